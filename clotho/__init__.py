@@ -1,0 +1,1 @@
+"""Clotho: LLM-agent rollouts as durable workflows that become training data."""

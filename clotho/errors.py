@@ -1,0 +1,111 @@
+"""Everything that can go wrong, in one vocabulary, and the one place that decides what is retried.
+
+    ClothoError
+    ├── InvalidInput            the user can mend it: names, configuration, items, fingerprints
+    ├── ModelRejected           the provider will not serve this however often it is asked (401, 403, unknown model)
+    ├── ContextOverflow         the prompt no longer fits the model: an outcome of a rollout, not a failure
+    ├── JournalCorrupt          an entry that is damaged or not ours; names the key
+    ├── IsolationUnavailable    this machine cannot prove the isolation that was asked for
+    ├── CommandConflict         a job key already holds another command
+    ├── SandboxLost             the sandbox is gone, or a command was running in one that is
+    ├── EnvironmentFailed       an exception from the author's code: retried a few times
+    └── Unavailable             somebody's outage: retried until the activity's time runs out
+        ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
+        ├── StoreUnavailable
+        └── SandboxUnavailable
+"""
+
+from datetime import timedelta
+
+from temporalio.exceptions import ApplicationError
+
+MESSAGE_LIMIT = 1_500
+ENVIRONMENT_ATTEMPTS = 3
+
+
+class ClothoError(Exception):
+    """Base of every error that Clotho raises on purpose."""
+
+    retryable = False
+
+
+class InvalidInput(ClothoError):
+    """The request can't be served as it is; the message says what to change."""
+
+
+class ModelRejected(ClothoError):
+    """The model server refuses for good: authentication, permission, or an unknown model."""
+
+
+class ContextOverflow(ClothoError):
+    """The prompt doesn't fit the model's context."""
+
+
+class JournalCorrupt(ClothoError):
+    """An entry that fails its checks; the message names its key."""
+
+
+class IsolationUnavailable(ClothoError):
+    """The isolation asked for can't be proved on this machine."""
+
+
+class CommandConflict(ClothoError):
+    """A job key already holds a different command."""
+
+
+class SandboxLost(ClothoError):
+    """The sandbox of a lease is gone, or was replaced by another incarnation."""
+
+
+class EnvironmentFailed(ClothoError):
+    """The environment author's code raised; the message carries its traceback."""
+
+    retryable = True
+
+
+class Unavailable(ClothoError):
+    """An outage of something that Clotho depends on."""
+
+    retryable = True
+    retry_after: timedelta | None = None
+
+
+class ModelUnavailable(Unavailable):
+    """The model server can't answer now."""
+
+    def __init__(self, message: str, retry_after: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StoreUnavailable(Unavailable):
+    """The store can't be read or written now."""
+
+
+class SandboxUnavailable(Unavailable):
+    """The sandbox backend can't answer now."""
+
+
+def to_application_error(error: Exception, attempt: int) -> ApplicationError:
+    """Classify `error`, raised in attempt number `attempt`, for Temporal.
+
+    What isn't ours is retried: a defect can be mended by a deploy while the activity waits, and the
+    activity's time bound ends it otherwise.
+    """
+    retryable = error.retryable if isinstance(error, ClothoError) else True
+    if isinstance(error, EnvironmentFailed) and attempt >= ENVIRONMENT_ATTEMPTS:
+        retryable = False
+    return ApplicationError(
+        bounded(str(error) or repr(error)),
+        type=type(error).__name__,
+        non_retryable=not retryable,
+        next_retry_delay=error.retry_after if isinstance(error, Unavailable) else None,
+    )
+
+
+def bounded(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    """`text` cut to `limit` characters, the middle left out."""
+    if len(text) <= limit:
+        return text
+    head = limit // 3
+    return f"{text[:head]} … {text[-(limit - head - 3) :]}"

@@ -1,0 +1,1 @@
+"""Sandboxes: where a model's commands run."""

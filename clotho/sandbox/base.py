@@ -1,0 +1,142 @@
+"""What a sandbox backend offers: leases on sandboxes, and keyed jobs and files inside them.
+
+A *lease* names one sandbox of one rollout. A *job* is a command that the sandbox starts at most once
+under its key and that outlives whoever asked for it. An *instance* is one running supervisor over the
+sandbox's files: the agent has one, verification gets another over the same workspace.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from clotho.records import Record
+
+AGENT_HOME = "/home/agent"
+WORKSPACE = "/work"
+
+
+class SandboxSpec(Record):
+    """What a run asks of its sandboxes."""
+
+    backend: Literal["local"] = "local"
+    memory_mb: int = 5120
+    disk_mb: int = 51_200
+    max_processes: int = 256
+    limits: Literal["required", "best_effort"] = "best_effort"
+    """Whether memory, process and disk bounds that this host can't enforce are an error."""
+    lease_seconds: int = 600
+    unsafe_local: bool = False
+    """Run without isolation where it can't be proved. Commands then own the worker's machine."""
+    expose_usr_local: bool = False
+
+
+class JobState(StrEnum):
+    ABSENT = "absent"
+    RUNNING = "running"
+    EXITED = "exited"
+    TIMEOUT = "timeout"
+    OUTPUT_CAP = "outcap"
+    KILLED = "killed"
+    LOST = "lost"
+    """It was started by an instance that is gone, and left no result: whether it took effect is unknown."""
+
+
+class Job(Record):
+    """A command and the key under which it runs at most once."""
+
+    key: str
+    """32 hexadecimal digits."""
+    script: str
+    """Given to a fresh `bash -c`."""
+    after: str | None = None
+    """Key of the job whose working directory and exported variables this one inherits."""
+    workdir: str | None = None
+    """Overrides the inherited directory."""
+    timeout: float | None = None
+    """Seconds after which the whole process tree is ended."""
+    max_output: int = 50_000_000
+    """Bytes of output after which it is ended."""
+    stdin: bytes | None = None
+    session: str | None = None
+    """Set for a background job that the agent talks to later: it then has a writable standard input."""
+    pty: bool = False
+
+
+class JobStatus(Record):
+    state: JobState
+    exit_code: int | None
+    """As a shell reports it: 124 after a time-out, 137 when killed; None while running, absent or lost."""
+    output_size: int
+    pid: int | None = None
+
+
+class SessionInfo(Record):
+    """A background job of the agent, as `process list` shows it."""
+
+    key: str
+    session: str
+    script: str
+    started: float
+    """Unix seconds."""
+    status: JobStatus
+
+
+class FileContent(Record):
+    """A regular file, or why there is none."""
+
+    error: Literal["not_found", "is_directory", "not_regular", "too_large", "permission_denied"] | None
+    size: int = 0
+    content: bytes = b""
+
+
+class SandboxInstance(Protocol):
+    """One supervisor, reached from the host. Every method may raise SandboxLost or SandboxUnavailable."""
+
+    @property
+    def incarnation(self) -> str: ...
+
+    async def start(self, job: Job) -> None:
+        """Start `job`, or attach to it if its key is known. Raises CommandConflict for another command."""
+
+    async def wait(self, key: str, timeout: float) -> JobStatus:
+        """Return when the job has ended, or its status after `timeout` seconds."""
+
+    async def output(self, key: str, offset: int = 0, limit: int | None = None) -> bytes:
+        """Standard output and error of a job, interleaved as written, from byte `offset`."""
+
+    async def kill(self, key: str) -> None:
+        """End the job's whole process tree; a job not yet started never will be."""
+
+    async def send_input(self, key: str, data: bytes) -> None: ...
+
+    async def close_input(self, key: str) -> None: ...
+
+    async def sessions(self) -> Sequence[SessionInfo]: ...
+
+    async def read_file(self, path: str, max_bytes: int, after: str | None = None) -> FileContent:
+        """Read as the sandbox's user. Relative paths start in the directory that job `after` left; `~` is HOME."""
+
+    async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
+        """Write by temporary file and rename, making parents; returns the resolved path."""
+
+    async def renew(self, seconds: float) -> None:
+        """Keep the sandbox alive for `seconds` from now."""
+
+
+class SandboxBackend(Protocol):
+    """Creates and finds sandboxes by lease; every method is idempotent."""
+
+    async def create(self, lease: str, spec: SandboxSpec) -> SandboxInstance: ...
+
+    async def attach(self, lease: str, incarnation: str) -> SandboxInstance:
+        """Raises SandboxLost if that incarnation is gone."""
+
+    async def open_verifier(
+        self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]
+    ) -> SandboxInstance:
+        """End the agent's processes, then start a fresh instance over the same workspace, home and /tmp."""
+
+    async def destroy(self, lease: str) -> None: ...
+
+    async def leases(self) -> Sequence[str]:
+        """The leases that this backend holds on this host."""

@@ -1,0 +1,1 @@
+"""Blob stores: where the journal's entries live."""

@@ -1,0 +1,1 @@
+"""Deterministic stand-ins that ship, for tests of environments and for benchmarks."""

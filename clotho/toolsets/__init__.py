@@ -1,0 +1,1 @@
+"""The tools a model may call. A new tool is one new file in this package."""
