@@ -1,0 +1,135 @@
+"""One model call: what is asked, what was sampled, and the protocol between them.
+
+Everything here is JSON by `model_dump(mode="json")`: a sampled turn goes into the journal as it is.
+"""
+
+from typing import Literal, Protocol
+
+from pydantic import JsonValue
+
+from clotho.records import Record
+
+ToolSchema = dict[str, JsonValue]
+"""A tool as the OpenAI API describes it: {"type": "function", "function": {...}}."""
+
+
+class FunctionCall(Record):
+    name: str
+    arguments: str
+    """As sampled: JSON by convention, but nobody has checked it."""
+
+
+class ToolCall(Record):
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class ChatMessage(Record):
+    """A message in the OpenAI wire format; `wire()` is what a server is sent."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | tuple[dict[str, JsonValue], ...] | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    def wire(self) -> dict[str, JsonValue]:
+        """The message without its unset fields; an assistant's content stays, null or not."""
+        wire: dict[str, JsonValue] = self.model_dump(
+            mode="json", exclude_none=True, exclude=None if self.tool_calls else {"tool_calls"}
+        )
+        wire.setdefault("content", None)
+        return wire
+
+
+class Sampling(Record):
+    """Sampling parameters. All are sent, so that no server default applies; None leaves one out.
+
+    The defaults change nothing about the model's distribution. Providers that refuse fields outside the
+    OpenAI API need top_k, min_p and repetition_penalty set to None.
+    """
+
+    temperature: float | None = 1.0
+    top_p: float | None = 1.0
+    top_k: int | None = -1
+    """-1 is off."""
+    min_p: float | None = 0.0
+    repetition_penalty: float | None = 1.0
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    extra_body: dict[str, JsonValue] = {}
+    """Further fields of the request's body, passed through; they win over the fields above."""
+
+
+class TurnCall(Record):
+    """One turn to sample."""
+
+    key: str
+    """The turn's journal key, sent as Idempotency-Key."""
+    model: str
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    sampling: Sampling = Sampling()
+
+
+class Usage(Record):
+    """Token counts as the server reports them; zeros where it reports none."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_prompt_tokens: int = 0
+
+
+class VersionSpan(Record):
+    """Tokens [start, end) of a turn were sampled from weights `version`."""
+
+    version: str
+    start: int
+    end: int
+
+
+class SampledTokens(Record):
+    """The tokens of a turn as the server consumed and sampled them. Only token-exact backends know them."""
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """One per element of `ids`, natural logarithm."""
+    logprobs_mode: Literal["raw", "processed"]
+    """Whether logprobs are of the model at temperature 1, or of the distribution that was sampled from."""
+    versions: tuple[VersionSpan, ...] = ()
+
+
+class SampledTurn(Record):
+    """What a model answered to a TurnCall."""
+
+    message: ChatMessage
+    finish_reason: str | None
+    """As reported: stop, tool_calls, length, …"""
+    usage: Usage
+    model: str
+    """As reported by the server."""
+    sampling: Sampling
+    """As sent."""
+    started: float
+    """Unix seconds."""
+    seconds: float
+    """From the request to the whole answer."""
+    system_fingerprint: str | None = None
+    provider_request_id: str | None = None
+    reasoning_details: tuple[JsonValue, ...] = ()
+    """Structured reasoning of providers that have it, verbatim."""
+    tokens: SampledTokens | None = None
+
+
+class ModelBackend(Protocol):
+    """Samples turns from one model server."""
+
+    async def sample_turn(self, call: TurnCall) -> SampledTurn:
+        """Sample one assistant message, once: retrying is the caller's.
+
+        Raises ModelUnavailable, ModelRejected or ContextOverflow.
+        """
