@@ -1,0 +1,121 @@
+"""Configuration of a machine's processes: YAML file < environment < arguments. The only reader of os.environ."""
+
+import os
+import platform
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+
+from clotho.errors import InvalidInput
+
+CONFIG_FILE = "clotho.yaml"
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TemporalSettings(Section):
+    """Where the Temporal server is. API keys and certificates come from Temporal's own variables."""
+
+    address: str | None = None
+    """None: TEMPORAL_ADDRESS or a Temporal profile, else 127.0.0.1:7233."""
+    namespace: str | None = None
+    ui: str = "http://127.0.0.1:8233"
+
+
+class WorkerSettings(Section):
+    """Sizes of a worker process."""
+
+    max_cached_workflows: int = 2_000
+    max_workflow_tasks: int = 100
+    max_model_calls: int = 500
+    max_tool_calls: int = 200
+    model_call_timeout: float = 600.0
+    drain_seconds: float = 300.0
+    """How long a worker that was told to stop waits for calls in flight."""
+
+
+class SandboxSettings(Section):
+    """Where this host keeps sandboxes."""
+
+    root: Path | None = None
+    """None: a folder of this user under the system's temporary folder."""
+
+
+class Settings(BaseSettings):
+    """One tree for every process; unknown keys are errors.
+
+    Environment variables are `CLOTHO_` and the path, joined by two underscores: CLOTHO_WORKER__DRAIN_SECONDS.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="CLOTHO_", env_nested_delimiter="__", extra="forbid", frozen=True, yaml_file=CONFIG_FILE
+    )
+
+    store: Path = Path(".clotho/store")
+    host: str | None = None
+    """This machine's persistent name in task queues; None: made once and kept in the cache folder."""
+    log_format: str = "text"
+    temporal: TemporalSettings = TemporalSettings()
+    worker: WorkerSettings = WorkerSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+
+
+def load_settings(**arguments: Any) -> Settings:
+    """The settings of this process; raises InvalidInput that names the key or the line at fault."""
+    try:
+        return Settings(**{name: value for name, value in arguments.items() if value is not None})
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or CONFIG_FILE}: {e['msg']}" for e in error.errors())
+        raise InvalidInput(f"configuration: {faults}") from error
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"{CONFIG_FILE} is not valid YAML: {error}") from error
+
+
+def secret(variable: str) -> str:
+    """The secret kept in environment variable `variable`; raises InvalidInput if it isn't set."""
+    if (value := os.environ.get(variable)) is None:
+        raise InvalidInput(f"environment variable {variable} is not set; it must hold the key of the model server")
+    return value
+
+
+def cache_folder() -> Path:
+    """Per user and shared between checkouts."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "clotho"
+
+
+def program_on_path(name: str) -> Path | None:
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+def host_name(settings: Settings) -> str:
+    """The configured name, else one that is made on first use and kept: it must outlive restarts."""
+    if settings.host is not None:
+        return settings.host
+    path = cache_folder() / "host"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x") as file:
+            file.write(f"{platform.node().lower()[:32]}-{uuid.uuid4().hex[:8]}")
+    except FileExistsError:
+        pass
+    return path.read_text()

@@ -1,0 +1,191 @@
+"""Write-once entries at computed keys: the key is the idempotency key and the address."""
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import zstandard
+from pydantic import BaseModel, ValidationError
+
+from clotho.errors import JournalCorrupt
+from clotho.identifiers import sealed_key
+from clotho.store.base import Store
+
+SCHEMA = 1
+CACHE_BYTES = 256 << 20
+
+Entry = TypeVar("Entry", bound=BaseModel)
+
+
+class Journal:
+    """The entries of a store, each written once; one journal per event loop.
+
+    A rollout's entries (`{rollout}/…`) move into one compressed object when it is sealed; readers don't
+    notice. Raises StoreUnavailable, and JournalCorrupt for an entry that is damaged or of another kind.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._flights: dict[str, asyncio.Task[BaseModel]] = {}
+        self._cache: OrderedDict[str, tuple[BaseModel, int]] = OrderedDict()
+        self._cached_bytes = 0
+
+    @property
+    def store_identity(self) -> str:
+        return self._store.identity
+
+    async def once(self, key: str, kind: type[Entry], work: Callable[[], Awaitable[Entry]]) -> Entry:
+        """Return the entry at `key`; do `work` and write what it returns first if there is none.
+
+        Runs once at a time for a key, detached from the caller: an attempt that Temporal gives up on
+        doesn't kill a paid call, and the next attempt joins it or finds its entry. Nothing is awaited
+        between looking for a flight and starting one: the look-up is the flight's own first step.
+        """
+        if (flight := self._flights.get(key)) is None:
+            flight = self._flights[key] = asyncio.create_task(self._fly(key, kind, work), name=key)
+            flight.add_done_callback(lambda _: self._flights.pop(key, None))
+        return cast(Entry, await asyncio.shield(flight))
+
+    def abandon(self, key: str) -> None:
+        """Stop the flight for `key`, if one is under way: for a genuine cancel request only."""
+        if (flight := self._flights.get(key)) is not None:
+            flight.cancel()
+
+    async def land(self) -> None:
+        """Wait for all flights: part of draining a worker."""
+        await asyncio.gather(*self._flights.values(), return_exceptions=True)
+
+    async def write(self, key: str, entry: Entry) -> Entry:
+        """Write `entry`, or return the one that was there first."""
+        if await self._store.create(key, body := encode(key, entry)):
+            self._remember(key, entry, len(body))
+            return entry
+        winner = await self.read(key, type(entry))
+        if winner is None:
+            raise JournalCorrupt(f"journal entry {key} was refused as taken and can't be read")
+        return winner
+
+    async def read(self, key: str, kind: type[Entry]) -> Entry | None:
+        """The entry at `key`, from the sealed rollout if it was sealed; None if there is none."""
+        return (await self.read_many([key], kind))[0]
+
+    async def require(self, key: str, kind: type[Entry]) -> Entry:
+        """The entry at `key`, which an earlier step has written; raises JournalCorrupt if it is gone."""
+        if (entry := await self.read(key, kind)) is None:
+            raise JournalCorrupt(f"journal entry {key} is missing")
+        return entry
+
+    async def read_many(self, keys: Sequence[str], kind: type[Entry]) -> list[Entry | None]:
+        """The entries at `keys`, in their order, read in parallel."""
+        missing = [key for key in keys if key not in self._cache]
+        if missing:
+            seals = sorted({seal for key in missing if (seal := _seal_of(key))})
+            bodies = await self._store.read_many([*seals, *missing])
+            sealed = _unsealed(zip(seals, bodies, strict=False))
+            for key, loose in zip(missing, bodies[len(seals) :], strict=True):
+                body = sealed.get(key, loose)
+                if body is not None:
+                    self._remember(key, decode(key, body, kind), len(body))
+        return [self._recall(key, kind) for key in keys]
+
+    async def latest(self, prefix: str, kind: type[Entry]) -> Entry | None:
+        """The last of the numbered entries under `prefix`: how mutable state lives in a write-once store."""
+        keys = await self._store.list(prefix)
+        return await self.read(keys[-1], kind) if keys else None
+
+    async def append(self, prefix: str, entry: BaseModel) -> str:
+        """Write `entry` as the next numbered one under `prefix`, and return its key."""
+        number = len(await self._store.list(prefix))
+        while not await self._store.create(key := f"{prefix}{number:06}", encode(key, entry)):
+            number += 1
+        return key
+
+    async def keys(self, prefix: str) -> list[str]:
+        return await self._store.list(prefix)
+
+    async def seal(self, rollout: str) -> None:
+        """Move the rollout's entries into one compressed object; the small ones go only after it is there."""
+        keys = [key for key in await self._store.list(f"{rollout}/") if key != sealed_key(rollout)]
+        if not keys:
+            return
+        bodies = dict(zip(keys, await self._store.read_many(keys), strict=True))
+        record = {key: body.decode() for key, body in bodies.items() if body is not None}
+        sealed = await asyncio.to_thread(lambda: zstandard.compress(json.dumps(record).encode(), 3))
+        if not await self._store.create(sealed_key(rollout), sealed):
+            written = _unsealed([(sealed_key(rollout), (await self._store.read_many([sealed_key(rollout)]))[0])])
+            keys = [key for key in keys if key in written]
+        await self._store.delete(keys)
+
+    async def _fly(self, key: str, kind: type[Entry], work: Callable[[], Awaitable[Entry]]) -> Entry:
+        if (entry := await self.read(key, kind)) is not None:
+            return entry
+        return await self.write(key, await work())
+
+    def _remember(self, key: str, entry: BaseModel, size: int) -> None:
+        if key in self._cache:
+            return
+        self._cache[key] = (entry, size)
+        self._cached_bytes += size
+        while self._cached_bytes > CACHE_BYTES and len(self._cache) > 1:
+            self._cached_bytes -= self._cache.popitem(last=False)[1][1]
+
+    def _recall(self, key: str, kind: type[Entry]) -> Entry | None:
+        if (cached := self._cache.get(key)) is None:
+            return None
+        self._cache.move_to_end(key)
+        entry = cached[0]
+        if not isinstance(entry, kind):
+            raise JournalCorrupt(f"journal entry {key} is a {type(entry).__name__}, not a {kind.__name__}")
+        return entry
+
+
+def encode(key: str, entry: BaseModel) -> bytes:
+    """One header line (schema, kind, key, checksum of the rest), then the entry as JSON."""
+    body = entry.model_dump_json().encode()
+    header = {"clotho": SCHEMA, "kind": type(entry).__name__, "key": key, "sha256": _checksum(body)}
+    return json.dumps(header).encode() + b"\n" + body + b"\n"
+
+
+def decode(key: str, blob: bytes, kind: type[Entry]) -> Entry:
+    """The entry in `blob`; raises JournalCorrupt naming `key` for anything that isn't exactly it."""
+    head, _, rest = blob.partition(b"\n")
+    body = rest.removesuffix(b"\n")
+    try:
+        header: dict[str, Any] = json.loads(head)
+        found = (header["clotho"], header["kind"], header["key"], header["sha256"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise JournalCorrupt(f"journal entry {key} has no readable header") from error
+    expected = (SCHEMA, kind.__name__, key, _checksum(body))
+    for name, seen, wanted in zip(("schema", "kind", "key", "checksum"), found, expected, strict=True):
+        if seen != wanted:
+            raise JournalCorrupt(f"journal entry {key}: {name} is {seen!r}, expected {wanted!r}")
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise JournalCorrupt(f"journal entry {key} doesn't fit {kind.__name__}: {error}") from error
+
+
+def _checksum(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def _seal_of(key: str) -> str | None:
+    """The sealed object that may hold `key`: that of its rollout (run/group/rollout/…)."""
+    parts = key.split("/")
+    return sealed_key("/".join(parts[:3])) if len(parts) > 3 else None
+
+
+def _unsealed(seals: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    entries: dict[str, bytes] = {}
+    for key, blob in seals:
+        if blob is None:
+            continue
+        try:
+            record = json.loads(zstandard.decompress(blob))
+        except (ValueError, zstandard.ZstdError) as error:
+            raise JournalCorrupt(f"sealed rollout {key} is damaged: {error}") from error
+        entries |= {name: text.encode() for name, text in record.items()}
+    return entries

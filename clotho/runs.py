@@ -1,0 +1,88 @@
+"""A run in the store: its manifest, its endpoint and its items."""
+
+from collections.abc import Sequence
+from itertools import count
+
+from clotho.entries import Endpoint, EndEntry, GroupEntry, Item, ItemChunk, RunManifest, difference
+from clotho.environment import Environment
+from clotho.errors import InvalidInput
+from clotho.identifiers import end_key, endpoint_prefix, group_id, items_key, manifest_key, scored_key
+from clotho.journal import Journal
+
+CHUNK = 100
+"""Items per manifest entry."""
+
+
+async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) -> None:
+    """Write the run's manifest, or check that it is the one in the store; make `endpoint` the current one.
+
+    Raises InvalidInput with both values of every field that may not change and did.
+    """
+    stored = await journal.write(manifest_key(manifest.run), manifest)
+    if stored.fingerprint != manifest.fingerprint:
+        raise InvalidInput(
+            f"run {manifest.run} exists with other settings ({difference(manifest, stored)}); "
+            "give them again or choose another --run"
+        )
+    if await read_endpoint(journal, manifest.run) != endpoint:
+        await journal.append(endpoint_prefix(manifest.run), endpoint)
+
+
+async def read_manifest(journal: Journal, run: str) -> RunManifest:
+    """Raises InvalidInput for a run that the store doesn't have."""
+    if (manifest := await journal.read(manifest_key(run), RunManifest)) is None:
+        raise InvalidInput(f"there is no run {run!r} in {journal.store_identity}")
+    return manifest
+
+
+async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:
+    return await journal.latest(endpoint_prefix(run), Endpoint)
+
+
+async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None:
+    """Make `items` the run's dataset; raises InvalidInput if the run has another one."""
+    for number in range(0, len(items), CHUNK):
+        chunk = ItemChunk(items=tuple(items[number : number + CHUNK]))
+        if await journal.write(items_key(run, number // CHUNK), chunk) != chunk:
+            raise InvalidInput(f"run {run} exists with other items; give the same file or choose another --run")
+
+
+async def enumerate_items(journal: Journal, run: str, environment: Environment, wanted: int) -> int:
+    """Take items from the environment until the run has `wanted`; returns how many it has, fewer if they ran out.
+
+    What an earlier call wrote stays as it is: the environment is asked for those items again and must
+    hand them out in the same order.
+    """
+    for number in count():
+        if number * CHUNK >= wanted:
+            return wanted
+        stored = await journal.read(items_key(run, number), ItemChunk)
+        drawn = [item for _ in range(CHUNK) if (item := await environment.get_next_item()) is not None]
+        if stored is None:
+            stored = await journal.write(items_key(run, number), ItemChunk(items=tuple(drawn)))
+        if len(stored.items) < CHUNK:
+            return min(wanted, number * CHUNK + len(stored.items))
+    raise AssertionError("unreachable")
+
+
+async def read_item(journal: Journal, run: str, index: int) -> Item:
+    chunk = await journal.require(items_key(run, index // CHUNK), ItemChunk)
+    return chunk.items[index % CHUNK]
+
+
+async def unfinished(journal: Journal, run: str, first: int, last: int) -> list[int]:
+    """The items in [first, last) whose groups aren't scored yet."""
+    keys = [scored_key(group_id(run, item)) for item in range(first, last)]
+    entries = await journal.read_many(keys, GroupEntry)
+    return [first + offset for offset, entry in enumerate(entries) if entry is None]
+
+
+async def scored_groups(journal: Journal, run: str) -> list[tuple[str, GroupEntry]]:
+    """The run's finished groups by id."""
+    keys = [key for key in await journal.keys(f"{run}/") if key.endswith("/scored") and key.count("/") == 2]
+    entries = await journal.read_many(keys, GroupEntry)
+    return [(key.removesuffix("/scored"), entry) for key, entry in zip(keys, entries, strict=True) if entry]
+
+
+async def read_end(journal: Journal, rollout: str) -> EndEntry | None:
+    return await journal.read(end_key(rollout), EndEntry)

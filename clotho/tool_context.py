@@ -1,0 +1,180 @@
+"""The tools in a verifier's hands: a rollout's workspace, from inside `compute_reward`."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+Result = TypeVar("Result")
+ToolResult = dict[str, Any]
+"""A tool's JSON result, as the model would be shown it."""
+
+
+class Workspace(Protocol):
+    """What the context needs of the sandbox: every call gets a number, so that a retry finds what was done."""
+
+    async def call_tool(self, number: int, name: str, arguments: dict[str, Any]) -> str: ...
+
+    async def read_bytes(self, path: str) -> bytes | None: ...
+
+    async def write_bytes(self, path: str, content: bytes) -> None: ...
+
+
+class AsyncToolContext:
+    """The tools for an `async def compute_reward`. Numbers its calls in the order in which they are made."""
+
+    def __init__(self, workspace: Workspace, loop: asyncio.AbstractEventLoop) -> None:
+        self._workspace = workspace
+        self._loop = loop
+        self._calls = 0
+
+    async def terminal(self, command: str, timeout: float = 180) -> ToolResult:
+        """Run a command; {"output", "exit_code", "error"}. Directory and exports persist between calls."""
+        return await self._tool("terminal", command=command, timeout=timeout)
+
+    async def read_file(self, path: str) -> ToolResult:
+        """The read_file tool: numbered lines. `read_bytes` gives the file itself."""
+        return await self._tool("read_file", path=path)
+
+    async def write_file(self, path: str, content: str) -> ToolResult:
+        return await self._tool("write_file", path=path, content=content)
+
+    async def search(self, query: str, path: str = ".") -> ToolResult:
+        return await self._tool("search_files", pattern=query, path=path)
+
+    async def web_search(self, query: str) -> ToolResult:
+        return await self._tool("web_search", query=query)
+
+    async def web_extract(self, urls: list[str]) -> ToolResult:
+        return await self._tool("web_extract", urls=urls)
+
+    async def browser_navigate(self, url: str) -> ToolResult:
+        return await self._tool("browser_navigate", url=url)
+
+    async def browser_snapshot(self) -> ToolResult:
+        return await self._tool("browser_snapshot")
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
+        """Any tool, by name; its result as the model would be shown it."""
+        number = self._calls
+        self._calls += 1
+        return await self._on_worker(self._workspace.call_tool(number, name, arguments))
+
+    async def read_bytes(self, path: str) -> bytes | None:
+        """A regular file's content, None if there is none; any size, any bytes."""
+        return await self._on_worker(self._workspace.read_bytes(path))
+
+    async def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
+        content = await asyncio.to_thread(Path(local_path).read_bytes)
+        await self._on_worker(self._workspace.write_bytes(remote_path, content))
+        return {"success": True, "bytes": len(content)}
+
+    async def upload_dir(self, local_dir: str, remote_dir: str) -> ToolResult:
+        """Every regular file below `local_dir`."""
+        files = await asyncio.to_thread(lambda: [path for path in Path(local_dir).rglob("*") if path.is_file()])
+        for path in sorted(files):
+            await self.upload_file(str(path), f"{remote_dir}/{path.relative_to(local_dir)}")
+        return {"success": True, "files": len(files)}
+
+    async def download_file(self, remote_path: str, local_path: str) -> ToolResult:
+        content = await self.read_bytes(remote_path)
+        if content is None:
+            return {"success": False, "error": f"no regular file {remote_path}"}
+        await asyncio.to_thread(_write, Path(local_path), content)
+        return {"success": True, "bytes": len(content)}
+
+    async def download_dir(self, remote_dir: str, local_dir: str) -> ToolResult:
+        """Every regular file below `remote_dir`. Names come from the sandbox: those that leave it are refused."""
+        names_file = f"/tmp/.names-{self._calls}"
+        listing = await self.terminal(f"cd -- {shlex.quote(remote_dir)} && find . -type f -print0 > {names_file}")
+        if listing["exit_code"] != 0:
+            return {"success": False, "error": listing["output"]}
+        found = await self.read_bytes(names_file) or b""
+        names = [name for name in found.decode(errors="replace").split("\0") if name]
+        target = Path(local_dir).resolve()
+        for name in names:
+            local = (target / name).resolve()
+            if not local.is_relative_to(target):
+                return {"success": False, "error": f"{name!r} is outside {remote_dir}"}
+            await self.download_file(f"{remote_dir}/{name}", str(local))
+        return {"success": True, "files": len(names)}
+
+    async def cleanup(self) -> None:
+        """Nothing to do: the rollout releases its sandbox when it ends. Kept for ported environments."""
+
+    async def _tool(self, name: str, **arguments: Any) -> ToolResult:
+        result: ToolResult = json.loads(await self.call_tool(name, arguments))
+        return result
+
+    async def _on_worker(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The sandbox belongs to the worker's event loop; the reward runs in a thread beside it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+class ToolContext:
+    """The tools for a plain `compute_reward`; each call blocks its thread. `aio` has the same for `async def`."""
+
+    def __init__(self, aio: AsyncToolContext, loop: asyncio.AbstractEventLoop) -> None:
+        self.aio = aio
+        self._loop = loop
+
+    def terminal(self, command: str, timeout: float = 180) -> ToolResult:
+        """Run a command; {"output", "exit_code", "error"}. Directory and exports persist between calls."""
+        return self._wait(self.aio.terminal(command, timeout))
+
+    def read_file(self, path: str) -> ToolResult:
+        """The read_file tool: numbered lines. `read_bytes` gives the file itself."""
+        return self._wait(self.aio.read_file(path))
+
+    def write_file(self, path: str, content: str) -> ToolResult:
+        return self._wait(self.aio.write_file(path, content))
+
+    def search(self, query: str, path: str = ".") -> ToolResult:
+        return self._wait(self.aio.search(query, path))
+
+    def web_search(self, query: str) -> ToolResult:
+        return self._wait(self.aio.web_search(query))
+
+    def web_extract(self, urls: list[str]) -> ToolResult:
+        return self._wait(self.aio.web_extract(urls))
+
+    def browser_navigate(self, url: str) -> ToolResult:
+        return self._wait(self.aio.browser_navigate(url))
+
+    def browser_snapshot(self) -> ToolResult:
+        return self._wait(self.aio.browser_snapshot())
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
+        """Any tool, by name; its result as the model would be shown it."""
+        return self._wait(self.aio.call_tool(name, arguments))
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """A regular file's content, None if there is none; any size, any bytes."""
+        return self._wait(self.aio.read_bytes(path))
+
+    def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
+        return self._wait(self.aio.upload_file(local_path, remote_path))
+
+    def upload_dir(self, local_dir: str, remote_dir: str) -> ToolResult:
+        """Every regular file below `local_dir`."""
+        return self._wait(self.aio.upload_dir(local_dir, remote_dir))
+
+    def download_file(self, remote_path: str, local_path: str) -> ToolResult:
+        return self._wait(self.aio.download_file(remote_path, local_path))
+
+    def download_dir(self, remote_dir: str, local_dir: str) -> ToolResult:
+        """Every regular file below `remote_dir`. Names come from the sandbox: those that leave it are refused."""
+        return self._wait(self.aio.download_dir(remote_dir, local_dir))
+
+    def cleanup(self) -> None:
+        """Nothing to do: the rollout releases its sandbox when it ends. Kept for ported environments."""
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

@@ -1,0 +1,87 @@
+"""Journal entries of a rollout as the conversation that they record."""
+
+import asyncio
+from collections.abc import Sequence
+
+from clotho.entries import CallEntry, Prompt, ToolError, TurnEntry
+from clotho.identifiers import call_id, call_key, prompt_key, turn_key
+from clotho.inference.base import ChatMessage, ToolCall
+from clotho.journal import Journal
+from clotho.records import Record
+
+
+class Step(Record):
+    """A turn and the results of its tool calls, in order."""
+
+    turn: TurnEntry
+    calls: tuple[CallEntry, ...]
+
+
+class Transcript(Record):
+    """A rollout so far."""
+
+    prompt: Prompt
+    steps: tuple[Step, ...]
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """The conversation in the OpenAI wire format, as the next turn's prompt shows it."""
+        messages = list(self.prompt.messages)
+        for step in self.steps:
+            if step.turn.sampled is None:
+                break
+            messages.append(step.turn.sampled.message)
+            messages += [
+                ChatMessage(role="tool", tool_call_id=call.id, name=call.function.name, content=result.content)
+                for call, result in zip(tool_calls(step.turn), step.calls, strict=False)
+            ]
+        return tuple(messages)
+
+    @property
+    def tool_errors(self) -> tuple[ToolError, ...]:
+        return tuple(call.error for step in self.steps for call in step.calls if call.error is not None)
+
+    @property
+    def reasoning(self) -> tuple[str | None, ...]:
+        """The reasoning of each sampled turn, where the model has any."""
+        return tuple(
+            step.turn.sampled.message.reasoning_content for step in self.steps if step.turn.sampled is not None
+        )
+
+
+def tool_calls(turn: TurnEntry) -> tuple[ToolCall, ...]:
+    return turn.sampled.message.tool_calls if turn.sampled is not None else ()
+
+
+async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcript:
+    """The first `turns` turns of `rollout` with their tool results, read in two parallel sweeps.
+
+    A last turn whose calls haven't all been made yet has fewer results than calls. Raises JournalCorrupt
+    if the prompt or a turn is missing.
+    """
+    prompt, turn_entries = await asyncio.gather(
+        journal.require(prompt_key(rollout), Prompt),
+        journal.read_many([turn_key(rollout, turn) for turn in range(turns)], TurnEntry),
+    )
+    steps = []
+    present = [turn for turn in turn_entries if turn is not None]
+    if len(present) != turns:
+        await journal.require(turn_key(rollout, turn_entries.index(None)), TurnEntry)
+    keys = [[call_key(rollout, call_id(t, i)) for i in range(len(tool_calls(e)))] for t, e in enumerate(present)]
+    results = await journal.read_many([key for turn_keys in keys for key in turn_keys], CallEntry)
+    position = 0
+    for turn, turn_keys in zip(present, keys, strict=True):
+        made = results[position : position + len(turn_keys)]
+        position += len(turn_keys)
+        steps.append(Step(turn=turn, calls=_leading(made)))
+    return Transcript(prompt=prompt, steps=tuple(steps))
+
+
+def _leading(calls: Sequence[CallEntry | None]) -> tuple[CallEntry, ...]:
+    """The calls made so far: they run in order, so the first gap is the end."""
+    made: list[CallEntry] = []
+    for call in calls:
+        if call is None:
+            break
+        made.append(call)
+    return tuple(made)
