@@ -5,12 +5,14 @@ Everything here is JSON by `model_dump(mode="json")`: a sampled turn goes into t
 
 from typing import Literal, Protocol
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from clotho.records import Record
 
 ToolSchema = dict[str, JsonValue]
 """A tool as the OpenAI API describes it: {"type": "function", "function": {...}}."""
+
+RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})
 
 
 class FunctionCall(Record):
@@ -60,8 +62,15 @@ class Sampling(Record):
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
-    extra_body: dict[str, JsonValue] = {}
+    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
     """Further fields of the request's body, passed through; they win over the fields above."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _leaves_the_turn_alone(cls, extra_body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if taken := RESERVED & extra_body.keys():
+            raise ValueError(f"extra_body can't set {', '.join(sorted(taken))}")
+        return extra_body
 
 
 class TurnCall(Record):
@@ -133,3 +142,6 @@ class ModelBackend(Protocol):
 
         Raises ModelUnavailable, ModelRejected or ContextOverflow.
         """
+
+    async def check(self, model: str) -> None:
+        """Raise now what every turn of `model` would raise: an unknown model, a refused key, no server."""

@@ -1,0 +1,157 @@
+"""A chat completion's body, read strictly enough that what isn't an answer can't pass for one."""
+
+import json
+from collections.abc import Iterator
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from clotho.errors import ModelRejected, ModelUnavailable, bounded
+from clotho.identifiers import job_key
+from clotho.inference.base import ChatMessage, FunctionCall, ToolCall, Usage
+from clotho.inference.provider_errors import refusal
+from clotho.inference.tool_call_parsers import hermes
+
+UNFINISHED = frozenset({"abort", "error"})
+
+
+class _Function(BaseModel):
+    name: str | None = None
+    arguments: str | dict[str, JsonValue] | None = None
+
+
+class _ToolCall(BaseModel):
+    id: str | None = None
+    function: _Function
+
+
+class _Message(BaseModel):
+    content: str | list[dict[str, JsonValue]] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: tuple[JsonValue, ...] | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _PromptDetails(BaseModel):
+    cached_tokens: int | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Model(BaseModel):
+    id: str
+
+
+class _ModelList(BaseModel):
+    data: list[_Model]
+
+
+class Completion(BaseModel):
+    """The fields of a chat completion that Clotho keeps; others are let go."""
+
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
+    error: JsonValue = None
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.choices[0].finish_reason
+
+    def token_usage(self) -> Usage:
+        usage = self.usage or _Usage()
+        details = usage.prompt_tokens_details or _PromptDetails()
+        return Usage(
+            prompt_tokens=usage.prompt_tokens or 0,
+            completion_tokens=usage.completion_tokens or 0,
+            cached_prompt_tokens=details.cached_tokens or 0,
+        )
+
+    def reasoning_details(self) -> tuple[JsonValue, ...]:
+        return self.choices[0].message.reasoning_details or ()
+
+    def message(self, key: str, tools_offered: bool) -> ChatMessage:
+        """The assistant's message; calls that the server left in the text or without an id get both right."""
+        sampled = self.choices[0].message
+        content = _text(sampled.content) if sampled.content is not None else sampled.refusal
+        calls = tuple(_named(key, index, call) for index, call in enumerate(sampled.tool_calls or ()))
+        if not calls and tools_offered and content and hermes.OPENING in content:
+            content, functions = hermes.parse(content)
+            calls = tuple(
+                ToolCall(id=_invented_id(key, index), function=function)
+                for index, function in enumerate(functions)
+            )
+        return ChatMessage(
+            role="assistant", content=content, reasoning_content=_reasoning(sampled), tool_calls=calls
+        )
+
+
+def read_completion(body: bytes) -> Completion:
+    """Raises ModelUnavailable for a body without an answer in it, or what an embedded error stands for."""
+    try:
+        completion = Completion.model_validate_json(body)
+    except ValidationError as invalid:
+        raise ModelUnavailable(
+            f"the model server's answer is not a chat completion: {_first(invalid)}"
+        ) from None
+    if completion.choices and completion.finish_reason not in UNFINISHED:
+        return completion
+    if isinstance(completion.error, dict):
+        code = completion.error.get("code")
+        raise refusal(code if isinstance(code, int) and code >= 400 else 502, {}, body.decode())
+    reason = completion.finish_reason if completion.choices else "no choices"
+    raise ModelUnavailable(f"the model server's answer is empty or unfinished: {reason}")
+
+
+def read_model_list(body: bytes) -> tuple[str, ...]:
+    """Raises ModelRejected for what no OpenAI-compatible server says."""
+    try:
+        return tuple(model.id for model in _ModelList.model_validate_json(body).data)
+    except ValidationError:
+        raise ModelRejected("no OpenAI-compatible API answers here: such URLs mostly end in /v1") from None
+
+
+def _first(invalid: ValidationError) -> str:
+    error = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
+    return bounded(f"{error['msg']} at {'.'.join(map(str, error['loc']))}", 200)
+
+
+def _text(content: str | list[dict[str, JsonValue]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(text for part in content if isinstance(text := part.get("text"), str))
+
+
+def _reasoning(sampled: _Message) -> str | None:
+    return sampled.reasoning_content or sampled.reasoning or next(_detail_texts(sampled), None)
+
+
+def _detail_texts(sampled: _Message) -> Iterator[str]:
+    for detail in sampled.reasoning_details or ():
+        if isinstance(detail, dict) and isinstance(text := detail.get("text"), str) and text:
+            yield text
+
+
+def _named(key: str, index: int, call: _ToolCall) -> ToolCall:
+    arguments = call.function.arguments
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    return ToolCall(
+        id=call.id or _invented_id(key, index),
+        function=FunctionCall(name=call.function.name or "", arguments=arguments),
+    )
+
+
+def _invented_id(key: str, index: int) -> str:
+    return f"call_{job_key(key, index)[:24]}"

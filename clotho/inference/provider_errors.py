@@ -1,0 +1,129 @@
+"""Model servers' refusals in Clotho's vocabulary: by HTTP status, headers and the wordings in use."""
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+
+from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnavailable, bounded
+
+TEXT_LIMIT = 600
+LONGEST_WAIT = timedelta(hours=1)
+LONGEST_HINTED_WAIT = timedelta(minutes=1)
+UNPAID_ACCOUNT_WAIT = timedelta(minutes=5)
+
+OVERFLOW = re.compile(
+    r"context_length_exceeded|exceed_context_size|string_above_max_length"
+    r"|maximum (context|prompt|model) length|exceeds? the (model's |available )?(maximum )?context"
+    r"|context (length is only|limit|window of this model)|(prompt|input) is too long"
+    r"|(longer|greater) than the (maximum )?(model|context)|reduce the length of the (input )?messages"
+    r"|exceeds the maximum number of tokens allowed|`inputs` (tokens|must have less)"
+    r"|max_(completion_)?tokens must be at least 1, got (0|-)",
+    re.IGNORECASE,
+)
+CONTEXT_LENGTH = re.compile(
+    r"(?:maximum (?:context|model) length(?: is| of)|context length is only|model's context length) \(?(\d+)",
+    re.IGNORECASE,
+)
+NEVER_FITS_QUOTA = re.compile(r"request too large for", re.IGNORECASE)
+UNPAID_ACCOUNT = re.compile(r"insufficient_quota|insufficient[ _](balance|credits)", re.IGNORECASE)
+
+
+def refusal(status: int, headers: Mapping[str, str], body: str, max_tokens: int | None = None) -> ClothoError:
+    """The error that an HTTP answer of `status` stands for. Its text may quote the server.
+
+    An account without credit is an outage, though servers call it 429 or 402: rollouts wait, and go on when
+    it is topped up, where failing would burn through a whole campaign within minutes.
+    """
+    said = _said(body)
+    text = f"the model server answers {status}: {bounded(said, TEXT_LIMIT)}"
+    if status == 402 or (status == 429 and UNPAID_ACCOUNT.search(said)):
+        return ModelUnavailable(text, UNPAID_ACCOUNT_WAIT)
+    if status in (413, 429) and NEVER_FITS_QUOTA.search(said):
+        return ModelRejected(text)
+    if status in (400, 413, 422) and OVERFLOW.search(said):
+        return _overflow(said, text, max_tokens)
+    if status in (408, 409, 425, 429) or status >= 500:
+        return ModelUnavailable(text, retry_after(status, headers))
+    if status == 401:
+        return ModelRejected("the model server answers 401: it does not accept the API key")
+    return ModelRejected(text)
+
+
+def _overflow(said: str, text: str, max_tokens: int | None) -> ClothoError:
+    """A max_tokens that no prompt could fit beside is a mistake in the settings, not an outcome."""
+    length = CONTEXT_LENGTH.search(said)
+    if length is not None and max_tokens is not None and max_tokens >= int(length[1]):
+        return ModelRejected(f"max_tokens={max_tokens} leaves no room for a prompt: lower it. {text}")
+    return ContextOverflow(text)
+
+
+def _said(body: str) -> str:
+    """The message of an error body, with its code and type, in the shapes of OpenAI, vLLM, SGLang and FastAPI."""
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        return " ".join(body.split())
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
+    if not isinstance(error, dict):
+        return str(error)
+    message = error.get("message") or error.get("detail") or body
+    labels = [str(error[name]) for name in ("code", "type") if error.get(name)]
+    return f"{message} ({', '.join(labels)})" if labels else str(message)
+
+
+def retry_after(status: int, headers: Mapping[str, str]) -> timedelta | None:
+    """How long the server asks to wait; None where it doesn't say.
+
+    `Retry-After` (seconds or a date) is obeyed up to an hour. Of the x-ratelimit-reset headers, which say
+    when a limit is wholly free again, the longest counts, up to a minute.
+    """
+    asked = _seconds(headers.get("retry-after-ms"), unit=0.001) or _retry_after_header(headers)
+    if asked is not None:
+        return min(timedelta(seconds=asked), LONGEST_WAIT) if asked > 0 else None
+    if status != 429:
+        return None
+    resets = [
+        _reset(headers.get(f"x-ratelimit-reset{limit}"))
+        for limit in ("", "-requests", "-tokens")
+        if headers.get(f"x-ratelimit-remaining{limit}", "0") == "0"
+    ]
+    longest = max((seconds for seconds in resets if seconds is not None), default=0.0)
+    return min(timedelta(seconds=longest), LONGEST_HINTED_WAIT) if longest > 0 else None
+
+
+def _retry_after_header(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    seconds = _seconds(value)
+    if seconds is not None:
+        return seconds
+    try:
+        return parsedate_to_datetime(value).timestamp() - time.time()
+    except ValueError:
+        return None
+
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def _reset(value: str | None) -> float | None:
+    """Seconds until a limit resets: said as `6m0s`, in seconds, or as Unix time in seconds or milliseconds."""
+    seconds = _seconds(value)
+    if seconds is None:
+        parts = DURATION.findall(value or "")
+        return sum(float(amount) * UNITS[unit] for amount, unit in parts) if parts else None
+    if seconds > 1e11:
+        return seconds / 1000 - time.time()
+    return seconds - time.time() if seconds > 1e9 else seconds
+
+
+def _seconds(value: str | None, unit: float = 1.0) -> float | None:
+    try:
+        return float(value) * unit if value is not None else None
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""Tool calls found in a model's text, one dialect per file."""
