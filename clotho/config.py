@@ -9,7 +9,12 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
 
 from clotho.errors import InvalidInput
 
@@ -83,7 +88,9 @@ def load_settings(**arguments: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in arguments.items() if value is not None})
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or CONFIG_FILE}: {e['msg']}" for e in error.errors())
+        faults = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or CONFIG_FILE}: {e['msg']}" for e in error.errors()
+        )
         raise InvalidInput(f"configuration: {faults}") from error
     except yaml.YAMLError as error:
         raise InvalidInput(f"{CONFIG_FILE} is not valid YAML: {error}") from error
@@ -92,7 +99,9 @@ def load_settings(**arguments: Any) -> Settings:
 def secret(variable: str) -> str:
     """The secret kept in environment variable `variable`; raises InvalidInput if it isn't set."""
     if (value := os.environ.get(variable)) is None:
-        raise InvalidInput(f"environment variable {variable} is not set; it must hold the key of the model server")
+        raise InvalidInput(
+            f"environment variable {variable} is not set; it must hold the key of the model server"
+        )
     return value
 
 

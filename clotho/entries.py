@@ -5,8 +5,8 @@ import json
 
 from pydantic import JsonValue
 
-from clotho.inference.base import ChatMessage, SampledTurn, Sampling, ToolSchema
-from clotho.records import Lease, Limits, Outcome, Record, RolloutSummary
+from clotho.inference.base import ChatMessage, SampledTurn, Sampling, ToolCall, ToolSchema
+from clotho.records import Lease, Limits, Record, RolloutSummary
 from clotho.sandbox.base import SandboxSpec
 from clotho.toolsets.base import ToolSettings
 
@@ -92,6 +92,10 @@ class TurnEntry(Record):
     context_overflow: str | None = None
     """The model server's words."""
 
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return self.sampled.message.tool_calls if self.sampled is not None else ()
+
 
 class ToolError(Record):
     """A failed tool call as an environment's author and the metrics see it."""
@@ -124,9 +128,8 @@ class LeaseEntry(Record):
 
 
 class EpochEntry(Record):
-    """One attempt's verification; a later one supersedes it."""
+    """An attempt at verification was given up; the next one has keys of its own."""
 
-    lease: int
     reason: str
 
 
@@ -135,7 +138,7 @@ class RewardEntry(Record):
     breakdown: dict[str, float]
     log: str
     lease: Lease | None
-    epoch: int | None
+    epoch: int
     seconds: float
 
 
@@ -161,7 +164,3 @@ def difference(ours: RunManifest, theirs: RunManifest) -> str:
         for name in mine
         if mine[name] != other[name]
     )
-
-
-def outcome_text(outcome: Outcome, limit: str | None) -> str:
-    return f"{outcome}({limit})" if limit else str(outcome)

@@ -126,7 +126,9 @@ def load_environment(name: str) -> type[Environment]:
     chosen = [value for value in found if not class_name or value.__name__ == class_name]
     if len(chosen) != 1:
         classes = ", ".join(value.__name__ for value in found) or "none"
-        raise InvalidInput(f"environment {name!r}: module {path} has these environments: {classes}; give module:Class")
+        raise InvalidInput(
+            f"environment {name!r}: module {path} has these environments: {classes}; give module:Class"
+        )
     return chosen[0]
 
 

@@ -1,18 +1,18 @@
 """Everything that can go wrong, in one vocabulary, and the one place that decides what is retried.
 
-    ClothoError
-    ├── InvalidInput            the user can mend it: names, configuration, items, fingerprints
-    ├── ModelRejected           the provider will not serve this however often it is asked (401, 403, unknown model)
-    ├── ContextOverflow         the prompt no longer fits the model: an outcome of a rollout, not a failure
-    ├── JournalCorrupt          an entry that is damaged or not ours; names the key
-    ├── IsolationUnavailable    this machine cannot prove the isolation that was asked for
-    ├── CommandConflict         a job key already holds another command
-    ├── SandboxLost             the sandbox is gone, or a command was running in one that is
-    ├── EnvironmentFailed       an exception from the author's code: retried a few times
-    └── Unavailable             somebody's outage: retried until the activity's time runs out
-        ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
-        ├── StoreUnavailable
-        └── SandboxUnavailable
+ClothoError
+├── InvalidInput            the user can mend it: names, configuration, items, fingerprints
+├── ModelRejected           the provider will not serve this however often it is asked (401, 403, unknown model)
+├── ContextOverflow         the prompt no longer fits the model: an outcome of a rollout, not a failure
+├── JournalCorrupt          an entry that is damaged or not ours; names the key
+├── IsolationUnavailable    this machine cannot prove the isolation that was asked for
+├── CommandConflict         a job key already holds another command
+├── SandboxLost             the sandbox is gone, or a command was running in one that is
+├── EnvironmentFailed       an exception from the author's code: retried a few times
+└── Unavailable             somebody's outage: retried until the activity's time runs out
+    ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
+    ├── StoreUnavailable
+    └── SandboxUnavailable
 """
 
 from datetime import timedelta

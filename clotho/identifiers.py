@@ -15,7 +15,9 @@ TOOL_NAME_LIMIT = 64
 def checked_run_name(name: str) -> str:
     """Raises InvalidInput unless `name` may become part of workflow ids and store keys."""
     if RUN_NAME.fullmatch(name) is None:
-        raise InvalidInput(f"run name {name!r}: use 1 to 64 of a-z, 0-9 and -, starting with a letter or digit")
+        raise InvalidInput(
+            f"run name {name!r}: use 1 to 64 of a-z, 0-9 and -, starting with a letter or digit"
+        )
     return name
 
 
@@ -69,6 +71,10 @@ def call_key(rollout: str, call: str) -> str:
 
 def lease_key(rollout: str, number: int) -> str:
     return f"{rollout}/lease/{number}"
+
+
+def epoch_prefix(rollout: str) -> str:
+    return f"{rollout}/epoch/"
 
 
 def reward_key(rollout: str) -> str:

@@ -115,7 +115,9 @@ class Journal:
         record = {key: body.decode() for key, body in bodies.items() if body is not None}
         sealed = await asyncio.to_thread(lambda: zstandard.compress(json.dumps(record).encode(), 3))
         if not await self._store.create(sealed_key(rollout), sealed):
-            written = _unsealed([(sealed_key(rollout), (await self._store.read_many([sealed_key(rollout)]))[0])])
+            written = _unsealed(
+                [(sealed_key(rollout), (await self._store.read_many([sealed_key(rollout)]))[0])]
+            )
             keys = [key for key in keys if key in written]
         await self._store.delete(keys)
 

@@ -39,6 +39,7 @@ class Queues(Record):
 
 class CampaignRequest(Record):
     run: str
+    environment: str
     groups: int
     """How many groups of the manifest this campaign drives, counted from the first."""
     group_size: int
@@ -46,18 +47,21 @@ class CampaignRequest(Record):
     queues: Queues
     max_open_groups: int = 16
     next_group: int = 0
-    progress: "CampaignProgress | None" = None
-    """Carried over a continue-as-new."""
-
-
-class CampaignProgress(Record):
-    scored: int = 0
+    """This and the rest are carried over a continue-as-new."""
     failed: int = 0
-    failed_groups: tuple[str, ...] = ()
-    """The first twenty."""
+    failures: "tuple[SiblingFailure, ...]" = ()
 
 
-class ManifestRequest(Record):
+class CampaignSummary(Record):
+    run: str
+    groups: int
+
+
+class ModelCheck(Record):
+    run: str
+
+
+class ItemsRequest(Record):
     run: str
     groups: int
 
@@ -71,11 +75,16 @@ class UnfinishedRequest(Record):
 class GroupRequest(Record):
     run: str
     group: str
+    environment: str
     item: int
     """Index of the dataset item in the run's manifest."""
     size: int
     limits: Limits
     queues: Queues
+
+
+class AwaitClosed(Record):
+    workflow: str
 
 
 class PreparedGroup(Record):
@@ -107,7 +116,47 @@ class RolloutState(Record):
     tool_errors: int = 0
     lease: "Lease | None" = None
     tool_state: dict[str, str] = {}
-    """Slot of state that a tool keeps between calls -> id of the call that last wrote it."""
+    """Slot of state that tools keep between calls -> id of the call that last wrote it."""
+
+    def after_turn(self, turn: "TurnResult") -> "RolloutState":
+        return self.model_copy(
+            update={
+                "turn": self.turn + 1,
+                "sampled_tokens": self.sampled_tokens + turn.sampled_tokens,
+                "prompt_tokens": self.prompt_tokens + turn.prompt_tokens,
+                "active_seconds": self.active_seconds + turn.seconds,
+            }
+        )
+
+    def after_call(self, call: "CallResult") -> "RolloutState":
+        return self.model_copy(
+            update={
+                "tool_calls": self.tool_calls + 1,
+                "tool_errors": self.tool_errors + call.failed,
+                "active_seconds": self.active_seconds + call.seconds,
+                "tool_state": self.tool_state | dict.fromkeys(call.wrote_state, call.call),
+            }
+        )
+
+    def with_lease(self, lease: "Lease") -> "RolloutState":
+        return self.model_copy(update={"lease": lease})
+
+    def limit_met(self, limits: Limits) -> str | None:
+        """The name of the first limit that leaves no room for another turn."""
+        spent: tuple[tuple[str, float, float | None], ...] = (
+            ("max_turns", self.turn, limits.max_turns),
+            ("max_sampled_tokens", self.sampled_tokens, limits.max_sampled_tokens),
+            ("max_active_seconds", self.active_seconds, limits.max_active_seconds),
+        )
+        return next((name for name, used, bound in spent if bound is not None and used >= bound), None)
+
+
+class Ending(Record):
+    """How the agent's part of a rollout ended."""
+
+    outcome: Outcome
+    limit: str | None = None
+    """Set for LIMIT_REACHED: which one."""
 
 
 class TurnRequest(Record):
@@ -127,6 +176,8 @@ class ToolCallReference(Record):
 class TurnResult(Record):
     tool_calls: tuple[ToolCallReference, ...]
     context_overflow: bool
+    truncated: bool
+    """The answer was cut off at the turn's token limit."""
     prompt_tokens: int
     sampled_tokens: int
     seconds: float
@@ -153,10 +204,12 @@ class CallRequest(Record):
     turn: int
     index: int
     lease: Lease | None
+    """None for a tool that needs no sandbox."""
     tool_state: dict[str, str]
 
 
 class CallResult(Record):
+    call: str
     failed: bool
     seconds: float
     wrote_state: tuple[str, ...] = ()
@@ -166,15 +219,15 @@ class CallResult(Record):
 class RewardRequest(Record):
     run: str
     rollout: str
-    state: RolloutState
-    outcome: Outcome
-    limit: str | None
+    ending: Ending
+    turns: int
+    lease: Lease | None
 
 
 class RewardResult(Record):
     score: float
     lease: Lease | None
-    """Set where verification had to open the rollout's sandbox itself."""
+    """The sandbox it verified in, which verification may have opened itself."""
 
 
 class ReleaseRequest(Record):
@@ -186,8 +239,7 @@ class ReleaseRequest(Record):
 class ConcludeRequest(Record):
     run: str
     rollout: str
-    outcome: Outcome
-    limit: str | None
+    ending: Ending
     state: RolloutState
 
 
@@ -195,8 +247,7 @@ class RolloutSummary(Record):
     """The end of a scored rollout, small enough for a workflow result."""
 
     rollout: str
-    outcome: Outcome
-    limit: str | None
+    ending: Ending
     score: float
     turns: int
     tool_calls: int
@@ -207,9 +258,9 @@ class RolloutSummary(Record):
 
 
 class SiblingFailure(Record):
-    """A rollout that ended without a reward, and why."""
+    """A rollout or group that ended without a result, and why."""
 
-    rollout: str
+    workflow: str
     reason: str
 
 

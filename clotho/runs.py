@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import count
 
-from clotho.entries import Endpoint, EndEntry, GroupEntry, Item, ItemChunk, RunManifest, difference
+from clotho.entries import EndEntry, Endpoint, GroupEntry, Item, ItemChunk, RunManifest, difference
 from clotho.environment import Environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import end_key, endpoint_prefix, group_id, items_key, manifest_key, scored_key
@@ -44,7 +44,9 @@ async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None
     for number in range(0, len(items), CHUNK):
         chunk = ItemChunk(items=tuple(items[number : number + CHUNK]))
         if await journal.write(items_key(run, number // CHUNK), chunk) != chunk:
-            raise InvalidInput(f"run {run} exists with other items; give the same file or choose another --run")
+            raise InvalidInput(
+                f"run {run} exists with other items; give the same file or choose another --run"
+            )
 
 
 async def enumerate_items(journal: Journal, run: str, environment: Environment, wanted: int) -> int:
@@ -53,16 +55,30 @@ async def enumerate_items(journal: Journal, run: str, environment: Environment, 
     What an earlier call wrote stays as it is: the environment is asked for those items again and must
     hand them out in the same order.
     """
+    skipped = 0
     for number in count():
         if number * CHUNK >= wanted:
             return wanted
         stored = await journal.read(items_key(run, number), ItemChunk)
-        drawn = [item for _ in range(CHUNK) if (item := await environment.get_next_item()) is not None]
         if stored is None:
-            stored = await journal.write(items_key(run, number), ItemChunk(items=tuple(drawn)))
+            await _draw(environment, skipped)
+            skipped = 0
+            stored = await journal.write(
+                items_key(run, number), ItemChunk(items=await _draw(environment, CHUNK))
+            )
+        else:
+            skipped += CHUNK
         if len(stored.items) < CHUNK:
             return min(wanted, number * CHUNK + len(stored.items))
     raise AssertionError("unreachable")
+
+
+async def _draw(environment: Environment, number: int) -> tuple[Item, ...]:
+    """The next `number` items, fewer where the dataset ends."""
+    items: list[Item] = []
+    while len(items) < number and (item := await environment.get_next_item()) is not None:
+        items.append(item)
+    return tuple(items)
 
 
 async def read_item(journal: Journal, run: str, index: int) -> Item:

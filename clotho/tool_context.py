@@ -73,7 +73,9 @@ class AsyncToolContext:
 
     async def upload_dir(self, local_dir: str, remote_dir: str) -> ToolResult:
         """Every regular file below `local_dir`."""
-        files = await asyncio.to_thread(lambda: [path for path in Path(local_dir).rglob("*") if path.is_file()])
+        files = await asyncio.to_thread(
+            lambda: [path for path in Path(local_dir).rglob("*") if path.is_file()]
+        )
         for path in sorted(files):
             await self.upload_file(str(path), f"{remote_dir}/{path.relative_to(local_dir)}")
         return {"success": True, "files": len(files)}
@@ -88,7 +90,9 @@ class AsyncToolContext:
     async def download_dir(self, remote_dir: str, local_dir: str) -> ToolResult:
         """Every regular file below `remote_dir`. Names come from the sandbox: those that leave it are refused."""
         names_file = f"/tmp/.names-{self._calls}"
-        listing = await self.terminal(f"cd -- {shlex.quote(remote_dir)} && find . -type f -print0 > {names_file}")
+        listing = await self.terminal(
+            f"cd -- {shlex.quote(remote_dir)} && find . -type f -print0 > {names_file}"
+        )
         if listing["exit_code"] != 0:
             return {"success": False, "error": listing["output"]}
         found = await self.read_bytes(names_file) or b""

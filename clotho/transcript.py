@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from clotho.entries import CallEntry, Prompt, ToolError, TurnEntry
 from clotho.identifiers import call_id, call_key, prompt_key, turn_key
-from clotho.inference.base import ChatMessage, ToolCall
+from clotho.inference.base import ChatMessage
 from clotho.journal import Journal
 from clotho.records import Record
 
@@ -32,8 +32,10 @@ class Transcript(Record):
                 break
             messages.append(step.turn.sampled.message)
             messages += [
-                ChatMessage(role="tool", tool_call_id=call.id, name=call.function.name, content=result.content)
-                for call, result in zip(tool_calls(step.turn), step.calls, strict=False)
+                ChatMessage(
+                    role="tool", tool_call_id=call.id, name=call.function.name, content=result.content
+                )
+                for call, result in zip(step.turn.tool_calls, step.calls, strict=False)
             ]
         return tuple(messages)
 
@@ -45,12 +47,10 @@ class Transcript(Record):
     def reasoning(self) -> tuple[str | None, ...]:
         """The reasoning of each sampled turn, where the model has any."""
         return tuple(
-            step.turn.sampled.message.reasoning_content for step in self.steps if step.turn.sampled is not None
+            step.turn.sampled.message.reasoning_content
+            for step in self.steps
+            if step.turn.sampled is not None
         )
-
-
-def tool_calls(turn: TurnEntry) -> tuple[ToolCall, ...]:
-    return turn.sampled.message.tool_calls if turn.sampled is not None else ()
 
 
 async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcript:
@@ -67,7 +67,9 @@ async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcr
     present = [turn for turn in turn_entries if turn is not None]
     if len(present) != turns:
         await journal.require(turn_key(rollout, turn_entries.index(None)), TurnEntry)
-    keys = [[call_key(rollout, call_id(t, i)) for i in range(len(tool_calls(e)))] for t, e in enumerate(present)]
+    keys = [
+        [call_key(rollout, call_id(t, i)) for i in range(len(e.tool_calls))] for t, e in enumerate(present)
+    ]
     results = await journal.read_many([key for turn_keys in keys for key in turn_keys], CallEntry)
     position = 0
     for turn, turn_keys in zip(present, keys, strict=True):

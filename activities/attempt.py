@@ -1,0 +1,56 @@
+"""One attempt at an activity: heartbeats, the error classifier, and names in the log."""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from clotho.errors import to_application_error
+
+log = logging.getLogger("clotho")
+subject: contextvars.ContextVar[str] = contextvars.ContextVar("subject", default="-")
+"""The rollout or group that the running code works for; every log line carries it."""
+
+
+@asynccontextmanager
+async def attempt(
+    work_for: str, progress: Callable[[], int] = lambda: 0, on_cancel: Callable[[], None] = lambda: None
+) -> AsyncIterator[None]:
+    """Heartbeat with `progress()` until the body ends, and hand its errors to Temporal classified.
+
+    `on_cancel` is called for a genuine cancel request only: heartbeats that went unacknowledged, a worker
+    that shuts down, a pause and a reset also arrive as cancellations, and none of them may end paid work.
+    """
+    subject.set(work_for)
+    beats = asyncio.create_task(_beat(progress))
+    try:
+        yield
+    except asyncio.CancelledError:
+        details = activity.cancellation_details()
+        if details is not None and details.cancel_requested:
+            on_cancel()
+        raise
+    except ApplicationError:
+        raise
+    except Exception as error:
+        classified = to_application_error(error, activity.info().attempt)
+        log.warning(
+            "%s: %s", type(error).__name__, classified.message, exc_info=not hasattr(error, "retryable")
+        )
+        raise classified from error
+    finally:
+        beats.cancel()
+
+
+async def _beat(progress: Callable[[], int]) -> None:
+    """A third of the timeout apart: how cancellation is heard and a worker's death noticed."""
+    timeout = activity.info().heartbeat_timeout
+    if timeout is None:
+        return
+    while True:
+        activity.heartbeat(progress())
+        await asyncio.sleep(timeout.total_seconds() / 3)

@@ -1,0 +1,152 @@
+"""Campaigns and groups: items, tools and prompts going in, scored groups coming out."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import activity
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.attempt import attempt
+from clotho.authors import Environments
+from clotho.entries import GroupEntry, Item, OfferedTool, Prompt, RunManifest, ToolManifest
+from clotho.environment import Environment
+from clotho.errors import EnvironmentFailed
+from clotho.identifiers import derived_seed, prompt_key, rollout_id, scored_key, tools_key
+from clotho.inference.base import ChatMessage
+from clotho.journal import Journal
+from clotho.records import (
+    AwaitClosed,
+    GroupConclusion,
+    GroupRequest,
+    GroupSummary,
+    ItemsRequest,
+    PreparedGroup,
+    UnfinishedRequest,
+)
+from clotho.runs import enumerate_items, read_item, read_manifest, unfinished
+from clotho.toolsets.registry import Registry
+from clotho.toolsets.resolution import resolve
+
+
+class Groups:
+    """Activities of the environment's queue."""
+
+    def __init__(
+        self, journal: Journal, environments: Environments, registry: Registry, client: Client
+    ) -> None:
+        self._journal = journal
+        self._environments = environments
+        self._registry = registry
+        self._client = client
+
+    @activity.defn
+    async def enumerate_items(self, request: ItemsRequest) -> int:
+        """Write the run's items into the store; returns how many there are, at most those asked for."""
+        async with attempt(request.run):
+            manifest = await read_manifest(self._journal, request.run)
+            environment = await self._environments.fresh(manifest)
+            return await enumerate_items(self._journal, request.run, environment, request.groups)
+
+    @activity.defn
+    async def unfinished_groups(self, request: UnfinishedRequest) -> list[int]:
+        async with attempt(request.run):
+            return await unfinished(self._journal, request.run, request.first, request.first + request.groups)
+
+    @activity.defn
+    async def find_scored(self, group: str) -> GroupSummary | None:
+        """The group's result, if it was scored before: by an earlier run of the workflow, or another database."""
+        async with attempt(group):
+            entry = await self._journal.read(scored_key(group), GroupEntry)
+        return GroupSummary(group=group, siblings=entry.siblings) if entry else None
+
+    @activity.defn
+    async def prepare_group(self, request: GroupRequest) -> PreparedGroup:
+        """Resolve the group's tools once, and write every sibling's prompt."""
+        async with attempt(request.group):
+            manifest = await read_manifest(self._journal, request.run)
+            tools = await self._journal.once(
+                tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request.group)
+            )
+            item = await read_item(self._journal, request.run, request.item)
+            environment = await self._environments.get(manifest)
+            prompt = await self._environments.run(_prompt, environment, manifest, item)
+            for sibling in range(request.size):
+                rollout = rollout_id(request.group, sibling)
+                seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
+                await self._journal.write(prompt_key(rollout), seeded)
+        return PreparedGroup(
+            toolsets=tools.toolsets,
+            tools=tuple(tool.name for tool in tools.tools),
+            unavailable=tuple(tools.unavailable),
+        )
+
+    @activity.defn
+    async def conclude_group(self, request: GroupConclusion) -> GroupSummary:
+        """Write the scored group: complete, or not at all."""
+        async with attempt(request.group):
+            first = await self._journal.require(prompt_key(request.siblings[0].rollout), Prompt)
+            tools = await self._journal.require(tools_key(request.group), ToolManifest)
+            entry = GroupEntry(item=first.item, toolsets=tools.toolsets, siblings=request.siblings)
+            written = await self._journal.write(scored_key(request.group), entry)
+        return GroupSummary(group=request.group, siblings=written.siblings)
+
+    @activity.defn
+    async def await_closed(self, request: AwaitClosed) -> None:
+        """Wait until a workflow that somebody else started has closed, however it ends."""
+        async with attempt(request.workflow):
+            try:
+                await self._client.get_workflow_handle(request.workflow).result()
+            except WorkflowFailureError:
+                return
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    raise
+
+    async def _resolve_tools(self, manifest: RunManifest, group: str) -> ToolManifest:
+        selection = manifest.selection
+        resolution = resolve(
+            self._registry,
+            enabled=selection.enabled,
+            disabled=selection.disabled,
+            distribution=selection.distribution,
+            seed=derived_seed(manifest.seed, group, "toolsets"),
+        )
+        return ToolManifest(
+            toolsets=resolution.toolsets,
+            tools=tuple(
+                OfferedTool(
+                    name=tool.name, toolset=tool.toolset, sandboxed=tool.sandboxed, tool_schema=tool.schema()
+                )
+                for tool in resolution.tools
+            ),
+            unavailable=dict(resolution.unavailable),
+        )
+
+
+def _prompt(environment: Environment, manifest: RunManifest, item: Item) -> Prompt:
+    system = [] if manifest.system_prompt is None else [{"role": "system", "content": manifest.system_prompt}]
+    formatted = environment.format_prompt(item)
+    messages = [{"role": "user", "content": formatted}] if isinstance(formatted, str) else formatted
+    return Prompt(
+        item=item,
+        messages=tuple(_message(message) for message in [*system, *messages]),
+        seed=0,
+        workspace_files=encoded_files(environment.workspace_files(item)),
+    )
+
+
+def _message(message: Any) -> ChatMessage:
+    try:
+        return ChatMessage.model_validate(message)
+    except ValidationError as error:
+        raise EnvironmentFailed(f"format_prompt returned a message that is none: {error}") from error
+
+
+def encoded_files(files: Mapping[str, str | bytes]) -> dict[str, str]:
+    return {
+        path: base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
+        for path, content in files.items()
+    }

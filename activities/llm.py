@@ -1,0 +1,93 @@
+"""Turns: look the key up, render, ask the model, journal."""
+
+from typing import Protocol
+
+from temporalio import activity
+
+from activities.attempt import attempt
+from clotho.entries import Endpoint, RunManifest, ToolManifest, TurnEntry
+from clotho.errors import ContextOverflow, InvalidInput
+from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
+from clotho.inference.base import ModelBackend, TurnCall
+from clotho.journal import Journal
+from clotho.records import ModelCheck, ToolCallReference, TurnRequest, TurnResult
+from clotho.runs import read_endpoint, read_manifest
+from clotho.transcript import Transcript, read_transcript
+
+
+class ModelServer(Protocol):
+    """Opens the backend of an endpoint; connections are shared between turns."""
+
+    def __call__(self, endpoint: Endpoint) -> ModelBackend: ...
+
+
+class Model:
+    """Activities of the processes that call models."""
+
+    def __init__(self, journal: Journal, backends: ModelServer, queue: str) -> None:
+        self._journal = journal
+        self._backends = backends
+        self._queue = queue
+
+    @activity.defn
+    async def sample_turn(self, request: TurnRequest) -> TurnResult:
+        """Sample a rollout's next turn, or find it in the journal."""
+        key = turn_key(request.rollout, request.turn)
+        async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
+            turn = await self._journal.once(key, TurnEntry, lambda: self._sample(request))
+            tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
+        return _result(turn, tools, self._queue)
+
+    @activity.defn
+    async def check_model(self, request: ModelCheck) -> None:
+        """Fail now, and clearly, for what would fail every rollout: keys, permissions, the model's name."""
+        async with attempt(request.run):
+            manifest = await read_manifest(self._journal, request.run)
+            await (await self._backend(request.run)).check(manifest.model)
+
+    async def _sample(self, request: TurnRequest) -> TurnEntry:
+        manifest = await read_manifest(self._journal, request.run)
+        tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
+        transcript = await read_transcript(self._journal, request.rollout, request.turn)
+        backend = await self._backend(request.run)
+        try:
+            return TurnEntry(sampled=await backend.sample_turn(_call(request, manifest, tools, transcript)))
+        except ContextOverflow as overflow:
+            return TurnEntry(sampled=None, context_overflow=str(overflow))
+
+    async def _backend(self, run: str) -> ModelBackend:
+        endpoint = await read_endpoint(self._journal, run)
+        if endpoint is None:
+            raise InvalidInput(f"run {run!r} has no model server; start it with --model URL")
+        return self._backends(endpoint)
+
+
+def _call(
+    request: TurnRequest, manifest: RunManifest, tools: ToolManifest, transcript: Transcript
+) -> TurnCall:
+    seed = derived_seed(transcript.prompt.seed, request.turn)
+    return TurnCall(
+        key=turn_key(request.rollout, request.turn),
+        model=manifest.model,
+        messages=transcript.messages,
+        tools=tuple(tool.tool_schema for tool in tools.tools),
+        sampling=manifest.sampling.model_copy(update={"seed": seed}),
+    )
+
+
+def _result(turn: TurnEntry, tools: ToolManifest, queue: str) -> TurnResult:
+    calls = []
+    for call in turn.tool_calls:
+        offered = tools.offered(call.function.name)
+        sandboxed = offered is not None and offered.sandboxed
+        calls.append(ToolCallReference(name=displayable(call.function.name), sandboxed=sandboxed))
+    sampled = turn.sampled
+    return TurnResult(
+        tool_calls=tuple(calls),
+        context_overflow=sampled is None,
+        truncated=sampled is not None and sampled.finish_reason == "length",
+        prompt_tokens=sampled.usage.prompt_tokens if sampled else 0,
+        sampled_tokens=sampled.usage.completion_tokens if sampled else 0,
+        seconds=sampled.seconds if sampled else 0.0,
+        queue=queue,
+    )

@@ -1,0 +1,168 @@
+"""Verification: the environment's `compute_reward` over the rollout's own workspace."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from temporalio import activity
+
+from activities.attempt import attempt
+from activities.sandbox import Sandboxes
+from clotho.authors import Environments
+from clotho.entries import EpochEntry, Item, RewardEntry, RunManifest
+from clotho.environment import AgentResult, Environment, Reward
+from clotho.errors import CommandConflict, EnvironmentFailed
+from clotho.identifiers import epoch_prefix, lease_key, reward_key
+from clotho.journal import Journal
+from clotho.records import Lease, LeaseRequest, Outcome, RewardRequest, RewardResult
+from clotho.runs import read_manifest
+from clotho.sandbox.base import SandboxInstance
+from clotho.tool_context import AsyncToolContext, ToolContext
+from clotho.toolsets.dispatch import Dispatcher
+from clotho.toolsets.registry import Registry
+from clotho.transcript import Transcript, read_transcript
+from clotho.verification import VerifierWorkspace
+
+
+class Verifier:
+    """Activities that run the environment author's verification, where the sandbox lives."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        environments: Environments,
+        sandboxes: Sandboxes,
+        registry: Registry,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._journal = journal
+        self._environments = environments
+        self._sandboxes = sandboxes
+        self._registry = registry
+        self._dispatcher = dispatcher
+
+    @activity.defn
+    async def verify(self, request: RewardRequest) -> RewardResult:
+        """Score a rollout, or find its score in the journal."""
+        key = reward_key(request.rollout)
+        async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
+            entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request))
+        return RewardResult(score=entry.score, lease=entry.lease)
+
+    async def _verify(self, request: RewardRequest) -> RewardEntry:
+        """Verify in the current epoch; where this attempt's commands differ from the last one's, in a new one."""
+        manifest = await read_manifest(self._journal, request.run)
+        environment = await self._environments.get(manifest)
+        transcript = await read_transcript(self._journal, request.rollout, request.turns)
+        verification = Verification(self._sandboxes, request, environment, transcript.prompt.item)
+        while True:
+            epoch = len(await self._journal.keys(epoch_prefix(request.rollout)))
+            workspace = self._workspace(verification, manifest, epoch)
+            clock = time.monotonic()
+            try:
+                reward = await self._score(verification, transcript, workspace)
+            except CommandConflict as conflict:
+                await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(conflict)))
+                continue
+            return RewardEntry(
+                score=reward.score,
+                breakdown=reward.breakdown,
+                log=reward.log,
+                lease=verification.lease,
+                epoch=epoch,
+                seconds=time.monotonic() - clock,
+            )
+
+    def _workspace(
+        self, verification: "Verification", manifest: RunManifest, epoch: int
+    ) -> VerifierWorkspace:
+        return VerifierWorkspace(
+            rollout=verification.request.rollout,
+            epoch=epoch,
+            open=verification.opener(epoch),
+            dispatcher=self._dispatcher,
+            tools=self._registry.names,
+            settings=manifest.tool_settings,
+        )
+
+    async def _score(
+        self, verification: "Verification", transcript: Transcript, workspace: VerifierWorkspace
+    ) -> Reward:
+        loop = asyncio.get_running_loop()
+        context = ToolContext(AsyncToolContext(workspace, loop), loop)
+        environment, item = verification.environment, verification.item
+        result = agent_result(verification.request, transcript)
+        try:
+            returned = await self._environments.run(environment.compute_reward, item, result, context)
+        except EnvironmentFailed:
+            if workspace.failure is not None:
+                raise workspace.failure from None
+            raise
+        if workspace.failure is not None:
+            raise workspace.failure
+        return checked_reward(returned)
+
+
+@dataclass
+class Verification:
+    """One rollout's verification, and the sandbox that it opens at most once an epoch."""
+
+    sandboxes: Sandboxes
+    request: RewardRequest
+    environment: Environment
+    item: Item
+
+    def __post_init__(self) -> None:
+        self.lease = self.request.lease
+
+    def opener(self, epoch: int) -> Callable[[], "asyncio.Future[SandboxInstance]"]:
+        """Opens the epoch's instance when first asked; every caller gets that one."""
+        opened: list[asyncio.Task[SandboxInstance]] = []
+
+        def open_once() -> asyncio.Task[SandboxInstance]:
+            if not opened:
+                opened.append(asyncio.create_task(self._open(epoch)))
+            return opened[0]
+
+        return open_once
+
+    async def _open(self, epoch: int) -> SandboxInstance:
+        lease = await self._leased()
+        hidden = {
+            path: content.encode() if isinstance(content, str) else content
+            for path, content in self.environment.hidden_files(self.item).items()
+        }
+        return await self.sandboxes.backend.open_verifier(
+            lease_key(self.request.rollout, lease.number), epoch, hidden
+        )
+
+    async def _leased(self) -> Lease:
+        """The rollout's sandbox; one that never ran a command gets its first here."""
+        if self.lease is None:
+            request = LeaseRequest(run=self.request.run, rollout=self.request.rollout)
+            self.lease = await self.sandboxes.lease(request)
+        return self.lease
+
+
+def agent_result(request: RewardRequest, transcript: Transcript) -> AgentResult:
+    return AgentResult(
+        messages=[message.wire() for message in transcript.messages],
+        turns_used=request.turns,
+        finished_naturally=request.ending.outcome is Outcome.COMPLETED,
+        reasoning_per_turn=list(transcript.reasoning),
+        tool_errors=list(transcript.tool_errors),
+    )
+
+
+def checked_reward(returned: object) -> Reward:
+    """What `compute_reward` returned as a Reward; raises EnvironmentFailed unless it is a finite number."""
+    reward = returned
+    if isinstance(returned, int | float):
+        reward = Reward(score=returned)
+    if not isinstance(reward, Reward):
+        raise EnvironmentFailed(f"compute_reward returned {returned!r}: return a number or a Reward")
+    if not math.isfinite(reward.score):
+        raise EnvironmentFailed(f"compute_reward returned {reward.score}: a reward must be finite")
+    return reward

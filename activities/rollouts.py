@@ -1,0 +1,45 @@
+"""A rollout's end: found again, or written and sealed."""
+
+from temporalio import activity
+
+from activities.attempt import attempt
+from clotho.entries import EndEntry, RewardEntry
+from clotho.identifiers import end_key, reward_key
+from clotho.journal import Journal
+from clotho.records import ConcludeRequest, RolloutSummary
+from clotho.runs import read_end
+
+
+class Rollouts:
+    """Activities of the environment's queue."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @activity.defn
+    async def find_end(self, rollout: str) -> RolloutSummary | None:
+        """The rollout's summary, if it was scored before."""
+        async with attempt(rollout):
+            entry = await read_end(self._journal, rollout)
+        return entry.summary if entry else None
+
+    @activity.defn
+    async def conclude(self, request: ConcludeRequest) -> RolloutSummary:
+        """Write the rollout's end, then seal its entries into one object."""
+        async with attempt(request.rollout):
+            reward = await self._journal.require(reward_key(request.rollout), RewardEntry)
+            state = request.state
+            summary = RolloutSummary(
+                rollout=request.rollout,
+                ending=request.ending,
+                score=reward.score,
+                turns=state.turn,
+                tool_calls=state.tool_calls,
+                tool_errors=state.tool_errors,
+                prompt_tokens=state.prompt_tokens,
+                sampled_tokens=state.sampled_tokens,
+                active_seconds=state.active_seconds,
+            )
+            end = await self._journal.write(end_key(request.rollout), EndEntry(summary=summary))
+            await self._journal.seal(request.rollout)
+        return end.summary

@@ -1,0 +1,75 @@
+"""Where an environment author's code runs: what it raises is told apart from what the infrastructure raises."""
+
+import asyncio
+import inspect
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from clotho.entries import RunManifest
+from clotho.environment import Environment, make_environment
+from clotho.errors import ClothoError, EnvironmentFailed
+
+THREADS = 64
+
+Result = TypeVar("Result")
+
+
+class Environments:
+    """The environments of this process, each made and set up once for a configuration."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, asyncio.Task[Environment]] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="environment")
+
+    async def get(self, manifest: RunManifest) -> Environment:
+        """Raises InvalidInput for an unknown name or a bad configuration, EnvironmentFailed from its setup."""
+        key = f"{manifest.environment} {sorted(manifest.environment_config.items())}"
+        if (task := self._ready.get(key)) is None:
+            task = self._ready[key] = asyncio.create_task(self._make(manifest))
+            task.add_done_callback(lambda done: self._forget_failed(key, done))
+        return await asyncio.shield(task)
+
+    async def fresh(self, manifest: RunManifest) -> Environment:
+        """An instance of its own, for walking through the dataset from its start."""
+        return await self._make(manifest)
+
+    async def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the author's `method` in a thread, awaiting it there if it is a coroutine function.
+
+        Raises EnvironmentFailed with the traceback for what it raises, but Clotho's own errors as they are.
+        """
+
+        def call() -> Any:
+            result = method(*arguments)
+            return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        except ClothoError:
+            raise
+        except Exception as error:
+            raise EnvironmentFailed(_own_frames(error)) from error
+
+    async def _make(self, manifest: RunManifest) -> Environment:
+        environment = await asyncio.to_thread(
+            make_environment, manifest.environment, manifest.environment_config
+        )
+        await self.run(environment.setup)
+        return environment
+
+    def _forget_failed(self, key: str, task: asyncio.Task[Environment]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            del self._ready[key]
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def _own_frames(error: Exception) -> str:
+    """The traceback without the frames above the author's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename != __file__] or list(frames)
+    return "".join([*traceback.format_list(own[-6:]), *traceback.format_exception_only(error)]).strip()

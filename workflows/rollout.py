@@ -1,0 +1,154 @@
+"""The agent loop as a durable workflow."""
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.llm import Model
+    from activities.reward import Verifier
+    from activities.rollouts import Rollouts
+    from activities.sandbox import Sandboxes
+    from activities.tools import Tools
+    from clotho.records import (
+        CallRequest,
+        ConcludeRequest,
+        Ending,
+        Lease,
+        LeaseRequest,
+        Outcome,
+        ReleaseRequest,
+        RewardRequest,
+        RolloutRequest,
+        RolloutState,
+        RolloutSummary,
+        ToolCallReference,
+        TurnRequest,
+        TurnResult,
+    )
+
+from workflows import attributes
+from workflows.steps import BOOKKEEPING, MODEL, TOOL, clean_up, step
+
+
+@workflow.defn
+class Rollout:
+    """One agent at one task: sample a turn, run its tool calls, until the model stops or a limit is met.
+
+    What is scored completes; an infrastructure failure fails the workflow, and a cancel ends it Canceled.
+    """
+
+    @workflow.init
+    def __init__(self, request: RolloutRequest) -> None:
+        self.request = request
+        self.rollout = request.rollout
+        self.queues = request.queues
+        self.state = request.state or RolloutState()
+        self.keeps_sandbox = False
+
+    @workflow.run
+    async def run(self, request: RolloutRequest) -> RolloutSummary:
+        if (scored := await self.find_end()) is not None:
+            return scored
+        try:
+            ending = await self.interact()
+            await self.verify(ending)
+            return await self.conclude(ending)
+        except ActivityError:
+            attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
+            raise
+        finally:
+            if not self.keeps_sandbox:
+                await self.release_sandbox()
+
+    async def interact(self) -> Ending:
+        while (limit := self.state.limit_met(self.request.limits)) is None:
+            turn = await self.sample_turn()
+            if turn.context_overflow:
+                return Ending(outcome=Outcome.CONTEXT_OVERFLOW)
+            if not turn.tool_calls:
+                return (
+                    Ending(outcome=Outcome.LIMIT_REACHED, limit="max_tokens") if turn.truncated else COMPLETED
+                )
+            for index, call in enumerate(turn.tool_calls):
+                await self.call_tool(index, call)
+            self.continue_as_new_if_long()
+        return Ending(outcome=Outcome.LIMIT_REACHED, limit=limit)
+
+    async def sample_turn(self) -> TurnResult:
+        number = self.state.turn
+        request = TurnRequest(run=self.request.run, rollout=self.rollout, turn=number)
+        self.show(f"sampling turn {number}")
+        turn = await step(Model.sample_turn, request, self.queues.llm, MODEL, f"turn {number}")
+        self.state = self.state.after_turn(turn)
+        return turn
+
+    async def call_tool(self, index: int, call: ToolCallReference) -> None:
+        turn = self.state.turn - 1
+        self.show(f"turn {turn}: calling {call.name}")
+        lease = await self.sandbox() if call.sandboxed else None
+        request = CallRequest(
+            run=self.request.run,
+            rollout=self.rollout,
+            turn=turn,
+            index=index,
+            lease=lease,
+            tool_state=self.state.tool_state,
+        )
+        queue = lease.queue if lease else self.queues.sandbox
+        result = await step(Tools.call_tool, request, queue, TOOL, f"{turn}.{index} {call.name}")
+        self.state = self.state.after_call(result)
+
+    async def sandbox(self) -> Lease:
+        """The rollout's sandbox, created when the first call needs it."""
+        if self.state.lease is None:
+            request = LeaseRequest(run=self.request.run, rollout=self.rollout)
+            lease = await step(Sandboxes.acquire, request, self.queues.sandbox, TOOL, "create sandbox")
+            self.state = self.state.with_lease(lease)
+            return lease
+        return self.state.lease
+
+    async def verify(self, ending: Ending) -> None:
+        self.show("verifying")
+        lease = self.state.lease
+        request = RewardRequest(
+            run=self.request.run, rollout=self.rollout, ending=ending, turns=self.state.turn, lease=lease
+        )
+        queue = lease.queue if lease else self.queues.sandbox
+        reward = await step(Verifier.verify, request, queue, TOOL, "verify")
+        if reward.lease is not None:
+            self.state = self.state.with_lease(reward.lease)
+
+    async def find_end(self) -> RolloutSummary | None:
+        """What an earlier run of this rollout came to: another workflow run, or another Temporal database."""
+        return await step(
+            Rollouts.find_end, self.rollout, self.queues.environment, BOOKKEEPING, "look up end"
+        )
+
+    async def conclude(self, ending: Ending) -> RolloutSummary:
+        request = ConcludeRequest(run=self.request.run, rollout=self.rollout, ending=ending, state=self.state)
+        summary = await step(Rollouts.conclude, request, self.queues.environment, BOOKKEEPING, "write end")
+        attributes.show_result(summary.ending.outcome, summary.score)
+        self.show(f"{summary.ending.outcome}, reward {summary.score:g}")
+        return summary
+
+    async def release_sandbox(self) -> None:
+        if self.state.lease is not None:
+            request = ReleaseRequest(run=self.request.run, rollout=self.rollout, lease=self.state.lease)
+            await clean_up(Sandboxes.release, request, self.state.lease.queue, "release sandbox")
+
+    def continue_as_new_if_long(self) -> None:
+        if workflow.info().is_continue_as_new_suggested():
+            self.keeps_sandbox = True
+            workflow.continue_as_new(self.request.model_copy(update={"state": self.state}))
+
+    def show(self, doing: str) -> None:
+        """What the UI shows of a running rollout."""
+        state = self.state
+        workflow.set_current_details(
+            f"**{doing}**\n\n{state.turn} turns, {state.tool_calls} tool calls ({state.tool_errors} errors), "
+            f"{state.sampled_tokens} tokens sampled, {state.prompt_tokens} prompt tokens, "
+            f"{state.active_seconds:.1f} s active"
+        )
+
+
+COMPLETED = Ending(outcome=Outcome.COMPLETED)

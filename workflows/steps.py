@@ -1,0 +1,99 @@
+"""How workflows do anything: activities that retry until their time is up, and a clean-up that always ends."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from clotho.identifiers import displayable
+
+SUMMARY_LIMIT = 60
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a kind of step may take in all its attempts, and how soon a dead worker is noticed."""
+
+    in_all: timedelta
+    heartbeat: timedelta
+
+
+BOOKKEEPING = Patience(in_all=timedelta(hours=6), heartbeat=timedelta(seconds=30))
+MODEL = Patience(in_all=timedelta(hours=12), heartbeat=timedelta(seconds=30))
+TOOL = Patience(in_all=timedelta(hours=6), heartbeat=timedelta(seconds=10))
+UNLIMITED = Patience(in_all=timedelta(days=365), heartbeat=timedelta(seconds=30))
+CLEAN_UP = Patience(in_all=timedelta(minutes=1), heartbeat=timedelta(seconds=10))
+
+RETRIES = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(seconds=30)
+)
+"""Attempts are unbounded, since killed workers use them up; time is bounded."""
+
+
+async def step(
+    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+    argument: Argument,
+    queue: str,
+    patience: Patience,
+    summary: str,
+) -> Result:
+    """Run an activity method on `queue`; `summary` is what the UI shows for it."""
+    result = await _execute(activity, argument, queue, patience, summary)
+    if workflow.cancellation_reason() is not None:
+        raise asyncio.CancelledError  # a cancel that meets a completing activity is otherwise lost
+    return result
+
+
+async def _execute(
+    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+    argument: Argument,
+    queue: str,
+    patience: Patience,
+    summary: str,
+) -> Result:
+    return await workflow.execute_activity_method(
+        activity,
+        argument,
+        task_queue=queue,
+        summary=displayable(summary, SUMMARY_LIMIT),
+        schedule_to_close_timeout=patience.in_all,
+        heartbeat_timeout=patience.heartbeat,
+        retry_policy=RETRIES,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    )
+
+
+async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for every one of `work`, also when cancelled; then raise the first error, if any."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if result is not None:
+            raise result
+
+
+async def clean_up(
+    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+    argument: Argument,
+    queue: str,
+    summary: str,
+) -> None:
+    """Run an activity to its end however often the workflow is cancelled meanwhile; never raises.
+
+    A clean-up that fails must not replace a paid result: what it leaves behind, lease expiry takes.
+    """
+    task = asyncio.ensure_future(_execute(activity, argument, queue, CLEAN_UP, summary))
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            continue
+        except ActivityError as error:
+            workflow.logger.warning("%s failed, left to lease expiry: %s", summary, error.cause)
