@@ -61,7 +61,7 @@ def _overflow(said: str, text: str, max_tokens: int | None) -> ClothoError:
 
 
 def _said(body: str) -> str:
-    """The message of an error body, with its code and type, in the shapes of OpenAI, vLLM, SGLang and FastAPI."""
+    """The message of an error body with its code and type, as OpenAI, vLLM, SGLang or FastAPI put it."""
     try:
         parsed = json.loads(body)
     except ValueError:
@@ -112,7 +112,7 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def _reset(value: str | None) -> float | None:
-    """Seconds until a limit resets: said as `6m0s`, in seconds, or as Unix time in seconds or milliseconds."""
+    """Seconds until a limit resets: said as `6m0s`, in seconds, or as Unix time in (milli)seconds."""
     seconds = _seconds(value)
     if seconds is None:
         parts = DURATION.findall(value or "")

@@ -1,0 +1,122 @@
+"""What a scripted model says: turns by conversation, and the faults it commits on the way."""
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from clotho.identifiers import derived_seed
+from clotho.inference.base import ChatMessage
+from clotho.records import Record
+
+SIBLING = re.compile(r"/r(\d+)(?:\.\d+)?/")
+
+
+class ScriptedCall(Record):
+    name: str
+    arguments: dict[str, JsonValue] | str
+    """Text is sent as it is, so that it can be invalid JSON."""
+
+
+class ScriptedTurn(Record):
+    content: str | None = None
+    calls: tuple[ScriptedCall, ...] = ()
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    """By default `tool_calls` with calls and `stop` without."""
+
+
+class Question(Record):
+    """What a policy decides from."""
+
+    key: str
+    """The Idempotency-Key; empty if there was none."""
+    model: str
+    messages: tuple[ChatMessage, ...]
+    seed: int | None = None
+
+    @property
+    def turn(self) -> int:
+        """How many turns the model has had, this one not counted."""
+        return sum(message.role == "assistant" for message in self.messages)
+
+    @property
+    def prompt(self) -> str:
+        """The text of the first user message."""
+        return next((_text(message) for message in self.messages if message.role == "user"), "")
+
+    @property
+    def sibling(self) -> int:
+        """The rollout's number within its group, as the key names it; 0 where it names none."""
+        found = SIBLING.search(self.key)
+        return int(found[1]) if found else 0
+
+
+Policy = Callable[[Question], ScriptedTurn]
+"""Decides the next turn of a conversation. Called outside the caller's event loop: it must not touch it."""
+
+
+class Conversation(Record):
+    """The turns of the conversations whose prompt contains `match`."""
+
+    match: str = ""
+    variants: tuple[tuple[ScriptedTurn, ...], ...] = Field(min_length=1)
+    """Sibling n of a group plays variant n, modulo their number. The last turn repeats."""
+
+    def answer(self, question: Question) -> ScriptedTurn:
+        turns = self.variants[question.sibling % len(self.variants)]
+        return turns[min(question.turn, len(turns) - 1)]
+
+
+class Fault(Record):
+    """Something that goes wrong, and when: in the requests numbered, in every n-th, or at first attempts."""
+
+    kind: Literal["status", "drop", "garbage", "empty_choices", "hang"]
+    requests: tuple[int, ...] = ()
+    """Numbers of requests since the start, counted from 1."""
+    every: int | None = Field(default=None, gt=0)
+    first_attempts: int = 0
+    """The first so many requests of each key."""
+    status: int = 503
+    headers: dict[str, str] = Field(default_factory=dict)
+    """For instance {"retry-after": "2"}."""
+    message: str = "scripted fault"
+
+    def applies(self, request: int, attempt: int) -> bool:
+        """Whether it strikes request number `request`, the `attempt`-th of its key."""
+        periodic = self.every is not None and request % self.every == 0
+        return periodic or request in self.requests or attempt <= self.first_attempts
+
+
+class Script(Record):
+    """A scripted model as JSON. The first conversation that matches a prompt answers it."""
+
+    conversations: tuple[Conversation, ...] = Field(min_length=1)
+    latency: float = 0.0
+    """Seconds before each answer."""
+    latency_spread: float = 0.0
+    """Further seconds at most, derived from the key and so the same every time."""
+    faults: tuple[Fault, ...] = ()
+
+    def answer(self, question: Question) -> ScriptedTurn:
+        prompt = question.prompt
+        for conversation in self.conversations:
+            if conversation.match in prompt:
+                return conversation.answer(question)
+        return ScriptedTurn(content="The script has no conversation for this prompt.")
+
+    def seconds(self, key: str) -> float:
+        return self.latency + self.latency_spread * (derived_seed(key) % 1000) / 1000
+
+
+def terminal_turns(turns: int, command: str = "true", final: str = "Done.") -> Conversation:
+    """A conversation of `turns` terminal calls, and a last turn without one."""
+    call = ScriptedCall(name="terminal", arguments={"command": command})
+    return Conversation(variants=((*[ScriptedTurn(calls=(call,))] * turns, ScriptedTurn(content=final)),))
+
+
+def _text(message: ChatMessage) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    return "".join(str(part.get("text", "")) for part in message.content or ())
