@@ -1,0 +1,65 @@
+"""How much of a conversation tool results may take up, and where the rest goes.
+
+A result over its tool's limit, or one with which the results of its turn come to more than the turn's limit,
+is written to a file in the sandbox, and the model is shown where, how large, and how it begins. The calls of
+a turn run one after another and a result is final once journalled, so a turn's limit is kept by counting:
+each call is told how many characters the earlier ones of its turn came to. A result no longer than the block
+that would stand for it is never spilled, so a turn may pass its limit by at most one block per call.
+"""
+
+import re
+
+from clotho.toolsets.base import CallContext, Tool, ToolSettings
+
+SPILL_DIRECTORY = "/tmp/clotho-results"
+UNSAFE_IN_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+NAME_LIMIT = 64
+BLOCK_OVERHEAD = 500
+"""Characters of a block beside its preview, at most."""
+
+
+def exceeds(content: str, tool: Tool, settings: ToolSettings, turn_chars: int) -> bool:
+    """Whether `content` must be spilled after `turn_chars` characters of earlier results of its turn."""
+    if len(content) <= settings.preview_chars + BLOCK_OVERHEAD:
+        return False
+    limit = settings.result_chars.get(tool.name, None if tool.unlimited_result else settings.max_result_chars)
+    return (limit is not None and len(content) > limit) or turn_chars + len(content) > settings.max_turn_chars
+
+
+async def spill(content: str, tool: Tool, context: CallContext) -> str:
+    """Write `content` to a file in the rollout's sandbox and return the block that stands for it.
+
+    The result of a tool without a sandbox is cut to its preview.
+    """
+    if not tool.sandboxed:
+        return block(content, None, context.settings.preview_chars)
+    path = f"{SPILL_DIRECTORY}/{file_name(context)}"
+    await context.sandbox.write_file(path, content.encode())
+    return block(content, path, context.settings.preview_chars)
+
+
+def file_name(context: CallContext) -> str:
+    """The call's id as a file name, made safe, and unique where a server uses an id twice."""
+    safe = UNSAFE_IN_NAME.sub("_", context.tool_call_id)[:NAME_LIMIT]
+    return f"{safe}-{context.job_key('result')[:8]}.txt"
+
+
+def block(content: str, path: str | None, preview_chars: int) -> str:
+    """What the model is shown in place of `content`; `path` is None where the rest is not kept."""
+    preview = content[:preview_chars]
+    cut = preview.rfind("\n")
+    if cut > preview_chars // 2:
+        preview = preview[: cut + 1]
+    kept = (
+        f"Full output saved to: {path}\nUse read_file with offset and limit on that path to see the rest."
+        if path
+        else "The rest was not kept: ask for less at a time."
+    )
+    kilobytes = len(content.encode()) / 1024
+    return (
+        "<persisted-output>\n"
+        f"This tool result was too large ({len(content):,} characters, {kilobytes:.1f} KB).\n"
+        f"{kept}\n\n"
+        f"Preview (first {len(preview):,} characters):\n{preview}\n...\n"
+        "</persisted-output>"
+    )

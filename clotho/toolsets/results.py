@@ -1,0 +1,16 @@
+"""Tool results as JSON text."""
+
+import json
+from typing import Any
+
+from clotho.toolsets.base import ToolOutcome
+
+
+def text(**fields: Any) -> str:
+    """A JSON object of `fields`, in their order."""
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def refusal(error: str, **fields: Any) -> ToolOutcome:
+    """The outcome of a call that can't be served: it counts as a tool error."""
+    return ToolOutcome(content=text(**fields, error=error), error=error)

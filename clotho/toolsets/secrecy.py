@@ -1,0 +1,49 @@
+"""Taking secrets out of what a model is shown: values that this process knows, and tokens of known shapes."""
+
+import json
+import re
+from collections.abc import Iterable
+
+REDACTED = "[REDACTED]"
+SHORTEST_SECRET = 6
+"""Below this a value is more likely a word of the output than a secret."""
+
+TOKENS = re.compile(
+    r"""
+      \bsk-[A-Za-z0-9_-]{20,}                        # OpenAI, Anthropic and those that follow them
+    | \bgh[pousr]_[A-Za-z0-9]{36,}
+    | \bgithub_pat_[A-Za-z0-9_]{22,}
+    | \bglpat-[A-Za-z0-9_-]{20,}
+    | \bhf_[A-Za-z0-9]{30,}
+    | \bnpm_[A-Za-z0-9]{36}\b
+    | \bpypi-AgEI[A-Za-z0-9_-]{50,}
+    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
+    | \bAIza[0-9A-Za-z_-]{35}
+    | \bxox[abprs]-[A-Za-z0-9-]{10,}
+    | \beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}
+    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----[\s\S]*?-----END\ [A-Z ]*PRIVATE\ KEY-----
+    """,
+    re.VERBOSE,
+)
+
+
+def without_tokens(text: str) -> str:
+    """`text` with everything redacted that has the shape of a credential."""
+    return TOKENS.sub(REDACTED, text)
+
+
+class Redactor:
+    """Redacts given values, as they are and as they look inside JSON."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        values = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
+        spellings = {
+            *values,
+            *(json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)),
+        }
+        self._pattern = re.compile(
+            "|".join(map(re.escape, sorted(spellings, key=len, reverse=True))) or r"(?!)"
+        )
+
+    def __call__(self, text: str) -> str:
+        return self._pattern.sub(REDACTED, text)

@@ -1,0 +1,56 @@
+"""Running commands as jobs in a rollout's sandbox: started at most once, followed to their end.
+
+The working directory and exported variables pass from one foreground command to the next by job key: the
+slot "shell" of a rollout's tool state holds {"job": key of the last one}.
+"""
+
+from pydantic import JsonValue
+
+from clotho.errors import SandboxLost
+from clotho.sandbox.base import Job, JobState, JobStatus, SandboxInstance
+from clotho.toolsets.base import CallContext
+
+SLOT = "shell"
+SLICE = 2.0
+"""Seconds between two reports of progress."""
+
+UNFINISHED = frozenset({JobState.ABSENT, JobState.RUNNING})
+
+
+def last_command(context: CallContext) -> str | None:
+    """Key of the foreground command whose directory and variables the next one inherits."""
+    match context.state.get(SLOT):
+        case {"job": str(key)}:
+            return key
+    return None
+
+
+def after(key: str) -> dict[str, JsonValue]:
+    """The tool state that a foreground command leaves."""
+    return {SLOT: {"job": key}}
+
+
+async def finish(job: Job, context: CallContext) -> JobStatus:
+    """Start `job`, or attach to it, and follow it to its end.
+
+    Raises SandboxLost where it was running in a sandbox that is gone: it is never run again.
+    """
+    await context.sandbox.start(job)
+    status = await follow(context.sandbox, job.key, context)
+    if status.state is JobState.LOST:
+        raise SandboxLost(f"command {job.key} was running in a sandbox that is gone")
+    return status
+
+
+async def follow(
+    sandbox: SandboxInstance, key: str, context: CallContext, seconds: float | None = None
+) -> JobStatus:
+    """Wait until a job has ended, or for `seconds`, reporting progress."""
+    waited = 0.0
+    while True:
+        slice_ = SLICE if seconds is None else min(SLICE, seconds - waited)
+        status = await sandbox.wait(key, slice_)
+        context.progress(status.output_size)
+        waited += slice_
+        if status.state not in UNFINISHED or (seconds is not None and waited >= seconds):
+            return status

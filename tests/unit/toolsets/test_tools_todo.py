@@ -1,0 +1,15 @@
+from clotho.toolsets.todo import written
+
+
+def task(name: str, content: str = "do it", status: str = "pending"):
+    return {"id": name, "content": content, "status": status}
+
+
+def test_writing_replaces_and_merging_changes_by_id():
+    todos = written([], [task("a"), task("b")])
+    merged = written(todos, [{"id": "a", "status": "completed"}, task("c")])
+    assert merged == [task("a", status="completed"), task("b"), task("c")]
+
+
+def test_the_last_mention_of_an_id_counts():
+    assert written([], [task("a", "first"), task("a", "second")]) == [task("a", "second")]
