@@ -1,0 +1,1 @@
+"""The HTTP face of the model: OpenAI's chat and text completions, and vLLM's token-in, token-out endpoint."""

@@ -1,0 +1,81 @@
+"""The routes, and how errors become answers."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from clotho.embedded.model.engine import Engine, EngineStopped
+from clotho.embedded.model.http.chat import ChatEndpoint
+from clotho.embedded.model.http.completions import CompletionEndpoint
+from clotho.embedded.model.http.generate import GenerateEndpoint
+from clotho.embedded.model.http.refusals import Refusal
+from clotho.embedded.model.http.responses import Health, ModelCard, ModelList
+from clotho.embedded.model.http.serving import Serving
+
+
+def create_app(engine: Engine, model_name: str) -> Starlette:
+    """The ASGI application; it starts and stops `engine`."""
+    serving = Serving(engine, model_name)
+    created = int(time.time())
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        engine.start()
+        yield
+        engine.stop()
+
+    async def health(_: Request) -> Response:
+        report = Health(
+            status="ok" if engine.alive else "stopped", model=model_name, weight_version=engine.policy.version
+        )
+        return Response(report.model_dump_json(), 200 if engine.alive else 503, media_type="application/json")
+
+    async def models(_: Request) -> Response:
+        card = ModelCard(
+            id=model_name,
+            created=created,
+            root=model_name,
+            max_model_len=engine.policy.model.architecture.max_position_embeddings,
+        )
+        return Response(ModelList(data=[card]).model_dump_json(), media_type="application/json")
+
+    return Starlette(
+        routes=[
+            Route("/health", health, methods=["GET"]),
+            Route("/v1/models", models, methods=["GET"]),
+            Route("/v1/chat/completions", ChatEndpoint(serving).answer, methods=["POST"]),
+            Route("/v1/completions", CompletionEndpoint(serving).answer, methods=["POST"]),
+            Route("/inference/v1/generate", GenerateEndpoint(serving).answer, methods=["POST"]),
+        ],
+        exception_handlers={
+            Refusal: _refused,
+            HTTPException: _refused_by_route,
+            EngineStopped: _engine_stopped,
+        },
+        lifespan=lifespan,
+    )
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return error.response()
+
+
+async def _refused_by_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return Refusal(error.status_code, message, code="unknown_url").response()
+
+
+async def _engine_stopped(_: Request, __: Exception) -> Response:
+    return Refusal(503, "The model server is shutting down.", type="service_unavailable").response()
+
+
+async def _failed(_: Request, __: Exception) -> Response:
+    return Refusal(500, "The model server failed; its log says why.", type="server_error").response()

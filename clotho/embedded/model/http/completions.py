@@ -1,0 +1,111 @@
+"""/v1/completions: text or token ids in, text out."""
+
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from clotho.embedded.model.generation import Likelihood, Step
+from clotho.embedded.model.http.requests import DEFAULT_MAX_TOKENS, CompletionRequest
+from clotho.embedded.model.http.responses import Completion, CompletionChoice, CompletionLogprobs
+from clotho.embedded.model.http.serving import (
+    Admitted,
+    Serving,
+    collected,
+    event_stream,
+    ids_of,
+    read_body,
+    text_of,
+)
+
+
+class CompletionEndpoint:
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def answer(self, request: Request) -> Response:
+        asked = await read_body(request, CompletionRequest)
+        self._serving.check_model(asked.model)
+        admitted = self._serving.admit(
+            await self._prompt(asked), asked, asked.max_tokens or DEFAULT_MAX_TOKENS, asked.logprobs or 0
+        )
+        answer = _CompletionAnswer(self._serving, asked, admitted)
+        if asked.stream:
+            return event_stream(answer.chunks())
+        steps = await collected(request, self._serving.steps(admitted))
+        return Response(answer.whole(steps).model_dump_json(), media_type="application/json")
+
+    async def _prompt(self, asked: CompletionRequest) -> list[int]:
+        prompt = asked.prompt
+        if isinstance(prompt, str):
+            return await self._serving.tokenized(lambda: self._serving.policy.tokenizer.encode(prompt))
+        return prompt
+
+
+class _CompletionAnswer:
+    """The answer to one completion request, whole or in chunks."""
+
+    def __init__(self, serving: Serving, asked: CompletionRequest, admitted: Admitted) -> None:
+        self._serving = serving
+        self._asked = asked
+        self._admitted = admitted
+        self._id = f"cmpl-{uuid.uuid4().hex}"
+
+    def whole(self, steps: Sequence[Step]) -> Completion:
+        return self._completion(self._choice(steps, text_offset=0, length=len(steps)), usage_of=len(steps))
+
+    async def chunks(self) -> AsyncGenerator[Completion]:
+        length = text_offset = 0
+        async with aclosing(self._serving.steps(self._admitted)) as running:
+            async for step in running:
+                length += 1
+                yield self._completion(self._choice([step], text_offset, length))
+                text_offset += len(step.text)
+        if self._asked.wants_usage:
+            yield self._completion(usage_of=length)
+
+    def _choice(self, steps: Sequence[Step], text_offset: int, length: int) -> CompletionChoice:
+        """`steps`, the last of which is the generation's token number `length`."""
+        ending = steps[-1].ending
+        with_ids = bool(self._asked.return_token_ids)
+        return CompletionChoice(
+            text=text_of(steps),
+            logprobs=self._logprobs(steps, text_offset),
+            finish_reason=ending.reason if ending else None,
+            stop_reason=ending.matched if ending else None,
+            token_ids=ids_of(steps) if with_ids else None,
+            prompt_token_ids=self._admitted.prompt if with_ids and length == len(steps) else None,
+            weight_versions=self._serving.versions(length) if ending else None,
+        )
+
+    def _completion(self, *choices: CompletionChoice, usage_of: int | None = None) -> Completion:
+        return Completion(
+            id=self._id,
+            created=self._admitted.created,
+            model=self._serving.model_name,
+            system_fingerprint=self._serving.policy.version,
+            seed=self._admitted.parameters.seed,
+            choices=list(choices),
+            usage=None if usage_of is None else self._admitted.usage(usage_of),
+        )
+
+    def _logprobs(self, steps: Sequence[Step], text_offset: int) -> CompletionLogprobs | None:
+        if self._asked.logprobs is None:
+            return None
+        offsets = [text_offset + len(text_of(steps[:index])) for index in range(len(steps))]
+        return CompletionLogprobs(
+            text_offset=offsets,
+            token_logprobs=[step.sampled.logprob for step in steps],
+            tokens=[self._named(step.sampled) for step in steps],
+            top_logprobs=[
+                {self._named(each): each.logprob for each in (step.sampled, *step.alternatives)}
+                for step in steps
+            ],
+        )
+
+    def _named(self, likelihood: Likelihood) -> str:
+        if self._asked.return_tokens_as_token_ids:
+            return f"token_id:{likelihood.token}"
+        return self._serving.policy.tokenizer.text_of(likelihood.token)

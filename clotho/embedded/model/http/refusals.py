@@ -1,0 +1,72 @@
+"""What a request can be refused for, in the error body of the OpenAI API."""
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from starlette.responses import Response
+
+MOST_COMPLAINTS = 4
+
+
+class ErrorDescription(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    error: ErrorDescription
+
+
+class Refusal(Exception):
+    """A request that gets `status` and an error body instead of an answer."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = ErrorBody(error=ErrorDescription(message=message, type=type, param=param, code=code))
+
+    def response(self) -> Response:
+        return Response(self.body.model_dump_json(), self.status, media_type="application/json")
+
+
+def invalid(error: ValidationError) -> Refusal:
+    """What is wrong with a request's body; a value of several possible types has a complaint for each."""
+    complaints = error.errors(include_url=False, include_input=False)
+    first = complaints[0]
+    return Refusal(
+        400,
+        "; ".join(_complaint(each) for each in complaints[:MOST_COMPLAINTS]),
+        param=str(first["loc"][0]) if first["loc"] else None,
+        code=first["type"],
+    )
+
+
+def _complaint(details: ErrorDetails) -> str:
+    return ": ".join(filter(None, (".".join(map(str, details["loc"])), details["msg"])))
+
+
+def unknown_model(name: str) -> Refusal:
+    return Refusal(404, f"The model `{name}` does not exist.", param="model", code="model_not_found")
+
+
+def context_overflow(limit: int, length: int) -> Refusal:
+    return Refusal(
+        400,
+        f"This model's maximum context length is {limit} tokens. However, your messages resulted in {length} "
+        "tokens, which leaves no room for a completion. Please reduce the length of the messages.",
+        param="messages",
+        code="context_length_exceeded",
+    )
+
+
+def outside_vocabulary(token: int, size: int, param: str) -> Refusal:
+    return Refusal(400, f"Token id {token} is not in the vocabulary of {size} tokens.", param=param)

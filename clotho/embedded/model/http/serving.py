@@ -1,0 +1,138 @@
+"""What the endpoints share: admitting a request, running it to its end, and streaming it."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from clotho.embedded.model.engine import Engine
+from clotho.embedded.model.generation import Step
+from clotho.embedded.model.http.refusals import (
+    Refusal,
+    context_overflow,
+    invalid,
+    outside_vocabulary,
+    unknown_model,
+)
+from clotho.embedded.model.http.requests import SamplingFields
+from clotho.embedded.model.http.responses import Usage, WeightVersion
+from clotho.embedded.model.sampling import SamplingParameters
+
+T = TypeVar("T")
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A request that will be served: what to continue, and how."""
+
+    prompt: list[int]
+    parameters: SamplingParameters
+    created: int
+
+    def usage(self, completion_tokens: int) -> Usage:
+        return Usage(
+            prompt_tokens=len(self.prompt),
+            completion_tokens=completion_tokens,
+            total_tokens=len(self.prompt) + completion_tokens,
+        )
+
+
+class Serving:
+    """One engine under one model name."""
+
+    def __init__(self, engine: Engine, model_name: str) -> None:
+        self.engine = engine
+        self.policy = engine.policy
+        self.model_name = model_name
+        # One thread: the tokenizer is not safe to share between several.
+        self._tokenizer_thread = ThreadPoolExecutor(1, "tokenizer")
+
+    async def tokenized(self, tokenize: Callable[[], list[int]]) -> list[int]:
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizer_thread, tokenize)
+
+    def check_model(self, name: str | None) -> None:
+        if name not in (None, self.model_name):
+            raise unknown_model(str(name))
+
+    def admit(
+        self, prompt: list[int], fields: SamplingFields, max_tokens: int | None, alternatives: int
+    ) -> Admitted:
+        """Cut `max_tokens`, by default all, to what the context leaves. Raises Refusal."""
+        architecture = self.policy.model.architecture
+        for param, ids in (("prompt", prompt), ("stop_token_ids", fields.stop_token_ids or [])):
+            for token in ids:
+                if not 0 <= token < architecture.vocab_size:
+                    raise outside_vocabulary(token, architecture.vocab_size, param)
+        room = architecture.max_position_embeddings - len(prompt)
+        if room < 1:
+            raise context_overflow(architecture.max_position_embeddings, len(prompt))
+        parameters = fields.parameters(min(max_tokens or room, room), alternatives)
+        return Admitted(prompt, parameters, int(time.time()))
+
+    def steps(self, admitted: Admitted) -> AsyncGenerator[Step]:
+        return self.engine.generate(admitted.prompt, admitted.parameters)
+
+    def versions(self, tokens: int) -> list[WeightVersion]:
+        return [WeightVersion(version=self.policy.version, start=0, end=tokens)]
+
+
+async def read_body(request: Request, model: type[Asked]) -> Asked:
+    try:
+        return model.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise invalid(error) from error
+
+
+async def collected(request: Request, steps: AsyncGenerator[Step]) -> list[Step]:
+    """All steps. Raises Refusal when the client leaves before the end, so that nothing is computed for nobody."""
+
+    async def collect() -> list[Step]:
+        return [step async for step in steps]
+
+    return await _while_connected(request, collect())
+
+
+async def _while_connected(request: Request, work: Coroutine[None, None, T]) -> T:
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_disconnect(request))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal(499, "The client closed the connection.")
+        return working.result()
+    finally:
+        working.cancel()
+        watching.cancel()
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def event_stream(chunks: AsyncGenerator[BaseModel]) -> StreamingResponse:
+    """Chunks as server-sent events, closed by [DONE]."""
+
+    async def events() -> AsyncIterator[bytes]:
+        async with aclosing(chunks) as open_chunks:
+            async for chunk in open_chunks:
+                yield b"data: " + chunk.model_dump_json().encode() + b"\n\n"
+        yield b"data: [DONE]\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def text_of(steps: Sequence[Step]) -> str:
+    return "".join(step.text for step in steps)
+
+
+def ids_of(steps: Sequence[Step]) -> list[int]:
+    return [step.sampled.token for step in steps]
