@@ -1,7 +1,6 @@
 """One attempt at an activity: heartbeats, the error classifier, and names in the log."""
 
 import asyncio
-import contextvars
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,10 +9,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from clotho.errors import to_application_error
+from clotho.logs import subject
 
 log = logging.getLogger("clotho")
-subject: contextvars.ContextVar[str] = contextvars.ContextVar("subject", default="-")
-"""The rollout or group that the running code works for; every log line carries it."""
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from pydantic_settings import (
 )
 
 from clotho.errors import InvalidInput
+from clotho.logs import LogFormat
 
 CONFIG_FILE = "clotho.yaml"
 
@@ -49,8 +50,10 @@ class WorkerSettings(Section):
 class SandboxSettings(Section):
     """Where this host keeps sandboxes."""
 
-    root: Path | None = None
-    """None: a folder of this user under the system's temporary folder."""
+    root: Path = Path("/tmp/clotho")
+    """Sandboxes and their control files. Every sandbox's user must be able to pass through it."""
+    lease_seconds: float = 600.0
+    """How long a sandbox outlives the last sign of its host's workers."""
 
 
 class Settings(BaseSettings):
@@ -66,7 +69,7 @@ class Settings(BaseSettings):
     store: Path = Path(".clotho/store")
     host: str | None = None
     """This machine's persistent name in task queues; None: made once and kept in the cache folder."""
-    log_format: str = "text"
+    log_format: LogFormat = "text"
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()

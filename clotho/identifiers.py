@@ -37,8 +37,12 @@ def call_id(turn: int, index: int) -> str:
     return f"{turn:04}-{index:02}"
 
 
+RUNS = "~runs/"
+"""Where the manifests of all runs are: no run's name starts with a tilde."""
+
+
 def manifest_key(run: str) -> str:
-    return f"{run}/~manifest"
+    return f"{RUNS}{run}"
 
 
 def endpoint_prefix(run: str) -> str:

@@ -93,22 +93,22 @@ class Journal:
 
     async def latest(self, prefix: str, kind: type[Entry]) -> Entry | None:
         """The last of the numbered entries under `prefix`: how mutable state lives in a write-once store."""
-        keys = await self._store.list(prefix)
+        keys = await self._store.keys(prefix)
         return await self.read(keys[-1], kind) if keys else None
 
     async def append(self, prefix: str, entry: BaseModel) -> str:
         """Write `entry` as the next numbered one under `prefix`, and return its key."""
-        number = len(await self._store.list(prefix))
+        number = len(await self._store.keys(prefix))
         while not await self._store.create(key := f"{prefix}{number:06}", encode(key, entry)):
             number += 1
         return key
 
     async def keys(self, prefix: str) -> list[str]:
-        return await self._store.list(prefix)
+        return await self._store.keys(prefix)
 
     async def seal(self, rollout: str) -> None:
         """Move the rollout's entries into one compressed object; the small ones go only after it is there."""
-        keys = [key for key in await self._store.list(f"{rollout}/") if key != sealed_key(rollout)]
+        keys = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]
         if not keys:
             return
         bodies = dict(zip(keys, await self._store.read_many(keys), strict=True))

@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
+KEPT_FAILURES = 20
+
 
 class Record(BaseModel):
     """A frozen value; unknown fields are an error."""
@@ -47,14 +49,45 @@ class CampaignRequest(Record):
     queues: Queues
     max_open_groups: int = 16
     next_group: int = 0
-    """This and the rest are carried over a continue-as-new."""
+    """This and `progress` are carried over a continue-as-new."""
+    progress: "CampaignProgress | None" = None
+
+
+class CampaignProgress(Record):
+    """What a campaign has come to so far: also its answer to the query `progress`, and its result."""
+
+    groups: int = 0
+    """How many there are to do; 0 before the items are enumerated."""
+    running: int = 0
+    skipped: int = 0
+    """Groups that were scored before this campaign started."""
+    scored: int = 0
     failed: int = 0
     failures: "tuple[SiblingFailure, ...]" = ()
+    """The first twenty."""
+    rollouts: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    sampled_tokens: int = 0
+    reward_sum: float = 0.0
 
+    def with_group(self, group: "GroupSummary") -> "CampaignProgress":
+        siblings = group.siblings
+        return self.model_copy(
+            update={
+                "scored": self.scored + 1,
+                "rollouts": self.rollouts + len(siblings),
+                "turns": self.turns + sum(sibling.turns for sibling in siblings),
+                "tool_calls": self.tool_calls + sum(sibling.tool_calls for sibling in siblings),
+                "sampled_tokens": self.sampled_tokens + sum(sibling.sampled_tokens for sibling in siblings),
+                "reward_sum": self.reward_sum + sum(sibling.score for sibling in siblings),
+            }
+        )
 
-class CampaignSummary(Record):
-    run: str
-    groups: int
+    def with_failure(self, failure: "SiblingFailure") -> "CampaignProgress":
+        return self.model_copy(
+            update={"failed": self.failed + 1, "failures": (*self.failures, failure)[:KEPT_FAILURES]}
+        )
 
 
 class ModelCheck(Record):

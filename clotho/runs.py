@@ -6,7 +6,7 @@ from itertools import count
 from clotho.entries import EndEntry, Endpoint, GroupEntry, Item, ItemChunk, RunManifest, difference
 from clotho.environment import Environment
 from clotho.errors import InvalidInput
-from clotho.identifiers import end_key, endpoint_prefix, group_id, items_key, manifest_key, scored_key
+from clotho.identifiers import RUNS, end_key, endpoint_prefix, group_id, items_key, manifest_key, scored_key
 from clotho.journal import Journal
 
 CHUNK = 100
@@ -33,6 +33,11 @@ async def read_manifest(journal: Journal, run: str) -> RunManifest:
     if (manifest := await journal.read(manifest_key(run), RunManifest)) is None:
         raise InvalidInput(f"there is no run {run!r} in {journal.store_identity}")
     return manifest
+
+
+async def list_runs(journal: Journal) -> list[str]:
+    """The names of the runs in the store."""
+    return [key.removeprefix(RUNS) for key in await journal.keys(RUNS)]
 
 
 async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:

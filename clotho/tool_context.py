@@ -97,10 +97,8 @@ class AsyncToolContext:
             return {"success": False, "error": listing["output"]}
         found = await self.read_bytes(names_file) or b""
         names = [name for name in found.decode(errors="replace").split("\0") if name]
-        target = Path(local_dir).resolve()
         for name in names:
-            local = (target / name).resolve()
-            if not local.is_relative_to(target):
+            if (local := _inside(local_dir, name)) is None:
                 return {"success": False, "error": f"{name!r} is outside {remote_dir}"}
             await self.download_file(f"{remote_dir}/{name}", str(local))
         return {"success": True, "files": len(names)}
@@ -177,6 +175,13 @@ class ToolContext:
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _inside(folder: str, name: str) -> Path | None:
+    """Where `name` is below `folder`, links followed; None if it isn't."""
+    target = Path(folder).resolve()
+    path = (target / name).resolve()
+    return path if path.is_relative_to(target) else None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -12,9 +12,10 @@ with workflow.unsafe.imports_passed_through():
     from clotho.identifiers import group_id
     from clotho.records import (
         AwaitClosed,
+        CampaignProgress,
         CampaignRequest,
-        CampaignSummary,
         GroupRequest,
+        GroupSummary,
         ItemsRequest,
         ModelCheck,
         SiblingFailure,
@@ -27,7 +28,6 @@ from workflows.steps import BOOKKEEPING, UNLIMITED, all_of, step
 
 LOOK_AHEAD = 500
 """Groups whose end is looked up at once; what is scored already is skipped without a workflow."""
-KEPT_FAILURES = 20
 
 
 @workflow.defn
@@ -40,67 +40,66 @@ class Campaign:
     @workflow.init
     def __init__(self, request: CampaignRequest) -> None:
         self.request = request
-        self.groups = request.groups
+        self.queues = request.queues
         self.next_group = request.next_group
-        self.failed = request.failed
-        self.failures = list(request.failures)
+        self.progress = request.progress or CampaignProgress()
 
     @workflow.run
-    async def run(self, request: CampaignRequest) -> CampaignSummary:
+    async def run(self, request: CampaignRequest) -> CampaignProgress:
         await self.prepare()
-        while self.next_group < self.groups:
+        while self.next_group < self.progress.groups:
             await self.run_groups(await self.unfinished())
-            self.next_group = min(self.next_group + LOOK_AHEAD, self.groups)
             self.continue_as_new_if_long()
-        return self.summary()
+        return self.conclude()
+
+    async def prepare(self) -> None:
+        """Fail now what would fail every group; then have the items in the store."""
+        run = self.request.run
+        await step(Model.check_model, ModelCheck(run=run), self.queues.llm, BOOKKEEPING, "check model server")
+        items = ItemsRequest(run=run, groups=self.request.groups)
+        queue = self.queues.environment
+        self.count(groups=await step(Groups.enumerate_items, items, queue, BOOKKEEPING, "enumerate items"))
+
+    async def unfinished(self) -> list[int]:
+        """The next items whose groups aren't scored."""
+        first = self.next_group
+        self.next_group = min(first + LOOK_AHEAD, self.progress.groups)
+        request = UnfinishedRequest(run=self.request.run, first=first, groups=self.next_group - first)
+        queue = self.queues.environment
+        items = await step(
+            Groups.unfinished_groups, request, queue, BOOKKEEPING, f"look up groups from {first}"
+        )
+        self.count(skipped=self.progress.skipped + request.groups - len(items))
+        return items
 
     async def run_groups(self, items: list[int]) -> None:
-        """All of `items`, so many at a time; returns when none is running."""
-        open_groups = asyncio.Semaphore(self.request.max_open_groups)
+        """Returns when none is running any more."""
+        free = asyncio.Semaphore(self.request.max_open_groups)
 
         async def run(item: int) -> None:
-            async with open_groups:
+            async with free:
                 await self.run_group(item)
 
         await all_of(run(item) for item in items)
 
-    async def prepare(self) -> None:
-        """Fail now what would fail every group; then have the items in the store."""
-        request, queues = self.request, self.request.queues
-        await step(
-            Model.check_model, ModelCheck(run=request.run), queues.llm, BOOKKEEPING, "check model server"
-        )
-        items = ItemsRequest(run=request.run, groups=request.groups)
-        self.groups = await step(
-            Groups.enumerate_items, items, queues.environment, BOOKKEEPING, "enumerate items"
-        )
-
-    async def unfinished(self) -> list[int]:
-        first = self.next_group
-        request = UnfinishedRequest(
-            run=self.request.run, first=first, groups=min(LOOK_AHEAD, self.groups - first)
-        )
-        queue = self.request.queues.environment
-        return await step(
-            Groups.unfinished_groups, request, queue, BOOKKEEPING, f"look up groups from {first}"
-        )
-
     async def run_group(self, item: int) -> None:
         group = group_id(self.request.run, item)
+        self.count(running=self.progress.running + 1)
         try:
-            await self.roll_out(group, item)
+            self.progress = self.progress.with_group(await self.roll_out(group, item))
         except ChildWorkflowError as error:
             if workflow.cancellation_reason() is not None:
                 raise
-            self.failed += 1
-            if len(self.failures) < KEPT_FAILURES:
-                self.failures.append(SiblingFailure(workflow=group, reason=reason(error)))
+            self.progress = self.progress.with_failure(SiblingFailure(workflow=group, reason=reason(error)))
+        finally:
+            self.count(running=self.progress.running - 1)
 
-    async def roll_out(self, group: str, item: int) -> None:
-        request = self.request
+    async def roll_out(self, group: str, item: int) -> GroupSummary:
+        """Run the group as a child; one that somebody else started is waited for instead."""
+        request, queue = self.request, self.queues.environment
         while True:
             try:
-                await workflow.execute_child_workflow(
+                return await workflow.execute_child_workflow(
                     RolloutGroup.run,
                     GroupRequest(
                         run=request.run,
@@ -112,34 +111,48 @@ class Campaign:
                         queues=request.queues,
                     ),
                     id=group,
-                    task_queue=request.queues.workflows,
+                    task_queue=self.queues.workflows,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                     cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     search_attributes=attributes.identify(request.run, request.environment),
                 )
-                return
             except WorkflowAlreadyStartedError:
-                queue = request.queues.environment
                 await step(
                     Groups.await_closed, AwaitClosed(workflow=group), queue, UNLIMITED, f"wait for {group}"
                 )
-                if await step(Groups.find_scored, group, queue, BOOKKEEPING, f"look up {group}") is not None:
-                    return
+                scored = await step(Groups.find_scored, group, queue, BOOKKEEPING, f"look up {group}")
+                if scored is not None:
+                    return scored
 
     def continue_as_new_if_long(self) -> None:
-        """Between chunks no group is running: a parent's end would cancel its children."""
+        """Only between chunks, when no group is running: a parent's end would cancel its children."""
         if workflow.info().is_continue_as_new_suggested():
-            state = {"next_group": self.next_group, "failed": self.failed, "failures": tuple(self.failures)}
+            state = {"next_group": self.next_group, "progress": self.progress}
             workflow.continue_as_new(self.request.model_copy(update=state))
 
-    def summary(self) -> CampaignSummary:
-        if self.failures:
-            first = self.failures[0]
+    def conclude(self) -> CampaignProgress:
+        progress = self.progress
+        if progress.failed:
+            first = progress.failures[0]
+            attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
             raise ApplicationError(
-                f"{self.failed} of {self.groups} groups failed; start the run again to retry them. "
+                f"{progress.failed} of {progress.groups} groups failed; start the run again to retry them. "
                 f"First: {first.workflow}: {first.reason}",
                 type="GroupsFailed",
                 non_retryable=True,
             )
-        return CampaignSummary(run=self.request.run, groups=self.groups)
+        attributes.show_outcome("scored")
+        return progress
+
+    def count(self, **counts: int) -> None:
+        self.progress = self.progress.model_copy(update=counts)
+        done = self.progress.scored + self.progress.skipped
+        workflow.set_current_details(
+            f"**{done} of {self.progress.groups} groups scored**, {self.progress.running} running, "
+            f"{self.progress.failed} failed"
+        )
+
+    @workflow.query(name="progress")
+    def current_progress(self) -> CampaignProgress:
+        return self.progress

@@ -1,0 +1,44 @@
+PYTHON ?= python3
+BIN := .venv/bin
+KEEP ?=
+
+.PHONY: setup demo test bench lint supervisor lock clean
+
+setup: .venv/.complete bubblewrap
+
+# The lock decides what is installed; pip verifies nothing else is pulled in.
+.venv/.complete: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Clotho needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
+
+.PHONY: bubblewrap
+bubblewrap:
+	@command -v bwrap >/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing bubblewrap"; apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; \
+	  else \
+	    echo "bubblewrap is missing; install it with: sudo apt-get install bubblewrap"; exit 1; \
+	  fi
+
+demo: setup
+	$(BIN)/clotho demo $(if $(KEEP),--keep)
+
+test: setup
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+lint: .venv/.complete
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lock:
+	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf .venv .clotho

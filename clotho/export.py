@@ -1,0 +1,122 @@
+"""Scored groups as JSON lines, for supervised training and for reading."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from clotho.entries import GroupEntry, RewardEntry, ToolManifest
+from clotho.identifiers import reward_key, tools_key
+from clotho.inference.base import ChatMessage
+from clotho.journal import Journal
+from clotho.records import RolloutSummary
+from clotho.runs import read_manifest, scored_groups
+from clotho.transcript import read_transcript
+
+Line = dict[str, JsonValue]
+SHAREGPT_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "human",
+    "assistant": "gpt",
+    "tool": "tool",
+}
+
+
+class Format(StrEnum):
+    MESSAGES = "messages"
+    SHAREGPT = "sharegpt"
+    GROUPS = "groups"
+
+
+async def export_run(journal: Journal, run: str, form: Format, output: Path | None) -> int:
+    """Write the run's scored groups to `output`, or standard output; returns the number of lines.
+
+    The file appears whole or not at all. Raises InvalidInput for an unknown run.
+    """
+    await read_manifest(journal, run)
+    lines = 0
+    if output is None:
+        async for line in _lines(journal, run, form):
+            sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+            lines += 1
+        return lines
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    await asyncio.to_thread(output.parent.mkdir, parents=True, exist_ok=True)
+    with temporary.open("w") as file:
+        async for line in _lines(journal, run, form):
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            lines += 1
+    temporary.rename(output)
+    return lines
+
+
+async def _lines(journal: Journal, run: str, form: Format) -> AsyncIterator[Line]:
+    for group, entry in await scored_groups(journal, run):
+        rollouts = [await _rollout(journal, group, entry, summary, form) for summary in entry.siblings]
+        if form is Format.GROUPS:
+            yield {
+                "group": group,
+                "item": entry.item,
+                "toolsets": list(entry.toolsets),
+                "scores": [summary.score for summary in entry.siblings],
+                "rollouts": list(rollouts),
+            }
+        else:
+            for rollout in rollouts:
+                yield rollout
+
+
+async def _rollout(
+    journal: Journal, group: str, entry: GroupEntry, summary: RolloutSummary, form: Format
+) -> Line:
+    transcript = await read_transcript(journal, summary.rollout, summary.turns)
+    reward = await journal.require(reward_key(summary.rollout), RewardEntry)
+    tools = await journal.require(tools_key(group), ToolManifest)
+    line: Line = {
+        "rollout": summary.rollout,
+        "reward": summary.score,
+        "reward_breakdown": dict(reward.breakdown),
+        "outcome": str(summary.ending.outcome),
+        "limit": summary.ending.limit,
+        "turns": summary.turns,
+        "tool_errors": summary.tool_errors,
+        "sampled_tokens": summary.sampled_tokens,
+        "tools": [dict(tool.tool_schema) for tool in tools.tools],
+    }
+    if form is Format.SHAREGPT:
+        line["conversations"] = [_sharegpt(message) for message in transcript.messages]
+    else:
+        line["messages"] = [dict(message.wire()) for message in transcript.messages]
+    if form is not Format.GROUPS:
+        line["group"] = group
+        line["item"] = entry.item
+    return line
+
+
+def _sharegpt(message: ChatMessage) -> JsonValue:
+    """Reasoning and tool calls become tagged text, as datasets of this format have them."""
+    text = message.content if isinstance(message.content, str) else json.dumps(message.content or "")
+    if message.role == "tool":
+        text = f"<tool_response>\n{text}\n</tool_response>"
+    if message.reasoning_content:
+        text = f"<think>\n{message.reasoning_content}\n</think>\n{text}"
+    for call in message.tool_calls:
+        arguments = _parsed(call.function.arguments)
+        block = json.dumps({"name": call.function.name, "arguments": arguments}, ensure_ascii=False)
+        text = f"{text}\n<tool_call>\n{block}\n</tool_call>".lstrip("\n")
+    return {"from": SHAREGPT_ROLES[message.role], "value": text}
+
+
+def _parsed(arguments: str) -> JsonValue:
+    """Arguments that aren't JSON stay the text that the model wrote."""
+    try:
+        parsed: JsonValue = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return parsed

@@ -1,0 +1,232 @@
+"""Composition root: builds every dependency once and runs the Temporal workers.
+
+Processes that call models are apart from those that run tools and replay workflows, so that few things can
+kill a paid call. Without --roles this starts one process of each kind and keeps both running.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from clotho.sandbox.local import LocalBackend
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.groups import Groups
+from activities.llm import Model
+from activities.reward import Verifier
+from activities.rollouts import Rollouts
+from activities.sandbox import Sandboxes
+from activities.tools import Tools
+from clotho.authors import Environments
+from clotho.config import Settings, host_name, load_settings, secret
+from clotho.entries import Endpoint
+from clotho.errors import ClothoError, InvalidInput
+from clotho.inference.base import ModelBackend
+from clotho.inference.openai_chat import OpenAIChatServers
+from clotho.journal import Journal
+from clotho.logs import configure
+from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
+from clotho.records import Queues
+from clotho.sandbox.keeper import LeaseKeeper
+from clotho.store.filesystem import FilesystemStore
+from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
+from clotho.toolsets.dispatch import Dispatcher
+from clotho.toolsets.registry import Registry
+from workflows.campaign import Campaign
+from workflows.rollout import Rollout
+from workflows.rollout_group import RolloutGroup
+
+ROLES = ("workflows", "llm", "tools")
+LAYOUT = (("llm",), ("workflows", "tools"))
+"""The processes that are started when none are asked for."""
+
+log = logging.getLogger("clotho")
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What the workers of one process share."""
+
+    settings: Settings
+    client: Client
+    journal: Journal
+    queues: Queues
+
+    def workflows(self) -> list[Worker]:
+        sizes = self.settings.worker
+        passed = SandboxRestrictions.default.with_passthrough_modules("clotho", "activities", "pydantic")
+        return [
+            Worker(
+                self.client,
+                task_queue=self.queues.workflows,
+                workflows=[Campaign, RolloutGroup, Rollout],
+                workflow_runner=SandboxedWorkflowRunner(restrictions=passed),
+                workflow_failure_exception_types=[ClothoError],
+                max_cached_workflows=sizes.max_cached_workflows,
+                max_concurrent_workflow_tasks=sizes.max_workflow_tasks,
+                sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+                graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
+            )
+        ]
+
+    def llm(self) -> list[Worker]:
+        servers = OpenAIChatServers(timeout=self.settings.worker.model_call_timeout)
+
+        def backend(endpoint: Endpoint) -> ModelBackend:
+            key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
+            return servers.at(endpoint.base_url, key)
+
+        model = Model(self.journal, backend, self.queues.llm)
+        return [
+            Worker(
+                self.client,
+                task_queue=self.queues.llm,
+                activities=[model.sample_turn, model.check_model],
+                max_concurrent_activities=self.settings.worker.max_model_calls,
+                graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
+            )
+        ]
+
+    def tools(self, backend: LocalBackend, host_queue: str) -> list[Worker]:
+        registry, environments = Registry.discover(), Environments()
+        sandboxes = Sandboxes(self.journal, backend, host_queue)
+        dispatcher = Dispatcher(registry)
+        tools = Tools(self.journal, sandboxes, dispatcher)
+        verifier = Verifier(self.journal, environments, sandboxes, registry, dispatcher)
+        groups = Groups(self.journal, environments, registry, self.client)
+        rollouts = Rollouts(self.journal)
+        in_sandbox: list[Callable[..., Any]] = [
+            sandboxes.acquire,
+            sandboxes.release,
+            tools.call_tool,
+            verifier.verify,
+        ]
+        beside: list[Callable[..., Any]] = [
+            groups.enumerate_items,
+            groups.unfinished_groups,
+            groups.find_scored,
+            groups.prepare_group,
+            groups.conclude_group,
+            groups.await_closed,
+            rollouts.find_end,
+            rollouts.conclude,
+        ]
+        served = {
+            self.queues.sandbox: in_sandbox,
+            host_queue: in_sandbox,
+            self.queues.environment: beside,
+        }
+        return [
+            Worker(
+                self.client,
+                task_queue=queue,
+                activities=activities,
+                max_concurrent_activities=self.settings.worker.max_tool_calls,
+                # Cancellation reaches an activity with a heartbeat only; model calls can't afford so many.
+                max_heartbeat_throttle_interval=timedelta(seconds=1),
+                graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
+            )
+            for queue, activities in served.items()
+        ]
+
+
+async def serve(roles: tuple[str, ...], settings: Settings) -> None:
+    """Run the workers of `roles` in this process until SIGTERM, then drain."""
+    client = await connect(settings.temporal)
+    await ensure_search_attributes(client)
+    journal = Journal(FilesystemStore(settings.store))
+    parts = Composition(settings, client, journal, Queues())
+    workers = parts.workflows() if "workflows" in roles else []
+    workers += parts.llm() if "llm" in roles else []
+    async with asyncio.TaskGroup() as tasks:
+        keeping = None
+        if "tools" in roles:
+            backend = LocalBackend(settings.sandbox.root)
+            workers += parts.tools(backend, f"{parts.queues.sandbox}-{host_name(settings)}")
+            keeper = LeaseKeeper(backend, RolloutOwners(client), settings.sandbox.lease_seconds)
+            keeping = tasks.create_task(keeper.run())
+        for worker in workers:
+            tasks.create_task(worker.run())
+        log.info("serving %s", ", ".join(roles))
+        await stop_signal().wait()
+        log.info("draining")
+        await asyncio.gather(*(worker.shutdown() for worker in workers))
+        await journal.land()
+        if keeping:
+            keeping.cancel()
+
+
+def stop_signal() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second ends the process at once."""
+    stopped = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopped.is_set():
+            os._exit(1)
+        stopped.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    return stopped
+
+
+def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
+    """Serve `roles`, then leave without the interpreter's shutdown: the SDK's native threads can abort it."""
+    configure(settings.log_format, "+".join(roles))
+    status = 0
+    try:
+        asyncio.run(serve(roles, settings))
+    except* ClothoError as errors:
+        log.error("%s", errors.exceptions[0])
+        status = REJECTED
+    logging.shutdown()
+    os._exit(status)
+
+
+def checked_roles(text: str) -> tuple[str, ...]:
+    roles = tuple(text.split(","))
+    for role in roles:
+        if role not in ROLES:
+            raise InvalidInput(f"unknown role {role!r}: there are {', '.join(ROLES)}")
+    return roles
+
+
+def main(
+    roles: Annotated[
+        str | None, typer.Option(help=f"What to serve, of {','.join(ROLES)}. Default: all, models apart.")
+    ] = None,
+    processes: Annotated[int, typer.Option(help="How many processes with these roles.", min=1)] = 1,
+    store: Annotated[Path | None, typer.Option(help="Folder of the journal.")] = None,
+    temporal: Annotated[str | None, typer.Option(help="Temporal's address.", metavar="HOST:PORT")] = None,
+) -> None:
+    """Run Clotho's workers until SIGTERM; a second SIGTERM ends them at once."""
+    try:
+        settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+        layout = [checked_roles(roles)] * processes if roles is not None else list(LAYOUT)
+    except ClothoError as error:
+        typer.echo(f"worker.py: {error}", err=True)
+        sys.exit(REJECTED)
+    if len(layout) == 1:
+        run_here(layout[0], settings)
+    configure(settings.log_format, "worker")
+    command = [sys.executable, __file__, "--store", str(settings.store)]
+    command += ["--temporal", temporal] if temporal else []
+    plans = [
+        ProcessPlan(name=f"{number}:{'+'.join(group)}", argv=(*command, "--roles", ",".join(group)))
+        for number, group in enumerate(layout)
+    ]
+    sys.exit(asyncio.run(ProcessGroup(plans).run()))
+
+
+if __name__ == "__main__":
+    typer.run(main)
