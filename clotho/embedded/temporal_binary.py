@@ -1,0 +1,114 @@
+"""Where a `temporal` binary comes from: the user, PATH, the cache, a download, or the Go toolchain."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from temporalio.testing import WorkflowEnvironment
+
+from clotho.errors import InvalidInput, bounded
+
+GO_PACKAGE = "github.com/temporalio/cli/cmd/temporal@v1.5.1"
+DOWNLOAD_SECONDS = 120.0
+THREE_WAYS = (
+    "there is no Temporal server: put `temporal` on PATH (https://docs.temporal.io/cli/setup-cli), or set"
+    " TEMPORAL_ADDRESS to a server that runs, or install Go so that one can be built"
+)
+
+Announce = Callable[[str], None]
+
+
+def to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+class Unobtainable(Exception):
+    """One way to a binary led nowhere."""
+
+
+async def temporal_binary(
+    cache: Path,
+    *,
+    explicit: Path | None = None,
+    on_path: Path | None = None,
+    go: Path | None = None,
+    announce: Announce = to_stderr,
+) -> Path:
+    """The first of: `explicit`, `on_path`, the one in folder `cache`, a download, a build with `go`.
+
+    A download or a build is kept in `cache`; processes that ask at the same time wait for one of them.
+    Raises InvalidInput if there is none.
+    """
+    if explicit is not None and not _executable(explicit):
+        raise InvalidInput(f"{explicit} is not an executable file")
+    cached = cache / "temporal"
+    found = explicit or on_path
+    if found is None and not _executable(cached):
+        await _obtain(cached, go, announce)
+    return found or cached
+
+
+async def _obtain(target: Path, go: Path | None, announce: Announce) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_suffix(".lock").open("w") as lock:
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        if _executable(target):
+            return
+        try:
+            await _download(target, announce)
+        except Unobtainable as no_download:
+            try:
+                await _build(target, go, announce)
+            except Unobtainable as no_build:
+                raise InvalidInput(f"{THREE_WAYS}. Tried: {no_download}; {no_build}") from None
+
+
+async def _download(target: Path, announce: Announce) -> None:
+    """By the SDK, which starts the server that it downloads: that one is ended at once."""
+    announce("Downloading the Temporal server (once per user)")
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        try:
+            server = await asyncio.wait_for(
+                WorkflowEnvironment.start_local(download_dest_dir=folder), DOWNLOAD_SECONDS
+            )
+        except TimeoutError:
+            raise Unobtainable(f"the download took more than {DOWNLOAD_SECONDS:.0f} s") from None
+        except RuntimeError as error:
+            raise Unobtainable(f"the download failed ({bounded(str(error), 200)})") from None
+        await server.shutdown()
+        _only_program(Path(folder)).replace(target)
+
+
+async def _build(target: Path, go: Path | None, announce: Announce) -> None:
+    if go is None:
+        raise Unobtainable("there is no Go toolchain to build it with")
+    announce(f"Building the Temporal server with `go install {GO_PACKAGE}` (minutes, once per user)")
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        build = await asyncio.create_subprocess_exec(
+            "env", f"GOBIN={folder}", str(go), "install", GO_PACKAGE,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            output, _ = await build.communicate()
+        finally:
+            if build.returncode is None:
+                os.killpg(build.pid, signal.SIGKILL)
+        if build.returncode != 0:
+            raise Unobtainable(f"go install failed ({bounded(' '.join(output.decode().split()), 300)})")
+        (Path(folder) / "temporal").replace(target)
+
+
+def _only_program(folder: Path) -> Path:
+    return next(file for file in folder.iterdir() if _executable(file))
+
+
+def _executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
