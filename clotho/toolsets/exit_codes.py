@@ -24,7 +24,7 @@ BY_COMMAND: dict[tuple[str, int], str] = {
 }
 
 BY_CODE = {
-    126: "The command was found but could not be executed",
+    126: "The command could not be executed",
     127: "The command was not found",
     137: "The command was killed (SIGKILL), perhaps for using too much memory",
     139: "The command crashed (segmentation fault)",

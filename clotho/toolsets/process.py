@@ -10,7 +10,7 @@ from clotho.sandbox.base import JobState, JobStatus, SessionInfo
 from clotho.toolsets import shell, write_once
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
 from clotho.toolsets.output import last_output
-from clotho.toolsets.results import refusal, text
+from clotho.toolsets.results import problem, text
 from clotho.toolsets.terminal import LONGEST_FOREGROUND, MOST_SESSIONS
 
 BUFFER_CHARS = 200_000
@@ -53,10 +53,10 @@ class Process(Tool):
         if action == "list":
             return await _list(sessions, context)
         if "session_id" not in arguments:
-            return refusal(f"session_id is required for {action}")
+            return problem(f"session_id is required for {action}")
         session = next((s for s in sessions if s.session == arguments["session_id"]), None)
         if session is None:
-            return refusal(f"No process with id {arguments['session_id']}", status="not_found")
+            return problem(f"No process with id {arguments['session_id']}", status="not_found")
         return await ACTIONS[action](session, arguments, context)
 
 
@@ -137,7 +137,7 @@ async def _send(session: SessionInfo, data: str, context: CallContext) -> ToolOu
         )
         return ToolOutcome(content=text(status="unknown", note=note))
     if session.status.state not in shell.UNFINISHED:
-        return refusal("The process has ended", status="already_exited", exit_code=_exit_code(session.status))
+        return problem("The process has ended", status="already_exited", exit_code=_exit_code(session.status))
     await write_once.record(context, "input", b"")
     await context.sandbox.send_input(session.key, data.encode())
     return ToolOutcome(content=text(status="ok", bytes_written=len(data.encode())))

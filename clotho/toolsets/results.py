@@ -11,6 +11,11 @@ def text(**fields: Any) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
+def problem(error: str, **fields: Any) -> ToolOutcome:
+    """The outcome of a call that ran and found no way: the model reads why, and nothing counts as a tool error."""
+    return ToolOutcome(content=text(**fields, error=error))
+
+
 def refusal(error: str, **fields: Any) -> ToolOutcome:
     """The outcome of a call that can't be served: it counts as a tool error."""
     return ToolOutcome(content=text(**fields, error=error), error=error)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, cast
 from pydantic import JsonValue
 
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
-from clotho.toolsets.results import refusal, text
+from clotho.toolsets.results import problem, text
 
 STATUSES = ("pending", "in_progress", "completed", "cancelled")
 SLOT = "todo"
@@ -58,7 +58,7 @@ class Todo(Tool):
             return ToolOutcome(content=shown(current))
         todos = written(current if arguments.get("merge", False) else [], arguments["todos"])
         if bare := next((todo["id"] for todo in todos if not todo["content"]), None):
-            return refusal(f"task '{bare}' is new and needs content")
+            return problem(f"task '{bare}' is new and needs content")
         return ToolOutcome(content=shown(todos), state={SLOT: list(todos)})
 
 

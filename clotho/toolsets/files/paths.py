@@ -1,0 +1,66 @@
+"""Paths as models give them: which may not be written, and how they read inside a script."""
+
+import posixpath
+import shlex
+
+from clotho.errors import InvalidInput
+from clotho.sandbox.base import AGENT_HOME
+from clotho.toolsets import shell
+from clotho.toolsets.base import CallContext
+
+REFUSED_TREES = (
+    "/boot",
+    "/dev",
+    "/etc",
+    "/proc",
+    "/sys",
+    "/run/containerd",
+    "/run/podman",
+    "/var/run/podman",
+)
+REFUSED_FILES = ("/run/docker.sock", "/var/run/docker.sock", "/run/crio/crio.sock")
+CREDENTIALS = (
+    ".aws/credentials",
+    ".config/gh/hosts.yml",
+    ".docker/config.json",
+    ".git-credentials",
+    ".gnupg",
+    ".kube/config",
+    ".netrc",
+    ".npmrc",
+    ".pgpass",
+    ".pypirc",
+    ".ssh",
+)
+
+
+def located(path: str, context: CallContext) -> str:
+    """`path` as the sandbox takes it: a relative one starts where the last command ended, or as configured."""
+    if not path or "\0" in path:
+        raise InvalidInput("path must not be empty or hold a NUL character")
+    if shell.last_command(context) is None and not path.startswith(("/", "~")):
+        return posixpath.join(context.settings.terminal_cwd, path)
+    return path
+
+
+def refuse_protected(path: str) -> None:
+    """Raises InvalidInput for system and credential files.
+
+    It spares a model mistakes and is no boundary: that is the sandbox's user.
+    """
+    full = posixpath.normpath(AGENT_HOME + path[1:] if path == "~" or path.startswith("~/") else path)
+    full = full.removeprefix("/") if full.startswith("//") else full
+    credentials = [f"{home}/{name}" for home in (AGENT_HOME, "/root") for name in CREDENTIALS]
+    if full in REFUSED_FILES or any(
+        full == tree or full.startswith(f"{tree}/") for tree in (*REFUSED_TREES, *credentials)
+    ):
+        raise InvalidInput(f"Refused: {path} is a protected system or credential file")
+
+
+def quoted(path: str) -> str:
+    """`path` as a word of a bash script; `~` is HOME, as for the file verbs."""
+    if path == "~":
+        return '"$HOME"'
+    if path.startswith("~/"):
+        return f'"$HOME"/{shlex.quote(path[2:])}'
+    return shlex.quote(path if path.startswith("/") else f"./{path}")

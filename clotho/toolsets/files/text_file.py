@@ -1,0 +1,46 @@
+"""Files as text: what is text at all, and the byte order mark and line ends that an edit must keep."""
+
+from dataclasses import dataclass
+
+from clotho.errors import InvalidInput
+
+BINARY_SAMPLE = 8_192
+MOST_UNDECODABLE = 0.1
+MARK = "\ufeff"
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether `content` has a NUL near its start or is mostly not UTF-8."""
+    sample = content[:BINARY_SAMPLE]
+    return b"\0" in sample or sample.decode(errors="replace").count("\ufffd") > MOST_UNDECODABLE * len(sample)
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A text with newlines, and the form it has on disk."""
+
+    text: str
+    mark: bool = False
+    crlf: bool = False
+
+    @classmethod
+    def decoded(cls, content: bytes, path: str) -> "TextFile":
+        """Raises InvalidInput where `content` is not UTF-8 text: editing would destroy it."""
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{path} is not UTF-8 text") from error
+        if "\0" in text:
+            raise InvalidInput(f"{path} is a binary file")
+        crlf = text.count("\r\n") * 2 > text.count("\n")
+        return cls(
+            text.removeprefix(MARK).replace("\r\n", "\n") if crlf else text.removeprefix(MARK),
+            text[:1] == MARK,
+            crlf,
+        )
+
+    def encoded(self, text: str) -> bytes:
+        """`text`, an edited version, in the form of this file."""
+        if self.crlf:
+            text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+        return ((MARK if self.mark else "") + text).encode()
