@@ -1,0 +1,59 @@
+"""Session-wide servers: one Temporal server, one embedded model; workers and namespaces as tests need them."""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from clotho.config import cache_folder, program_on_path
+from clotho.embedded.model import EmbeddedModelServer
+from clotho.embedded.temporal_binary import temporal_binary
+from clotho.embedded.temporal_server import TemporalServer
+from clotho.search_attributes import SEARCH_ATTRIBUTES
+from tests.cluster import Cluster, cluster_in
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """A folder that the users of sandboxes may pass through, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="clotho-test-") as name:
+        path = Path(name)
+        path.chmod(0o711)
+        yield path
+
+
+@pytest.fixture(scope="session")
+async def temporal(folder: Path) -> AsyncIterator[TemporalServer]:
+    binary = await temporal_binary(
+        cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
+    )
+    server = TemporalServer(
+        binary, folder / "temporal.log", ui_port=None, search_attributes=SEARCH_ATTRIBUTES
+    )
+    async with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def embedded_model(folder: Path) -> AsyncIterator[EmbeddedModelServer]:
+    async with EmbeddedModelServer(folder / "embedded-model.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def cluster(temporal: TemporalServer, folder: Path) -> AsyncIterator[Cluster]:
+    """Workers in the default namespace that nobody kills."""
+    async with cluster_in(temporal, folder / "shared", "default") as shared:
+        await shared.start_worker()
+        yield shared
+
+
+@pytest.fixture
+async def private_cluster(
+    temporal: TemporalServer, folder: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Cluster]:
+    """A namespace and a store of the test's own, without workers yet."""
+    name = request.node.name.replace("[", "-").replace("]", "").replace("_", "-")[:60]
+    async with cluster_in(temporal, folder / name, name) as private:
+        yield private
