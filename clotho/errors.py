@@ -7,6 +7,7 @@ ClothoError
 ├── JournalCorrupt          an entry that is damaged or not ours; names the key
 ├── IsolationUnavailable    this machine cannot prove the isolation that was asked for
 ├── CommandConflict         a job key already holds another command
+├── FileRefused             the sandbox can't write that path
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
 ├── EnvironmentFailed       an exception from the author's code: retried a few times
 └── Unavailable             somebody's outage: retried until the activity's time runs out
@@ -51,6 +52,10 @@ class IsolationUnavailable(ClothoError):
 
 class CommandConflict(ClothoError):
     """A job key already holds a different command."""
+
+
+class FileRefused(ClothoError):
+    """A path that the sandbox's user can't write; the message says why."""
 
 
 class SandboxLost(ClothoError):

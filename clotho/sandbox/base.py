@@ -13,6 +13,8 @@ from clotho.records import Record
 
 AGENT_HOME = "/home/agent"
 WORKSPACE = "/work"
+HIDDEN_FILES = "/verifier"
+"""Where a verifier's instance, and no other, sees its hidden files; also in its variable CLOTHO_HIDDEN_FILES."""
 
 
 class SandboxSpec(Record):
@@ -95,6 +97,17 @@ class SandboxInstance(Protocol):
     @property
     def incarnation(self) -> str: ...
 
+    @property
+    def workspace(self) -> str:
+        """Where commands start: WORKSPACE, or a folder of the host where there is no isolation.
+
+        `workdir` and the file verbs take WORKSPACE and AGENT_HOME in either case.
+        """
+
+    @property
+    def home(self) -> str:
+        """The agent's home, which `~` stands for in the file verbs."""
+
     async def start(self, job: Job) -> None:
         """Start `job`, or attach to it if its key is known. Raises CommandConflict for another command."""
 
@@ -107,7 +120,8 @@ class SandboxInstance(Protocol):
     async def kill(self, key: str) -> None:
         """End the job's whole process tree; a job not yet started never will be."""
 
-    async def send_input(self, key: str, data: bytes) -> None: ...
+    async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
+        """Queue `data` for the job's standard input; at most once for a `request` (32 hexadecimal digits)."""
 
     async def close_input(self, key: str) -> None: ...
 
@@ -117,7 +131,10 @@ class SandboxInstance(Protocol):
         """Read as the sandbox's user. Relative paths start in the directory that job `after` left; `~` is HOME."""
 
     async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
-        """Write by temporary file and rename, making parents; returns the resolved path."""
+        """Write by temporary file and rename, making parents; returns the resolved path.
+
+        A link is written through. Raises FileRefused for what isn't a regular file or may not be written.
+        """
 
     async def renew(self, seconds: float) -> None:
         """Keep the sandbox alive for `seconds` from now."""
@@ -137,6 +154,9 @@ class SandboxBackend(Protocol):
         """End the agent's processes, then start a fresh instance over the same workspace, home and /tmp."""
 
     async def destroy(self, lease: str) -> None: ...
+
+    async def renew(self, lease: str, seconds: float) -> None:
+        """Keep the sandbox alive for `seconds` from now; raises SandboxLost if it is gone."""
 
     async def leases(self) -> Sequence[str]:
         """The leases that this backend holds on this host."""

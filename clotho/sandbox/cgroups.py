@@ -1,0 +1,71 @@
+"""Bounds on memory and processes by control groups, version 1 or 2, where this process may make them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PARENT = "clotho"
+PROCESS_HEADROOM = 64
+"""Left for the supervisor: commands meet their own, smaller limit before it can no longer start anything."""
+
+
+@dataclass(frozen=True)
+class Controller:
+    """A hierarchy, and the files in it that bound a group."""
+
+    hierarchy: Path
+    memory: str | None
+    processes: str | None
+
+
+def usable(root: Path = Path("/sys/fs/cgroup")) -> tuple[Controller, ...]:
+    """The controllers that this process can bound sandboxes with; none where it can't bound both."""
+    if (root / "cgroup.controllers").exists():
+        candidates = (Controller(root, "memory.max", "pids.max"),)
+    else:
+        candidates = (
+            Controller(root / "memory", "memory.limit_in_bytes", None),
+            Controller(root / "pids", None, "pids.max"),
+        )
+    return candidates if all(_works(controller) for controller in candidates) else ()
+
+
+def _works(controller: Controller) -> bool:
+    try:
+        _make_parent(controller)
+        probe = controller.hierarchy / PARENT / "probe"
+        probe.mkdir(exist_ok=True)
+        works = all((probe / name).exists() for name in (controller.memory, controller.processes) if name)
+        probe.rmdir()
+    except OSError:
+        return False
+    return works
+
+
+def _make_parent(controller: Controller) -> None:
+    parent = controller.hierarchy / PARENT
+    parent.mkdir(exist_ok=True)
+    if (controller.hierarchy / "cgroup.subtree_control").exists():
+        for group in (controller.hierarchy, parent):
+            (group / "cgroup.subtree_control").write_text("+memory +pids")
+
+
+def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, processes: int) -> list[Path]:
+    """The groups that a sandbox's processes are to join."""
+    groups = []
+    for controller in controllers:
+        group = controller.hierarchy / PARENT / name
+        group.mkdir(parents=True, exist_ok=True)
+        if controller.memory:
+            (group / controller.memory).write_text(str(memory_mb << 20))
+        if controller.processes:
+            (group / controller.processes).write_text(str(processes + PROCESS_HEADROOM))
+        groups.append(group)
+    return groups
+
+
+def remove(controllers: tuple[Controller, ...], name: str) -> None:
+    """To be called when the sandbox has ended. A group that still has a dying process is left for the next call."""
+    for controller in controllers:
+        group = controller.hierarchy / PARENT / name
+        if group.exists() and not (group / "cgroup.procs").read_text():
+            group.rmdir()

@@ -1,0 +1,278 @@
+"""The host's side of a supervisor's control directory: what is staged there, and what is read back.
+
+Everything here blocks for the time of a few file operations, and holds no state. The layout is described in
+supervisor/supervisor.c. Entries are staged whole, by rename.
+"""
+
+import errno
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from clotho.errors import CommandConflict, InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
+
+GRACE_MS = 2_000
+_staged = itertools.count()
+
+
+class ControlDirectory:
+    """`owner` is the user whom staged entries are given to, None where supervisor and host are the same user."""
+
+    def __init__(self, path: Path, owner: int | None) -> None:
+        self.path = path
+        self.owner = owner
+        self._jobs = f"{path}/c"
+        self._transfers = f"{path}/f"
+
+    def create(self) -> None:
+        for folder in (self.path, self.path / "c", self.path / "f", self.path / "sessions"):
+            folder.mkdir(mode=0o700, parents=True)
+            self._give(folder)
+
+    def job_folder(self, key: str) -> Path:
+        return Path(self._jobs, key)
+
+    def transfer_folder(self, key: str) -> Path:
+        return Path(self._transfers, key)
+
+    @property
+    def alive_file(self) -> Path:
+        return self.path / "alive"
+
+    # ---- the supervisor ----
+
+    def incarnation(self) -> str | None:
+        """Id of the supervisor that lives here. Alive is who holds the lock: no process id could tell."""
+        try:
+            descriptor = os.open(self.alive_file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return os.read(descriptor, 64).decode().strip()
+        else:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def sealed(self) -> bool:
+        return Path(self.path, "sealed").exists()
+
+    def say(self, *words: str) -> None:
+        """Send a request. Raises SandboxLost where nobody reads them any more."""
+        try:
+            queue = os.open(f"{self.path}/q", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ENXIO, errno.ENOENT):
+                raise SandboxLost("the sandbox's supervisor is gone") from None
+            raise
+        try:
+            os.write(queue, f"{' '.join(words)}\n".encode())
+        except BlockingIOError:
+            raise SandboxUnavailable("the sandbox's supervisor doesn't take requests") from None
+        finally:
+            os.close(queue)
+
+    # ---- jobs ----
+
+    def stage_job(self, job: Job) -> None:
+        """Raises CommandConflict where the key holds another command, InvalidInput for what no shell could run."""
+        identity, header = _identity(job), _header(job)
+        entries = {"job": header + job.script.encode()}
+        if job.stdin is not None:
+            entries["stdin"] = job.stdin
+        if not self._stage(self._jobs, job.key, entries) and self._identity(job.key) != identity:
+            raise CommandConflict(f"job {job.key} already holds another command")
+        if job.session is not None:
+            self._give(self.path / "sessions" / job.key, create=True)
+
+    def job_status(self, key: str, incarnation: str) -> JobStatus:
+        """Raises SandboxLost for a job that never started in a sandbox that is gone."""
+        folder = f"{self._jobs}/{key}"
+        alive = self.incarnation() == incarnation
+        started = _text(f"{folder}/started")
+        done = _text(f"{folder}/done")  # looked at last: a result published meanwhile is seen
+        if done is not None:
+            state, code, size = done.split()
+            return JobStatus(
+                state=JobState(state), exit_code=int(code), output_size=int(size), pid=self._pid(folder)
+            )
+        if started is not None:
+            state = JobState.RUNNING if alive and started.strip() == incarnation else JobState.LOST
+            size = _size(f"{folder}/out")
+            return JobStatus(state=state, exit_code=None, output_size=size, pid=self._pid(folder))
+        if not alive:
+            raise SandboxLost("the sandbox is gone; that command never started in it")
+        state = JobState.RUNNING if os.path.exists(folder) else JobState.ABSENT
+        return JobStatus(state=state, exit_code=None, output_size=0)
+
+    def job_started(self, key: str) -> bool:
+        return os.path.exists(f"{self._jobs}/{key}/started")
+
+    def output(self, key: str, offset: int, limit: int | None) -> bytes:
+        try:
+            with open(f"{self._jobs}/{key}/out", "rb", buffering=0) as file:
+                file.seek(max(0, offset))
+                return file.readall() if limit is None else _exactly(file.fileno(), limit)
+        except FileNotFoundError:
+            return b""
+
+    def stage_input(self, key: str, request: str, content: bytes) -> bool:
+        """Returns False where that request has been taken over before."""
+        folder = self.job_folder(key)
+        if (folder / f"taken.{request}").exists():
+            return False
+        unfinished = folder / f".in.{request}.{os.getpid()}.{next(_staged)}"
+        self._write(unfinished, content)
+        unfinished.rename(folder / f"in.{request}")
+        return True
+
+    def sessions(self, incarnation: str) -> Iterator[SessionInfo]:
+        for key in sorted(os.listdir(self.path / "sessions")):
+            folder = self.job_folder(key)
+            header, script = _split(Path(folder, "job").read_bytes())
+            with suppress(FileNotFoundError):  # staged, and not started yet
+                started = os.stat(folder / "started").st_mtime
+                yield SessionInfo(
+                    key=key,
+                    session=header["session"],
+                    script=script.decode(),
+                    started=started,
+                    status=self.job_status(key, incarnation),
+                )
+
+    # ---- files ----
+
+    def stage_transfer(
+        self, key: str, path: str, after: str | None, content: bytes | None, max_bytes: int
+    ) -> None:
+        verb = "get" if content is None else "put"
+        header = f"verb {verb}\nmax {max_bytes}\n" + (f"after {after}\n" if after else "")
+        entries = {"request": f"{header}\n{path}".encode()}
+        if content is not None:
+            entries["content"] = content
+        self._stage(self._transfers, key, entries)
+
+    def transfer_answer(self, key: str) -> tuple[str, int, str] | None:
+        """("ok" or an error's name, size, resolved path), or None while there is no answer."""
+        text = _text(f"{self._transfers}/{key}/done")
+        if text is None:
+            return None
+        first, _, path = text.partition("\n")
+        word, size = first.split()
+        return word, int(size), path
+
+    def transfer_content(self, key: str) -> FileContent:
+        content = Path(self._transfers, key, "content").read_bytes()
+        return FileContent(error=None, size=len(content), content=content)
+
+    def forget_transfer(self, key: str) -> None:
+        shutil.rmtree(f"{self._transfers}/{key}", ignore_errors=True)
+
+    # ---- staging ----
+
+    def _stage(self, parent: str, key: str, entries: Mapping[str, bytes]) -> bool:
+        """Returns False where `key` was staged before."""
+        unfinished = f"{parent}/.{key}.{os.getpid()}.{next(_staged)}"
+        try:
+            os.mkdir(unfinished, 0o700)
+        except FileNotFoundError:
+            raise SandboxLost("the sandbox was destroyed") from None
+        for name, content in entries.items():
+            self._write(Path(unfinished, name), content)
+        self._give(unfinished)
+        try:
+            os.rename(unfinished, f"{parent}/{key}")
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            shutil.rmtree(unfinished)
+            return False
+        return True
+
+    def _write(self, path: Path, content: bytes) -> None:
+        with open(path, "xb", buffering=0) as file:
+            remaining = memoryview(content)
+            while remaining:
+                remaining = remaining[file.write(remaining) :]
+            if self.owner is not None:
+                os.fchown(file.fileno(), self.owner, self.owner)
+
+    def _give(self, path: Path | str, create: bool = False) -> None:
+        if create:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if self.owner is not None:
+            os.chown(path, self.owner, self.owner)
+
+    def _identity(self, key: str) -> str:
+        header, _ = _split(Path(self._jobs, key, "job").read_bytes())
+        return header["identity"]
+
+    def _pid(self, folder: str) -> int | None:
+        text = _text(f"{folder}/pid")
+        return int(text) if text else None
+
+
+def _identity(job: Job) -> str:
+    """What makes it that command: not its limits, which configuration may change between attempts."""
+    stdin = None if job.stdin is None else hashlib.sha256(job.stdin).hexdigest()
+    parts = [job.script, job.after, job.workdir, stdin, job.session, job.pty]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _header(job: Job) -> bytes:
+    if "\0" in job.script:
+        raise InvalidInput("a command can't hold a NUL character")
+    if any(c in (job.workdir or "") + (job.session or "") for c in "\0\n"):
+        raise InvalidInput("a working directory or session name can't hold a NUL or a line break")
+    kind = "pty" if job.pty else "file" if job.stdin is not None else "pipe" if job.session else "none"
+    fields = {
+        "identity": _identity(job),
+        "input": kind,
+        "max_output": job.max_output,
+        "grace_ms": GRACE_MS,
+        "timeout_ms": None if job.timeout is None else max(1, round(job.timeout * 1000)),
+        "after": job.after,
+        "workdir": job.workdir,
+        "session": job.session,
+        "background": 1 if job.session else None,
+    }
+    lines = "".join(f"{name} {value}\n" for name, value in fields.items() if value is not None)
+    return f"{lines}\n".encode()
+
+
+def _split(content: bytes) -> tuple[dict[str, str], bytes]:
+    header, _, body = content.partition(b"\n\n")
+    fields = (line.partition(" ") for line in header.decode().splitlines())
+    return {name: value for name, _, value in fields}, body
+
+
+def _text(path: str) -> str | None:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall().decode()
+    except FileNotFoundError:
+        return None
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _exactly(descriptor: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 20))):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,100 @@
+"""Where a local sandbox keeps what: its files on one side, which it sees, and its control directories on another.
+
+Names of folders say nothing about the rollout: a sandbox can read them from its list of mounts.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from clotho.records import Record
+from clotho.sandbox.base import SandboxSpec
+
+AGENT = "agent"
+
+
+class SandboxRecord(Record):
+    """What is known of a sandbox by whoever finds its folder."""
+
+    lease: str
+    spec: SandboxSpec
+    user: int | None
+    """The user it runs as, None where that is the worker's own."""
+    isolated: bool
+
+
+@dataclass(frozen=True)
+class SandboxFolder:
+    """The paths of one sandbox under a backend's root."""
+
+    root: Path
+    name: str
+
+    @classmethod
+    def of_lease(cls, root: Path, lease: str) -> "SandboxFolder":
+        return cls(root, hashlib.sha256(lease.encode()).hexdigest()[:20])
+
+    @property
+    def files(self) -> Path:
+        return self.root / "sandboxes" / self.name
+
+    @property
+    def disk(self) -> Path:
+        """Holds what counts against the sandbox's disk bound."""
+        return self.files / "disk"
+
+    @property
+    def workspace(self) -> Path:
+        return self.disk / "work"
+
+    @property
+    def home(self) -> Path:
+        return self.disk / "home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.disk / "tmp"
+
+    @property
+    def etc(self) -> Path:
+        return self.files / "etc"
+
+    def verifier(self, epoch: int) -> Path:
+        return self.files / f"verifier-{epoch}"
+
+    @property
+    def controls(self) -> Path:
+        return self.root / "control" / self.name
+
+    def control(self, instance: str = AGENT) -> Path:
+        return self.controls / instance
+
+    def verifier_control(self, epoch: int) -> Path:
+        return self.controls / f"verifier-{epoch}"
+
+    def verifier_epochs(self) -> list[int]:
+        return [int(path.name.partition("-")[2]) for path in self.controls.glob("verifier-*")]
+
+    @property
+    def lock(self) -> Path:
+        """Serialises making and ending sandboxes; shared by some, so that their number is bounded."""
+        return self.root / "locks" / self.name[:3]
+
+    @property
+    def deadline(self) -> Path:
+        """Its modification time is when the lease ends, by the host's clock."""
+        return self.files / "deadline"
+
+    def read_record(self) -> SandboxRecord | None:
+        """None where there is no sandbox, or one that was never finished."""
+        try:
+            return SandboxRecord.model_validate_json((self.files / "sandbox.json").read_text())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def write_record(self, record: SandboxRecord) -> None:
+        unfinished = self.files / ".sandbox.json"
+        unfinished.write_text(record.model_dump_json())
+        unfinished.rename(self.files / "sandbox.json")

@@ -1,0 +1,200 @@
+"""A sandbox as the host drives it: jobs, input and files, through its supervisor's control directory.
+
+Waiting is for entries to appear in that directory, and for the supervisor's lock to go: it takes neither a
+thread nor a poll. What touches files runs in the loop's thread pool.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
+from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
+from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.watches import Watches
+
+RECHECK = 5.0
+"""Seconds after which a waiter looks by itself, should an event have been missed."""
+ANSWER_TIMEOUT = 60.0
+"""Seconds within which a living supervisor takes over a start, an input or a file transfer."""
+TRANSFER_TRIES = 3
+
+READ_ERRORS = frozenset({"not_found", "is_directory", "not_regular", "too_large", "permission_denied"})
+
+
+class SupervisedSandbox:
+    """One instance: a supervisor's incarnation, and the paths as commands in it see them.
+
+    `aliases` maps paths of the isolated view to the real ones where there is no such view.
+    """
+
+    def __init__(
+        self,
+        control: ControlDirectory,
+        incarnation: str,
+        workspace: str,
+        home: str,
+        aliases: Mapping[str, str],
+    ) -> None:
+        self._control = control
+        self._incarnation = incarnation
+        self._workspace = workspace
+        self._home = home
+        self._aliases = aliases
+
+    @property
+    def incarnation(self) -> str:
+        return self._incarnation
+
+    @property
+    def workspace(self) -> str:
+        return self._workspace
+
+    @property
+    def home(self) -> str:
+        return self._home
+
+    # ---- jobs ----
+
+    async def start(self, job: Job) -> None:
+        if job.workdir is not None:
+            job = job.model_copy(update={"workdir": self._located(job.workdir)})
+        await asyncio.to_thread(self._start, job)
+        if job.session is not None:
+            await self._appearance(self._control.job_folder(job.key), "pid", "done")
+
+    def _start(self, job: Job) -> None:
+        if self._control.sealed():
+            raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
+        self._control.stage_job(job)
+        self._ask_to_run(job.key)
+
+    def _ask_to_run(self, key: str) -> None:
+        """A full disk can keep a supervisor from starting a job."""
+        if not self._control.job_started(key):
+            self._control.say("run", key)
+
+    async def wait(self, key: str, timeout: float) -> JobStatus:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        changed, watches = asyncio.Event(), Watches.of_running_loop()
+        with (
+            watches.entry(self._control.job_folder(key), "done", changed),
+            watches.closing(self._control.alive_file, changed),
+        ):
+            while True:
+                changed.clear()
+                status = await asyncio.to_thread(self._control.job_status, key, self._incarnation)
+                remaining = deadline - loop.time()
+                if status.state is not JobState.RUNNING or remaining <= 0:
+                    return status
+                if not await _set_within(changed, min(remaining, RECHECK)):
+                    await asyncio.to_thread(self._ask_to_run, key)
+
+    async def output(self, key: str, offset: int = 0, limit: int | None = None) -> bytes:
+        return await asyncio.to_thread(self._control.output, key, offset, limit)
+
+    async def kill(self, key: str) -> None:
+        await asyncio.to_thread(self._control.say, "kill", key)
+
+    async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
+        if data:
+            await self._send(key, data, request)
+
+    async def close_input(self, key: str) -> None:
+        await self._send(key, b"", None)
+
+    async def _send(self, key: str, data: bytes, request: str | None) -> None:
+        request = request or secrets.token_hex(16)
+        if await asyncio.to_thread(self._control.stage_input, key, request, data):
+            await asyncio.to_thread(self._control.say, "input", key, request)
+            await self._appearance(self._control.job_folder(key), f"taken.{request}", "done")
+
+    async def sessions(self) -> Sequence[SessionInfo]:
+        return await asyncio.to_thread(lambda: tuple(self._control.sessions(self._incarnation)))
+
+    # ---- files ----
+
+    async def read_file(self, path: str, max_bytes: int, after: str | None = None) -> FileContent:
+        key = secrets.token_hex(16)
+        try:
+            word, size, _ = await self._transfer(key, path, after, None, max_bytes)
+            if word == "ok":
+                return await asyncio.to_thread(self._control.transfer_content, key)
+            if word not in READ_ERRORS:
+                raise SandboxUnavailable(f"reading a file of the sandbox: {word} {size}")
+            return FileContent.model_validate({"error": word, "size": size})
+        finally:
+            await asyncio.to_thread(self._control.forget_transfer, key)
+
+    async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
+        key = secrets.token_hex(16)
+        try:
+            word, size, resolved = await self._transfer(key, path, after, content, len(content))
+        finally:
+            await asyncio.to_thread(self._control.forget_transfer, key)
+        if word == "ok":
+            return resolved
+        if word == "failed":
+            raise FileRefused(f"{path}: error {size}")
+        raise FileRefused(f"{path}: {word.replace('_', ' ')}")
+
+    async def _transfer(
+        self, key: str, path: str, after: str | None, content: bytes | None, max_bytes: int
+    ) -> tuple[str, int, str]:
+        if "\0" in path:
+            return "not_found", 0, ""
+        for _ in range(TRANSFER_TRIES):
+            await asyncio.to_thread(
+                self._control.stage_transfer, key, self._located(path), after, content, max_bytes
+            )
+            await asyncio.to_thread(self._control.say, "file", key)
+            await self._appearance(self._control.transfer_folder(key), "done")
+            answer = await asyncio.to_thread(self._control.transfer_answer, key)
+            assert answer is not None
+            if answer[0] != "interrupted":
+                return answer
+            await asyncio.to_thread(self._control.forget_transfer, key)
+        raise SandboxUnavailable("file transfers are killed from inside the sandbox")
+
+    def _located(self, path: str) -> str:
+        if path == "~" or path.startswith("~/"):
+            return self._home + path[1:]
+        for seen, real in self._aliases.items():
+            if path == seen or path.startswith(f"{seen}/"):
+                return real + path.removeprefix(seen)
+        return path
+
+    # ---- the instance ----
+
+    async def renew(self, seconds: float) -> None:
+        await asyncio.to_thread(self._control.say, "lease", str(max(1, round(seconds))))
+
+    async def _appearance(self, folder: Path, *names: str) -> None:
+        """Wait until one of `names` is in `folder`. Raises SandboxLost where the supervisor ends first."""
+        changed, watches = asyncio.Event(), Watches.of_running_loop()
+        deadline = asyncio.get_running_loop().time() + ANSWER_TIMEOUT
+        with ExitStack() as stack:
+            for name in names:
+                stack.enter_context(watches.entry(folder, name, changed))
+            stack.enter_context(watches.closing(self._control.alive_file, changed))
+            while not await asyncio.to_thread(_any_exists, folder, names):
+                if await asyncio.to_thread(self._control.incarnation) != self._incarnation:
+                    raise SandboxLost("the sandbox's supervisor is gone")
+                if asyncio.get_running_loop().time() > deadline:
+                    raise SandboxUnavailable("the sandbox's supervisor doesn't answer: is its disk full?")
+                await _set_within(changed, RECHECK)
+                changed.clear()
+
+
+def _any_exists(folder: Path, names: tuple[str, ...]) -> bool:
+    return any((folder / name).exists() for name in names)
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    return False

@@ -1,0 +1,115 @@
+"""Starting a supervisor, and ending one: what local sandboxes do with processes of the host."""
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.sandbox.control import ControlDirectory
+
+READY_TIMEOUT = 30.0
+END_TIMEOUT = 2.0
+JOIN_GROUPS = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"'
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A supervisor to start: `command` becomes its PID 1's parent, in none of the worker's sessions."""
+
+    prefix: Sequence[str]
+    program: str
+    environment: Mapping[str, str]
+    folder: Path
+    """Working directory of the launching process."""
+    log: Path
+    control_groups: Sequence[Path]
+    lease_seconds: float
+    max_processes: int
+    max_file_bytes: int
+    inherited: Sequence[int]
+
+
+def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[bytes], str]:
+    """Returns the process and the supervisor's incarnation. Raises SandboxUnavailable with its last words."""
+    directory = os.open(control.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    ready, tell = os.pipe()
+    bounds = (round(launch.lease_seconds), launch.max_processes, launch.max_file_bytes)
+    supervisor = [launch.program, str(directory), str(tell), *map(str, bounds)]
+    groups = [str(group / "cgroup.procs") for group in launch.control_groups]
+    joined = ["/bin/sh", "-c", JOIN_GROUPS, "sh", *groups, "--"] if groups else []
+    try:
+        with launch.log.open("wb") as log:
+            process = subprocess.Popen(
+                [*joined, *launch.prefix, *supervisor],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(directory, tell, *launch.inherited),
+                env=dict(launch.environment),
+                cwd=launch.folder,
+            )
+    finally:
+        os.close(directory)
+        os.close(tell)
+    with open(ready, "rb", buffering=0) as channel:
+        if not select.select([channel], [], [], READY_TIMEOUT)[0]:
+            process.kill()
+        incarnation = channel.read(64).decode().strip()
+    if not incarnation:
+        process.wait()
+        raise SandboxUnavailable(
+            f"the sandbox didn't start: {launch.log.read_text(errors='replace').strip()}"
+        )
+    return process, incarnation
+
+
+def end(control: ControlDirectory) -> None:
+    """End the supervisor, and with it, where it is a PID 1, the sandbox. Raises SandboxUnavailable if it stays."""
+    if control.incarnation() is None:
+        return
+    try:
+        control.say("stop")
+    except (SandboxLost, SandboxUnavailable):
+        pass
+    if not _gone(control):
+        _kill_holder(control)
+        if not _gone(control):
+            raise SandboxUnavailable("the sandbox's supervisor can't be ended")
+
+
+def _gone(control: ControlDirectory) -> bool:
+    deadline = time.monotonic() + END_TIMEOUT
+    while control.incarnation() is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _kill_holder(control: ControlDirectory) -> None:
+    """The kernel names the lock's holder. It is held by a descriptor of the process before it is asked again."""
+    holder = _holder(control.alive_file)
+    if holder is None:
+        return
+    process = os.pidfd_open(holder)
+    try:
+        if _holder(control.alive_file) == holder:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+    finally:
+        os.close(process)
+
+
+def _holder(file: Path) -> int | None:
+    status = file.stat()
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    for line in Path("/proc/locks").read_text().splitlines():
+        fields = line.split()
+        if fields[1] == "FLOCK" and fields[5] == wanted:
+            return int(fields[4])
+    return None

@@ -1,0 +1,104 @@
+/* Between fork and exec: the keeper of a job, and its command. */
+#include "supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Runs in the command's own shell. Descriptors: 6 the variables it inherits, 7 its text, 8 and 9 where its state goes.
+ * - One line, so that the shell's messages name the line numbers of the command's own text.
+ * - The redirection around eval closes 8 and 9 for whatever the command starts: the shell's saved copies are
+ *   close-on-exec. Should the command overwrite one of those, -ef sees it, and nothing is written to a file of its own.
+ * - State is saved after the command as well as in the EXIT trap: a command with a trap of its own keeps its state.
+ * - The text is read, not sourced: it shows up neither in ps nor as a file name in messages. */
+static const char JOB_SCRIPT[] =
+    "__save() { if [ -z \"${__saved-}\" ] && [ /proc/self/fd/8 -ef /proc/self/fd/9 ]; then __saved=1; "
+    "{ command export -p; command printf '\\0%s' \"$PWD\"; } >&9; fi; }; "
+    "__end() { __rc=$?; trap - EXIT; __save; command exit $__rc; }; "
+    "if [ -n \"${BASH_VERSION-}\" ]; then IFS= read -r -d '' __text <&7; else __text=$(cat <&7); fi; exec 7<&-; "
+    "__pwd=$PWD; . /proc/self/fd/6 2>/dev/null; PWD=$__pwd; unset __pwd; exec 6<&-; "
+    "trap '{ __end; } 2>/dev/null' EXIT; "
+    "{ eval \"unset __text; $__text\"; } 8>&- 9>&-; "
+    "{ __rc=$?; set +x; __save; } 2>/dev/null; command exit $__rc";
+
+enum { CANNOT_ENTER = 126, NO_SHELL = 127 };
+
+static void enter_directory(struct job *job) {
+    char left[PATH_MAX], here[PATH_MAX];
+    directory_left_by(job->key, left); /* ours by now: linked from the predecessor's at the start */
+    if (*left && chdir(left) == 0) setenv("PWD", left, 1);
+    else if (getcwd(here, sizeof here)) {
+        setenv("PWD", here, 1);
+        if (*left && !*job->workdir) dprintf(1, "[%s no longer exists; now in %s]\n", left, here);
+    }
+    if (!*job->workdir) return;
+    if (chdir(job->workdir)) {
+        dprintf(2, "cd: %s: %s\n", job->workdir, strerror(errno));
+        _exit(CANNOT_ENTER);
+    }
+    if (*job->workdir == '/') setenv("PWD", job->workdir, 1);
+    else if (getcwd(here, sizeof here)) setenv("PWD", here, 1);
+}
+
+static void limit(int resource, long long value) {
+    struct rlimit l = {value, value};
+    setrlimit(resource, &l);
+}
+
+static void become_command(struct job *job, int standard_input) {
+    struct header header;
+    int null = open("/dev/null", O_RDONLY), text = read_header(job->dir, "job", &header);
+    int before = openat(job->dir, "state", O_RDONLY), output = job->pty ? standard_input : job->out;
+    int state = openat(job->dir, ".state", O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (text < 0 || state < 0 || standard_input < 0) _exit(CANNOT_ENTER);
+    setsid();
+    if (job->pty) ioctl(standard_input, TIOCSCTTY, 0);
+    int from[] = {standard_input, output, output, before < 0 ? null : before, text, state, state};
+    int to[] = {0, 1, 2, 6, 7, 8, 9};
+    for (int i = 0; i < 7; i++) from[i] = fcntl(from[i], F_DUPFD, 100); /* a target may be in use as a source */
+    for (int i = 0; i < 7; i++) dup2(from[i], to[i]);
+    umask(022);
+    enter_directory(job);
+    for (int fd = 3; fd < 6; fd++) close(fd);
+    close_from(10);
+    int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (oom >= 0 && write(oom, "500", 3) == 3) close(oom); /* short of memory, the command goes, not its supervisor */
+    limit(RLIMIT_CORE, 0);
+    if (max_file > 0) limit(RLIMIT_FSIZE, max_file);
+    if (max_processes > 0) limit(RLIMIT_NPROC, max_processes);
+    signal(SIGPIPE, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execlp("bash", "bash", "-c", JOB_SCRIPT, "bash", NULL);
+    execlp("sh", "sh", "-c", JOB_SCRIPT, "sh", NULL);
+    _exit(NO_SHELL);
+}
+
+/* Adopts whatever the command leaves behind, reports the command's end, and exits after the last of them. */
+void become_keeper(struct job *job, int standard_input, int report) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    pid_t command = fork();
+    if (command == 0) become_command(job, standard_input);
+    struct news news = {getpid(), command, command < 0 ? 254 << 8 : 0, command < 0};
+    if (write(report, &news, sizeof news) < 0) _exit(1);
+    dup2(report, 0);
+    close_from(1);
+    for (int status; command > 0;) {
+        pid_t pid = wait(&status);
+        if (pid < 0 && errno == ECHILD) break;
+        if (pid != command) continue;
+        news.status = status;
+        news.ended = 1;
+        if (write(0, &news, sizeof news) < 0) _exit(1);
+    }
+    _exit(0);
+}

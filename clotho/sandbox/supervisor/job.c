@@ -1,0 +1,180 @@
+/* One job from its start, which happens at most once, to its result, which nothing can swallow. */
+#include "supervisor.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GRACE_MS = 2000, KILL_AGAIN_MS = 100, DRAIN_MS = 100, MAX_STATE = 4 << 20, RESERVE = 128 };
+struct job *jobs;
+long long max_processes, max_file;
+
+struct job *find_job(const char *key) {
+    for (struct job *job = jobs; job; job = job->next)
+        if (!strcmp(job->key, key)) return job;
+    return NULL;
+}
+
+static void free_job(struct job *job) {
+    if (job->dir >= 0) close(job->dir);
+    if (job->out >= 0) close(job->out);
+    if (job->reserve >= 0) close(job->reserve);
+    if (job->writer >= 0) close(job->writer);
+    free(job);
+}
+
+static int read_settings(struct job *job, char *input, size_t size) {
+    struct header header;
+    int fd = read_header(job->dir, "job", &header);
+    if (fd < 0) return -1;
+    close(fd);
+    long long timeout = header_number(&header, "timeout_ms", 0);
+    job->deadline = timeout > 0 ? now() + timeout : 0;
+    job->grace = header_number(&header, "grace_ms", GRACE_MS);
+    job->max_output = header_number(&header, "max_output", LLONG_MAX);
+    job->background = (int)header_number(&header, "background", 0);
+    header_value(&header, "after", job->after, sizeof job->after);
+    header_value(&header, "workdir", job->workdir, sizeof job->workdir);
+    header_value(&header, "input", input, size);
+    return 0;
+}
+
+/* What the predecessor left is this job's state too, until it saves its own. */
+static void inherit(struct job *job) {
+    int before = is_key(job->after) ? open_entry("c", job->after) : -1;
+    if (before < 0) return;
+    if (linkat(before, "cwd", job->dir, "cwd", 0) == 0) linkat(before, "state", job->dir, "state", 0);
+    close(before);
+}
+
+/* The saved state is the shell's exports, a NUL, and the directory. */
+static void keep_state(struct job *job) {
+    char tail[PATH_MAX + 1];
+    int fd = openat(job->dir, ".state", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    off_t from = size > PATH_MAX ? size - PATH_MAX : 0;
+    ssize_t n = size > 0 && size <= MAX_STATE ? pread(fd, tail, size - from, from) : 0;
+    char *nul = n > 0 ? memrchr(tail, 0, n) : NULL;
+    int kept = nul && ftruncate(fd, from + (nul - tail)) == 0
+               && replace_file(job->dir, "cwd", nul + 1, tail + n - (nul + 1)) == 0
+               && renameat(job->dir, ".state", job->dir, "state") == 0;
+    if (!kept) unlinkat(job->dir, ".state", 0);
+    if (fd >= 0) close(fd);
+}
+
+void finish_job(struct job *job) {
+    char line[RESERVE];
+    struct stat s = {0};
+    if (job->finished) return;
+    if (job->pty && job->writer >= 0) {
+        read_terminal(job);
+        if (job->writer >= 0) close(job->writer);
+        job->writer = -1;
+    }
+    fstat(job->out, &s);
+    if (s.st_size > job->max_output && ftruncate(job->out, job->max_output) == 0) s.st_size = job->max_output;
+    int code = WIFEXITED(job->status) ? WEXITSTATUS(job->status) : 128 + WTERMSIG(job->status);
+    if (job->verdict) code = strcmp(job->verdict, "timeout") ? 137 : 124;
+    keep_state(job);
+    int length = snprintf(line, sizeof line, "%s %d %lld\n", job->verdict ? job->verdict : "exited", code,
+                          (long long)s.st_size);
+    /* Into blocks that were reserved at the start: a full disk can't swallow a result. */
+    if (pwrite(job->reserve, line, length, 0) == length && ftruncate(job->reserve, length) == 0)
+        linkat(job->dir, ".reserve", job->dir, "done", 0);
+    unlinkat(job->dir, ".reserve", 0);
+    job->finished = 1;
+    job->deadline = job->kill_at = job->drain_until = 0;
+}
+
+void command_ended(struct job *job, int status) {
+    if (job->finished || job->drain_until) return;
+    job->status = status;
+    if (job->verdict) kill_tree(job);
+    if (job->pty && job->writer >= 0) job->drain_until = now() + DRAIN_MS;
+    else finish_job(job);
+}
+
+void end_job(struct job *job, const char *verdict) {
+    if (!job->verdict && !job->finished) {
+        job->verdict = verdict;
+        job->deadline = 0;
+        if (job->grace > 0 && strcmp(verdict, "outcap")) {
+            signal_tree(job->keeper, SIGTERM);
+            job->kill_at = now() + job->grace;
+            return;
+        }
+    }
+    kill_tree(job);
+    if (!job->finished) job->kill_at = now() + KILL_AGAIN_MS;
+}
+
+/* A kill that arrives before the job does: `started` is taken, so that nobody can start it any more. */
+void never_start(const char *key) {
+    int dir = open_entry("c", key);
+    if (dir < 0) return;
+    if (!publish_once(dir, "started", "0\n")) publish_once(dir, "done", "killed 137 0\n");
+    close(dir);
+}
+
+static int reserve_result(struct job *job) {
+    char padding[RESERVE];
+    memset(padding, ' ', sizeof padding);
+    job->reserve = openat(job->dir, ".reserve", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    return job->reserve >= 0 && write(job->reserve, padding, sizeof padding) == sizeof padding;
+}
+
+/* Where this fails before `started`, nothing has happened, and the host may ask again. */
+void start_job(const char *key, int report) {
+    char input[8];
+    struct job *job = calloc(1, sizeof *job);
+    if (!job) return;
+    job->out = job->reserve = job->writer = -1;
+    strcpy(job->key, key);
+    job->dir = open_entry("c", key);
+    if (job->dir < 0 || faccessat(job->dir, "started", F_OK, 0) == 0 || read_settings(job, input, sizeof input)) {
+        free_job(job);
+        return;
+    }
+    job->out = openat(job->dir, "out", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (job->out < 0 || !reserve_result(job) || publish_once(job->dir, "started", instance)) {
+        free_job(job);
+        return;
+    }
+    inherit(job);
+    job->look_at = now() + 20;
+    int standard_input = open_input(job, input);
+    job->next = jobs;
+    jobs = job;
+    job->keeper = fork();
+    if (job->keeper == 0) become_keeper(job, standard_input, report);
+    if (standard_input >= 0) close(standard_input);
+    if (job->keeper < 0) {
+        job->keeper_gone = 1;
+        job->status = 254 << 8;
+        finish_job(job);
+    }
+}
+
+void forget_jobs_without_keeper(void) {
+    for (struct job **at = &jobs; *at;) {
+        struct job *job = *at;
+        if (!job->keeper_gone || !job->finished) {
+            at = &job->next;
+            continue;
+        }
+        *at = job->next;
+        while (job->inputs) {
+            struct input *input = job->inputs;
+            job->inputs = input->next;
+            if (input->fd >= 0) close(input->fd);
+            free(input);
+        }
+        forget_output(job);
+        free_job(job);
+    }
+}

@@ -1,0 +1,256 @@
+/* The supervisor: starts, follows and ends the commands of one sandbox. Where it can be, it is the sandbox's PID 1.
+ *
+ *   supervisor CONTROL READY LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
+ *
+ * CONTROL is an inherited descriptor of the control directory; READY one that its instance id is written to.
+ *
+ * As PID 1 of a pid namespace it can't be killed or stopped from inside, and the kernel ends the whole sandbox when
+ * it exits. The control directory is reached only through the descriptor and is mounted nowhere, and this process
+ * isn't dumpable: commands run as the same user, but can neither read what is staged nor forge a result. Nobody
+ * above it has to live: when its lease runs out it exits, and the sandbox with it.
+ *
+ * The control directory:
+ *   alive              instance id, locked with flock(2) as long as this process lives
+ *   q                  FIFO of requests, one a line
+ *   c/KEY/             a job. The host stages `job` (header, empty line, command) and `stdin` with one rename, and
+ *                      in.REQUEST later; here are written: started, out, pid, cwd, state, taken.REQUEST, done
+ *   f/KEY/             a file transfer. The host stages `request` and `content`; here are written: content, done
+ *   sealed             no command runs any more, and none will
+ * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, outcap, killed.
+ * A host that finds `started`, no `done`, and another instance (or none) in `alive`, says lost. */
+#include "supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ORPHAN_CHECK_MS = 20, MAX_WAIT_MS = 60000, MAX_DEAD = 1024, MAX_POLLED = 1024, LOCK_TRIES = 500 };
+enum { REQUESTS, CHILDREN, REPORTS, CHANGES, FIXED };
+
+static struct pollfd polled[MAX_POLLED];
+static struct job *polled_jobs[MAX_POLLED];
+static int report; /* where keepers write */
+static ms lease_until;
+static int leaving, sealing;
+
+/* ---- requests ---- */
+
+static void run_requested(const char *key) {
+    if (sealing) never_start(key);
+    else if (!find_job(key)) start_job(key, report);
+}
+
+static void kill_requested(const char *key) {
+    struct job *job = find_job(key);
+    if (job) end_job(job, "killed");
+    else never_start(key);
+}
+
+static void input_requested(char *argument) {
+    char *request = strchr(argument, ' ');
+    if (!request) return;
+    *request++ = 0;
+    struct job *job = find_job(argument);
+    if (job && is_key(request)) accept_input(job, request);
+}
+
+static void obey(char *line) {
+    char *argument = strchr(line, ' ');
+    if (argument) *argument++ = 0;
+    if (!strcmp(line, "stop")) leaving = 1;
+    else if (!strcmp(line, "seal")) sealing = 1;
+    else if (!argument) return;
+    else if (!strcmp(line, "lease")) lease_until = now() + 1000 * atoll(argument);
+    else if (!strcmp(line, "input")) input_requested(argument);
+    else if (!is_key(argument)) return;
+    else if (!strcmp(line, "run")) run_requested(argument);
+    else if (!strcmp(line, "kill")) kill_requested(argument);
+    else if (!strcmp(line, "file")) start_transfer(argument);
+}
+
+static void read_requests(void) {
+    static char text[8192];
+    static size_t have;
+    ssize_t n = read(polled[REQUESTS].fd, text + have, sizeof text - 1 - have);
+    if (n <= 0) return;
+    have += n;
+    text[have] = 0;
+    char *rest = text;
+    for (char *end; (end = strchr(rest, '\n')); rest = end + 1) {
+        *end = 0;
+        obey(rest);
+    }
+    have = strlen(rest);
+    memmove(text, rest, have);
+    if (have == sizeof text - 1) have = 0; /* not a line of ours */
+}
+
+/* ---- what has happened ---- */
+
+static void hear_keepers(void) {
+    struct news news;
+    while (read(polled[REPORTS].fd, &news, sizeof news) == sizeof news)
+        for (struct job *job = jobs; job; job = job->next) {
+            if (job->keeper != news.keeper) continue;
+            if (job->command == 0 && job->background) {
+                char pid[16];
+                snprintf(pid, sizeof pid, "%d\n", news.command);
+                publish_once(job->dir, "pid", pid);
+            }
+            job->command = news.command;
+            if (news.ended) command_ended(job, news.status);
+        }
+}
+
+/* Reaps before hearing the keepers: one that has been reaped has no news on the way any more.
+ * A command whose keeper was murdered is our own child: its status counts before its keeper's. */
+static int reap(void) {
+    static struct { pid_t pid; int status; } dead[MAX_DEAD];
+    struct signalfd_siginfo info;
+    int n = 0;
+    while (read(polled[CHILDREN].fd, &info, sizeof info) == sizeof info)
+        if (info.ssi_signo == SIGTERM) leaving = 1;
+    while (n < MAX_DEAD && (dead[n].pid = waitpid(-1, &dead[n].status, WNOHANG)) > 0) n++;
+    hear_keepers();
+    for (int i = 0; i < n; i++) {
+        if (end_transfer(dead[i].pid, dead[i].status)) continue;
+        for (struct job *job = jobs; job; job = job->next) {
+            if (job->command == dead[i].pid) command_ended(job, dead[i].status);
+            if (job->keeper == dead[i].pid) job->keeper_gone = 1;
+        }
+    }
+    for (int i = 0; i < n; i++)
+        for (struct job *job = jobs; job; job = job->next)
+            if (job->keeper == dead[i].pid && job->command <= 0) command_ended(job, dead[i].status);
+    return n == MAX_DEAD;
+}
+
+static void earlier(ms *next, ms time) {
+    if (time && time < *next) *next = time;
+}
+
+/* Does what is due for `job`; returns when to look at it again. */
+static ms attend(struct job *job) {
+    ms next = lease_until;
+    look_at_output(job);
+    if (job->watch <= 0) earlier(&next, job->look_at);
+    if (job->finished) return next;
+    if (job->drain_until && now() >= job->drain_until) finish_job(job);
+    if (job->deadline && now() >= job->deadline) end_job(job, "timeout");
+    if (job->kill_at && now() >= job->kill_at) end_job(job, job->verdict);
+    if (job->keeper_gone && !job->finished) {
+        /* Its keeper may have been killed between reaping it and telling us: then nobody knows how it ended. */
+        if (job->command > 0 && kill(job->command, 0)) {
+            job->verdict = "killed";
+            finish_job(job);
+        }
+        earlier(&next, now() + ORPHAN_CHECK_MS);
+    }
+    earlier(&next, job->drain_until);
+    earlier(&next, job->deadline);
+    earlier(&next, job->kill_at);
+    return next;
+}
+
+static void seal(void) {
+    for (struct job *job = jobs; job; job = job->next)
+        if (!job->verdict) job->verdict = "killed";
+    kill_everything();
+    if (!jobs && faccessat(control, "sealed", F_OK, 0)) publish_once(control, "sealed", "");
+}
+
+static nfds_t choose_polled(void) {
+    nfds_t n = FIXED;
+    for (struct job *job = jobs; job && n < MAX_POLLED; job = job->next) {
+        if (job->writer < 0 || (!job->pty && !job->inputs)) continue;
+        polled[n].fd = job->writer;
+        polled[n].events = (job->pty ? POLLIN : 0) | (job->inputs ? POLLOUT : 0);
+        polled_jobs[n++] = job;
+    }
+    return n;
+}
+
+static void serve(void) {
+    int more = 0;
+    while (!leaving && now() < lease_until) {
+        ms next = lease_until;
+        forget_jobs_without_keeper();
+        for (struct job *job = jobs; job; job = job->next) earlier(&next, attend(job));
+        if (sealing && jobs) earlier(&next, now() + ORPHAN_CHECK_MS);
+        if (sealing) seal();
+        nfds_t n = choose_polled();
+        ms wait = next - now();
+        poll(polled, n, wait < 0 || more ? 0 : wait > MAX_WAIT_MS ? MAX_WAIT_MS : (int)wait);
+        more = reap();
+        if (polled[CHANGES].revents) output_changed();
+        for (nfds_t i = FIXED; i < n; i++) {
+            if (polled[i].revents & POLLOUT) feed_input(polled_jobs[i]);
+            if (polled_jobs[i]->pty && polled[i].revents & ~POLLOUT) read_terminal(polled_jobs[i]);
+        }
+        read_requests();
+    }
+}
+
+/* ---- beginning ---- */
+
+/* A host that asks whether we live holds the lock for a moment. */
+static int lock_alive(void) {
+    char text[20];
+    unsigned long long id;
+    int alive = openat(control, "alive", O_RDWR | O_CREAT | O_CLOEXEC, 0600), tries = 0;
+    if (alive < 0 || getrandom(&id, sizeof id, 0) != sizeof id) return -1;
+    while (flock(alive, LOCK_EX | LOCK_NB))
+        if (errno != EWOULDBLOCK || ++tries == LOCK_TRIES || usleep(1000)) return -1;
+    snprintf(text, sizeof text, "%016llx\n", id);
+    strcpy(instance, text);
+    return ftruncate(alive, 0) || pwrite(alive, text, strlen(text), 0) < 0 ? -1 : 0;
+}
+
+static int open_events(void) {
+    sigset_t signals;
+    int ends[2];
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+    sigaddset(&signals, SIGTERM);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return -1;
+    report = ends[1];
+    mkfifoat(control, "q", 0600);
+    polled[REQUESTS].fd = openat(control, "q", O_RDWR | O_NONBLOCK | O_CLOEXEC); /* also a writer: never at its end */
+    polled[CHILDREN].fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    polled[REPORTS].fd = ends[0];
+    polled[CHANGES].fd = open_output_watch();
+    for (int i = 0; i < FIXED; i++) polled[i].events = POLLIN;
+    return polled[REQUESTS].fd < 0 || polled[CHILDREN].fd < 0 ? -1 : 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 6) return 2;
+    control = fcntl(atoi(argv[1]), F_DUPFD_CLOEXEC, 20);
+    int ready = fcntl(atoi(argv[2]), F_DUPFD_CLOEXEC, 20);
+    close(atoi(argv[1]));
+    close(atoi(argv[2]));
+    lease_until = now() + 1000 * atoll(argv[3]);
+    max_processes = atoll(argv[4]);
+    max_file = atoll(argv[5]);
+    prctl(PR_SET_DUMPABLE, 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    umask(077);
+    if (lock_alive() || open_events()) return 3;
+    if (write(ready, instance, strlen(instance)) < 0) return 4;
+    close(ready);
+    serve();
+    kill_everything();
+    return 0;
+}

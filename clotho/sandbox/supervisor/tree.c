@@ -1,0 +1,109 @@
+/* Process trees: who descends from whom is read from /proc, since a command can change everything else. */
+#include "supervisor.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PROCESSES = 65536, KILL_PASSES = 200 };
+
+struct process {
+    pid_t pid, parent;
+    enum { UNKNOWN, INSIDE, OUTSIDE } place;
+};
+static struct process all[MAX_PROCESSES];
+static int count;
+
+static int read_parent(const char *pid, pid_t *parent) {
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof line - 1);
+    if (fd >= 0) close(fd);
+    if (n <= 0) return 0;
+    line[n] = 0;
+    char *end = strrchr(line, ')'); /* the name before it may hold anything, brackets too */
+    if (!end || end[2] == 'Z') return 0;
+    *parent = atoi(end + 4);
+    return 1;
+}
+
+static int by_pid(const void *a, const void *b) {
+    return ((const struct process *)a)->pid - ((const struct process *)b)->pid;
+}
+
+static void read_processes(void) {
+    struct dirent *entry;
+    DIR *proc = opendir("/proc");
+    count = 0;
+    while (proc && (entry = readdir(proc)) && count < MAX_PROCESSES) {
+        pid_t parent;
+        if (!isdigit(entry->d_name[0]) || !read_parent(entry->d_name, &parent)) continue;
+        all[count++] = (struct process){atoi(entry->d_name), parent, UNKNOWN};
+    }
+    if (proc) closedir(proc);
+    qsort(all, count, sizeof *all, by_pid);
+}
+
+/* A parent that isn't listed has ended since: its children are found by their new parent in the next pass. */
+static int descends_from(struct process *process, pid_t root, int depth) {
+    if (process->place == UNKNOWN) {
+        struct process wanted = {process->parent, 0, UNKNOWN};
+        struct process *parent = bsearch(&wanted, all, count, sizeof *all, by_pid);
+        int inside = process->parent == root
+                     || (parent && depth < MAX_PROCESSES && descends_from(parent, root, depth + 1));
+        process->place = inside ? INSIDE : OUTSIDE;
+    }
+    return process->place == INSIDE;
+}
+
+/* Signals every process below `root`; returns how many there were. */
+int signal_tree(pid_t root, int signal) {
+    int hit = 0;
+    read_processes();
+    for (int i = 0; i < count; i++)
+        if (all[i].pid != root && descends_from(&all[i], root, 0) && !kill(all[i].pid, signal)) hit++;
+    return hit;
+}
+
+static int is_keeper(pid_t pid) {
+    for (struct job *job = jobs; job; job = job->next)
+        if (job->keeper == pid) return 1;
+    return 0;
+}
+
+/* Children of ours that no keeper keeps: their keeper is dead and nobody can say whose they were: all of them go. */
+static void kill_strays(void) {
+    static pid_t strays[MAX_PROCESSES];
+    int n = 0;
+    read_processes();
+    for (int i = 0; i < count; i++)
+        if (all[i].parent == getpid() && !is_keeper(all[i].pid) && !is_transfer(all[i].pid)) strays[n++] = all[i].pid;
+    for (int i = 0; i < n; i++) {
+        signal_tree(strays[i], SIGKILL);
+        kill(strays[i], SIGKILL);
+    }
+}
+
+void kill_tree(struct job *job) {
+    if (job->keeper_gone) {
+        kill_strays();
+        return;
+    }
+    for (int pass = 0; pass < KILL_PASSES && signal_tree(job->keeper, SIGSTOP); pass++)
+        signal_tree(job->keeper, SIGKILL);
+    kill(job->keeper, SIGCONT); /* the command may have stopped it, and it has a status to report */
+}
+
+/* In a pid namespace of our own one call reaches all; elsewhere that call would reach the whole machine. */
+void kill_everything(void) {
+    if (getpid() == 1) {
+        kill(-1, SIGKILL);
+        return;
+    }
+    for (int pass = 0; pass < KILL_PASSES && signal_tree(getpid(), SIGSTOP); pass++) signal_tree(getpid(), SIGKILL);
+}

@@ -1,0 +1,81 @@
+"""One user per sandbox, claimed from a range in a registry that all sandboxes of a host share."""
+
+import fcntl
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clotho.errors import IsolationUnavailable, SandboxUnavailable
+
+RANGE = range(2_000_000, 2_010_000)
+"""Above the users of distributions and common subuid ranges; below 2^21, where tar's number fields end."""
+
+
+class UserRegistry:
+    """A claim is a file named by the user id that holds the folder of its sandbox; it is free once that is gone."""
+
+    def __init__(self, folder: Path, users: range = RANGE) -> None:
+        self._folder = folder
+        self._users = users
+
+    def claim(self, sandbox: Path) -> int:
+        """The user for the sandbox in folder `sandbox`: the same one when asked again."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            own = self._folder / f".{os.getpid()}"
+            own.write_text(str(sandbox))
+            try:
+                return self._claim(sandbox, own)
+            finally:
+                own.unlink()
+
+    def _claim(self, sandbox: Path, own: Path) -> int:
+        holders = {int(c.name): c.read_text() for c in self._folder.iterdir() if c.name.isdigit()}
+        for user, holder in holders.items():
+            if holder == str(sandbox):
+                return user
+        for user in self._users:
+            if user in holders and Path(holders[user]).exists():
+                continue
+            if _in_passwd(user):
+                continue
+            claim = self._folder / str(user)
+            claim.unlink(missing_ok=True)
+            os.link(own, claim)
+            return user
+        raise SandboxUnavailable(f"all {len(self._users)} users for sandboxes are taken")
+
+    def release(self, user: int) -> None:
+        """To be called when no process of the user's lives and its sandbox's folder is gone."""
+        with self._locked():
+            (self._folder / str(user)).unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def require_usable(self) -> None:
+        """Raises IsolationUnavailable where this user namespace doesn't have the range."""
+        mapped = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
+        if not any(
+            int(first) <= self._users[0] and self._users[-1] < int(first) + int(count)
+            for first, _, count in mapped
+        ):
+            raise IsolationUnavailable(
+                f"users {self._users[0]} to {self._users[-1]} don't exist here: configure a range of /proc/self/uid_map"
+            )
+
+
+def _in_passwd(user: int) -> bool:
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return True

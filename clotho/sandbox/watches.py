@@ -1,0 +1,80 @@
+"""Waiting for entries of directories to appear: one inotify descriptor for each event loop, and no thread."""
+
+import asyncio
+import ctypes
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+CLOSE_WRITE = 0x0000_0008
+MOVED_TO = 0x0000_0080
+CREATE = 0x0000_0100
+OVERFLOW = 0x0000_4000
+MASK_ADD = 0x2000_0000
+
+_EVENT = struct.Struct("iIII")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Watches:
+    """What the event loop it belongs to is waiting for. Closing a descriptor of inotify costs 10 ms: it stays open."""
+
+    _of_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, Watches]" = WeakKeyDictionary()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._descriptor = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1: no more inotify instances for this user")
+        self._waiting: dict[int, set[tuple[asyncio.Event, bytes]]] = {}
+        loop.add_reader(self._descriptor, self._read)
+
+    @classmethod
+    def of_running_loop(cls) -> "Watches":
+        loop = asyncio.get_running_loop()
+        if loop not in cls._of_loop:
+            cls._of_loop[loop] = cls(loop)
+        return cls._of_loop[loop]
+
+    @contextmanager
+    def entry(self, directory: Path, name: str, event: asyncio.Event) -> Iterator[None]:
+        """Set `event` when `name` appears in `directory`, complete: made by link(2) or rename(2)."""
+        with self._watch(directory, CREATE | MOVED_TO, name.encode(), event):
+            yield
+
+    @contextmanager
+    def closing(self, file: Path, event: asyncio.Event) -> Iterator[None]:
+        """Set `event` when a process that has `file` open for writing closes it, or dies."""
+        with self._watch(file, CLOSE_WRITE, b"", event):
+            yield
+
+    @contextmanager
+    def _watch(self, path: Path, mask: int, name: bytes, event: asyncio.Event) -> Iterator[None]:
+        watch = _libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask | MASK_ADD)
+        if watch < 0:  # it isn't there: the caller sees so when it looks
+            yield
+            return
+        waiting = self._waiting.setdefault(watch, set())
+        waiting.add((event, name))
+        try:
+            yield
+        finally:
+            waiting.remove((event, name))
+            if not waiting:
+                del self._waiting[watch]
+                _libc.inotify_rm_watch(self._descriptor, watch)
+
+    def _read(self) -> None:
+        events = os.read(self._descriptor, 65_536)
+        at = 0
+        while at < len(events):
+            watch, mask, _, length = _EVENT.unpack_from(events, at)
+            at += _EVENT.size + length
+            name = events[at - length : at].rstrip(b"\0")
+            lost = mask & OVERFLOW
+            for waiting in self._waiting.values() if lost else (self._waiting.get(watch, set()),):
+                for event, wanted in waiting:
+                    if lost or wanted == name:
+                        event.set()
