@@ -1,0 +1,169 @@
+"""Turns over real HTTP, against the scripted model."""
+
+import asyncio
+
+import pytest
+from pydantic import ValidationError
+
+from clotho.embedded.temporal_server import free_port
+from clotho.errors import ContextOverflow, ModelRejected, ModelUnavailable
+from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
+from clotho.inference.openai_chat import OpenAIChat, OpenAIChatServers, request_body
+from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn, terminal_turns
+from clotho.testing.scripted_model import ScriptedModel, serving
+
+KEY = "run/g000001/r0/turn/0000"
+SECRET = "sk-very-secret"
+ASK = ChatMessage(role="user", content="Do it.")
+TOOL = {"type": "function", "function": {"name": "terminal", "parameters": {"type": "object"}}}
+
+
+def turn_call(key: str = KEY, **fields: object) -> TurnCall:
+    return TurnCall.model_validate(
+        {"key": key, "model": "scripted", "messages": (ASK,), "tools": (TOOL,)} | fields
+    )
+
+
+def script(*faults: Fault, latency: float = 0.0) -> Script:
+    return Script(conversations=(terminal_turns(1),), faults=faults, latency=latency)
+
+
+async def sample(model: ScriptedModel, call: TurnCall | None = None, timeout: float = 10.0) -> SampledTurn:
+    async with serving(model) as url:
+        server = OpenAIChat(url, SECRET, timeout)
+        try:
+            return await server.sample_turn(call or turn_call())
+        finally:
+            await server.aclose()
+
+
+async def test_a_turn_and_the_next() -> None:
+    model = ScriptedModel(script())
+    async with serving(model) as url:
+        server = OpenAIChat(url, SECRET)
+        first = await server.sample_turn(turn_call())
+        (call,) = first.message.tool_calls
+        result = ChatMessage(role="tool", content="", tool_call_id=call.id)
+        second = await server.sample_turn(turn_call(KEY[:-1] + "1", messages=(ASK, first.message, result)))
+        await server.aclose()
+    assert (call.function.name, call.function.arguments) == ("terminal", '{"command": "true"}')
+    assert (first.finish_reason, second.finish_reason) == ("tool_calls", "stop")
+    assert (second.message.content, second.message.tool_calls) == ("Done.", ())
+    assert second.usage.prompt_tokens > first.usage.prompt_tokens > 0 < first.usage.completion_tokens
+    assert (first.provider_request_id, first.system_fingerprint) == ("request-1", "scripted")
+    assert SampledTurn.model_validate_json(first.model_dump_json()) == first
+    assert model.calls.completed == {KEY: 1, KEY[:-1] + "1": 1}
+
+
+def test_everything_is_sent_that_a_server_would_choose_a_default_for() -> None:
+    body = request_body(turn_call(sampling=Sampling(seed=7, max_tokens=9)))
+    assert body == {
+        "messages": [{"role": "user", "content": "Do it."}],
+        "tools": [TOOL],
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": -1,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "max_tokens": 9,
+        "seed": 7,
+    }
+
+
+def test_parameters_can_be_left_out_and_added() -> None:
+    sampling = Sampling(
+        top_k=None, min_p=None, repetition_penalty=None, extra_body={"reasoning_effort": "low"}
+    )
+    body = request_body(turn_call(sampling=sampling, tools=()))
+    assert body.keys() == {"messages", "temperature", "top_p", "reasoning_effort"}
+
+
+def test_extra_body_cannot_replace_the_turn() -> None:
+    with pytest.raises(ValidationError, match="messages, stream"):
+        Sampling(extra_body={"stream": True, "messages": []})
+
+
+async def test_arguments_that_are_no_json_come_through() -> None:
+    broken = ScriptedTurn(calls=(ScriptedCall(name="terminal", arguments='{"command": '),))
+    turn = await sample(ScriptedModel(Script(conversations=(Conversation(variants=((broken,),)),))))
+    assert turn.message.tool_calls[0].function.arguments == '{"command": '
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault(kind="status", status=429, headers={"retry-after": "2"}, requests=(1,)), ModelUnavailable),
+        (Fault(kind="status", status=503, requests=(1,)), ModelUnavailable),
+        (Fault(kind="status", status=401, requests=(1,)), ModelRejected),
+        (
+            Fault(kind="status", status=404, message=f"{SECRET} has no such model", requests=(1,)),
+            ModelRejected,
+        ),
+        (Fault(kind="status", status=400, message="maximum context length", requests=(1,)), ContextOverflow),
+        (Fault(kind="drop", requests=(1,)), ModelUnavailable),
+        (Fault(kind="garbage", requests=(1,)), ModelUnavailable),
+        (Fault(kind="empty_choices", requests=(1,)), ModelUnavailable),
+        (Fault(kind="hang", requests=(1,)), ModelUnavailable),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Fault) else value.__name__,
+)
+async def test_faults(fault: Fault, kind: type[Exception]) -> None:
+    model = ScriptedModel(script(fault))
+    with pytest.raises(kind) as caught:
+        await sample(model, timeout=0.5)
+    assert SECRET not in str(caught.value)
+    assert "127.0.0.1" in str(caught.value)
+    assert model.calls.completed == {}
+
+
+async def test_retry_after_is_carried() -> None:
+    with pytest.raises(ModelUnavailable) as caught:
+        await sample(ScriptedModel(script(Fault(kind="status", headers={"retry-after": "2"}, every=1))))
+    assert caught.value.retry_after is not None
+    assert caught.value.retry_after.total_seconds() == 2
+
+
+async def test_nobody_listens() -> None:
+    server = OpenAIChat(f"http://user:{SECRET}@127.0.0.1:{free_port()}/v1", SECRET)
+    with pytest.raises(ModelUnavailable, match="can't be reached") as caught:
+        await server.sample_turn(turn_call())
+    assert SECRET not in str(caught.value)
+    await server.aclose()
+
+
+async def test_check_asks_the_list_and_then_the_model() -> None:
+    model = ScriptedModel(script(Fault(kind="status", status=404, requests=(1,))))
+    async with serving(model) as url:
+        server = OpenAIChat(url)
+        await server.check("scripted")
+        assert model.calls.requests == {}
+        with pytest.raises(ModelRejected):
+            await server.check("unknown")
+        await server.check("an alias")
+        await server.aclose()
+
+
+async def test_check_says_that_the_url_is_wrong() -> None:
+    async with serving(ScriptedModel(script())) as url:
+        server = OpenAIChat(url.replace("/v1", "/v1/chat"))
+        await server.check("scripted")
+        with pytest.raises(ModelRejected, match="404"):
+            await server.sample_turn(turn_call())
+        await server.aclose()
+
+
+async def test_one_server_per_address_and_key() -> None:
+    servers = OpenAIChatServers()
+    assert servers.at("http://a/v1", "k") is servers.at("http://a/v1", "k")
+    assert servers.at("http://a/v1", "k") is not servers.at("http://a/v1", "l")
+    await servers.aclose()
+
+
+async def test_hundreds_of_calls_at_once() -> None:
+    model = ScriptedModel(script(latency=0.5))
+    async with serving(model) as url:
+        server = OpenAIChat(url)
+        turns = await asyncio.gather(*(server.sample_turn(turn_call(f"k/{n}")) for n in range(300)))
+        await server.aclose()
+    assert len(turns) == 300 == model.calls.completed.total()
+    assert model.calls.paid_twice == {}

@@ -1,0 +1,100 @@
+"""Where the Temporal binary comes from; a stand-in for `go` builds it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from clotho.embedded import temporal_binary as module
+from clotho.embedded.temporal_binary import GO_PACKAGE, Unobtainable, temporal_binary
+from clotho.errors import InvalidInput
+
+
+def program(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands for a machine that reaches a Go module proxy only."""
+
+    async def unreachable(target: Path, announce: module.Announce) -> None:
+        raise Unobtainable("the download failed")
+
+    monkeypatch.setattr(module, "_download", unreachable)
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """Installs a program, slowly, and notes that it was asked to."""
+    return program(
+        tmp_path / "go",
+        f'echo "$@" >> {tmp_path}/asked; sleep 0.3; cp "$0" "$GOBIN/temporal"',
+    )
+
+
+async def test_order(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cached, mine, on_path = (
+        program(path, "") for path in (cache / "temporal", tmp_path / "a", tmp_path / "b")
+    )
+    assert await temporal_binary(cache, explicit=mine, on_path=on_path) == mine
+    assert await temporal_binary(cache, on_path=on_path) == on_path
+    assert await temporal_binary(cache) == cached
+
+
+async def test_an_explicit_path_has_no_substitute(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="not an executable file"):
+        await temporal_binary(tmp_path, explicit=tmp_path / "missing", on_path=program(tmp_path / "b", ""))
+
+
+@pytest.mark.usefixtures("offline")
+async def test_builds_once_for_callers_at_the_same_time(tmp_path: Path, go: Path) -> None:
+    cache, lines = tmp_path / "cache", list[str]()
+    found = await asyncio.gather(*(temporal_binary(cache, go=go, announce=lines.append) for _ in range(3)))
+    assert set(found) == {cache / "temporal"}
+    assert (tmp_path / "asked").read_text() == f"install {GO_PACKAGE}\n"
+    assert len(lines) == 1
+    assert GO_PACKAGE in lines[0]
+    assert sorted(path.name for path in cache.iterdir()) == ["temporal", "temporal.lock"]
+
+
+@pytest.mark.usefixtures("offline")
+async def test_a_failed_build_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    go = program(tmp_path / "go", "echo module proxy unreachable >&2; exit 1")
+    with pytest.raises(InvalidInput, match=r"PATH.*TEMPORAL_ADDRESS.*Go.*module proxy unreachable"):
+        await temporal_binary(tmp_path / "cache", go=go)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["temporal.lock"]
+
+
+@pytest.mark.usefixtures("offline")
+async def test_no_way_left(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no Go toolchain"):
+        await temporal_binary(tmp_path / "cache")
+    assert "\n" not in module.THREE_WAYS
+
+
+@pytest.mark.usefixtures("offline")
+async def test_a_cancelled_build_ends(tmp_path: Path) -> None:
+    go = program(tmp_path / "go", f"echo $$ > {tmp_path}/pid; sleep 60")
+    build = asyncio.ensure_future(temporal_binary(tmp_path / "cache", go=go))
+    pid = tmp_path / "pid"
+    async with asyncio.timeout(10):
+        while not pid.exists() or not pid.read_text().strip():
+            await asyncio.sleep(0.02)
+    build.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await build
+    async with asyncio.timeout(10):
+        while _alive(int(pid.read_text())):
+            await asyncio.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
