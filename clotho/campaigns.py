@@ -1,5 +1,9 @@
 """Starting a run's campaign, and finding one that runs."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import (
     SearchAttributeKey,
@@ -9,12 +13,18 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 
-from clotho.entries import Endpoint, Item, RunManifest
-from clotho.identifiers import campaign_id
+from clotho.entries import Endpoint, Item, RunManifest, ToolSelection
+from clotho.environment import EnvironmentConfig, make_environment
+from clotho.identifiers import campaign_id, checked_run_name
+from clotho.inference.base import Sampling
 from clotho.journal import Journal
-from clotho.records import CampaignProgress, CampaignRequest, Queues, Record
+from clotho.records import CampaignProgress, CampaignRequest, Limits, Queues, Record
 from clotho.runs import open_run, write_items
+from clotho.sandbox.base import SandboxSpec
 from clotho.search_attributes import ENVIRONMENT, RUN
+from clotho.toolsets.base import ToolSettings
+from clotho.toolsets.registry import Registry
+from clotho.toolsets.resolution import resolve
 
 WORKFLOW = "Campaign"
 
@@ -32,6 +42,58 @@ class RunOrder(Record):
 
 
 CampaignHandle = WorkflowHandle[object, CampaignProgress]
+
+
+def run_manifest(
+    environment: str,
+    run: str,
+    model_name: str,
+    *,
+    overrides: Mapping[str, JsonValue] = MappingProxyType({}),
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    extra_body: dict[str, JsonValue] | None = None,
+    standard_sampling: bool = False,
+    seed: int = 0,
+    group_size: int = 4,
+    unsafe_local: bool = False,
+) -> RunManifest:
+    """What the environment asks for, with what the user overrides. Raises InvalidInput for unknown names."""
+    asked = make_environment(environment, overrides).config
+    sampling = Sampling(
+        temperature=asked.agent_temperature if temperature is None else temperature,
+        max_tokens=max_tokens or asked.max_token_length,
+        extra_body=asked.extra_body if extra_body is None else extra_body,
+    )
+    if standard_sampling:
+        sampling = sampling.model_copy(update={"top_k": None, "min_p": None, "repetition_penalty": None})
+    return RunManifest(
+        run=checked_run_name(run),
+        environment=environment,
+        environment_config=asked.model_dump(mode="json"),
+        model=model_name,
+        sampling=sampling,
+        seed=seed,
+        system_prompt=asked.system_prompt,
+        selection=tool_selection(asked),
+        tool_settings=ToolSettings(terminal_timeout=asked.terminal_timeout),
+        sandbox=SandboxSpec(unsafe_local=unsafe_local),
+        limits=Limits(
+            max_turns=asked.max_agent_turns,
+            max_sampled_tokens=asked.max_sampled_tokens,
+            max_active_seconds=asked.max_active_seconds,
+        ),
+        group_size=group_size,
+    )
+
+
+def tool_selection(asked: EnvironmentConfig) -> ToolSelection:
+    """What the environment asks for; raises InvalidInput for names that nobody knows."""
+    selection = ToolSelection(
+        enabled=asked.enabled_toolsets, disabled=asked.disabled_toolsets, distribution=asked.distribution
+    )
+    resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
+    return selection
 
 
 async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> CampaignHandle:

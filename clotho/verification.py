@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, EnvironmentFailed
+from clotho.errors import EnvironmentFailed
 from clotho.sandbox.base import SandboxInstance
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.calls import BoundCall
@@ -23,8 +23,8 @@ Result = TypeVar("Result")
 class VerifierWorkspace:
     """The Workspace behind a ToolContext; its sandbox opens when the verifier first touches it.
 
-    `failure` is the first error of Clotho's own that a call met. It counts even where the author's code
-    swallows it: no infrastructure failure becomes a reward.
+    `failure` is the first error that a call met. It counts even where the author's code swallows it: no
+    infrastructure failure becomes a reward.
     """
 
     rollout: str
@@ -33,7 +33,7 @@ class VerifierWorkspace:
     dispatcher: Dispatcher
     tools: tuple[str, ...]
     settings: ToolSettings
-    failure: ClothoError | None = None
+    failure: Exception | None = None
     state: dict[str, JsonValue] = field(default_factory=dict)
 
     async def call_tool(self, number: int, name: str, arguments: dict[str, Any]) -> str:
@@ -72,6 +72,6 @@ class VerifierWorkspace:
     async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result:
         try:
             return await work
-        except ClothoError as error:
+        except Exception as error:
             self.failure = self.failure or error
             raise

@@ -1,7 +1,7 @@
 """Session-wide servers: one Temporal server, one embedded model; workers and namespaces as tests need them."""
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,22 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.search_attributes import SEARCH_ATTRIBUTES
-from tests.cluster import Cluster, cluster_in
+from clotho.testing.cluster import Cluster, cluster_in
+
+LOG_SHOWN = 6_000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the ends of its workers' logs."""
+    report = yield
+    if report.failed:
+        clusters = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Cluster)]
+        for log in (path for cluster in clusters for path in sorted(cluster.folder.glob("worker-*.log"))):
+            report.sections.append((log.name, log.read_text(errors="replace")[-LOG_SHOWN:]))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -134,5 +134,4 @@ def reason(error: BaseException) -> str:
     """The innermost cause of a failed child, as one bounded line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    kind = error.type if isinstance(error, ApplicationError) and error.type else type(error).__name__
-    return bounded(f"{kind}: {error}", REASON_LIMIT)
+    return bounded(str(error), REASON_LIMIT)

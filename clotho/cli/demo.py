@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clotho.campaigns import RunOrder, start_campaign
+from clotho.campaigns import RunOrder, run_manifest, start_campaign
 from clotho.cli.dev import interrupted
 from clotho.cli.follow import follow
 from clotho.cli.options import Store, open_journal
-from clotho.cli.run import run_manifest
 from clotho.config import load_settings
 from clotho.embedded.services import Ports, local_services
 from clotho.entries import Endpoint

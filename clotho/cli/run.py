@@ -2,30 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from rich.console import Console
 
-from clotho.campaigns import RunOrder, start_campaign
+from clotho.campaigns import RunOrder, run_manifest, start_campaign
 from clotho.cli.follow import follow
 from clotho.cli.options import Address, Store, open_journal
 from clotho.config import load_settings
-from clotho.entries import Endpoint, Item, RunManifest, ToolSelection
-from clotho.environment import EnvironmentConfig, make_environment
+from clotho.entries import Endpoint, Item
 from clotho.errors import InvalidInput
-from clotho.identifiers import checked_run_name
-from clotho.inference.base import Sampling
-from clotho.records import Limits
-from clotho.sandbox.base import SandboxSpec
 from clotho.temporal import connect
-from clotho.toolsets.base import ToolSettings
-from clotho.toolsets.registry import Registry
-from clotho.toolsets.resolution import resolve
 
 
 def command(
@@ -104,58 +95,6 @@ def command(
             await follow(console, handle, journal, run)
 
     asyncio.run(start_and_follow())
-
-
-def run_manifest(
-    environment: str,
-    run: str,
-    model_name: str,
-    *,
-    overrides: Mapping[str, JsonValue] = MappingProxyType({}),
-    temperature: float | None = None,
-    max_tokens: int | None = None,
-    extra_body: dict[str, JsonValue] | None = None,
-    standard_sampling: bool = False,
-    seed: int = 0,
-    group_size: int = 4,
-    unsafe_local: bool = False,
-) -> RunManifest:
-    """What the environment asks for, with what the user overrides. Raises InvalidInput for unknown names."""
-    asked = make_environment(environment, overrides).config
-    sampling = Sampling(
-        temperature=asked.agent_temperature if temperature is None else temperature,
-        max_tokens=max_tokens or asked.max_token_length,
-        extra_body=asked.extra_body if extra_body is None else extra_body,
-    )
-    if standard_sampling:
-        sampling = sampling.model_copy(update={"top_k": None, "min_p": None, "repetition_penalty": None})
-    return RunManifest(
-        run=checked_run_name(run),
-        environment=environment,
-        environment_config=asked.model_dump(mode="json"),
-        model=model_name,
-        sampling=sampling,
-        seed=seed,
-        system_prompt=asked.system_prompt,
-        selection=tool_selection(asked),
-        tool_settings=ToolSettings(terminal_timeout=asked.terminal_timeout),
-        sandbox=SandboxSpec(unsafe_local=unsafe_local),
-        limits=Limits(
-            max_turns=asked.max_agent_turns,
-            max_sampled_tokens=asked.max_sampled_tokens,
-            max_active_seconds=asked.max_active_seconds,
-        ),
-        group_size=group_size,
-    )
-
-
-def tool_selection(asked: EnvironmentConfig) -> ToolSelection:
-    """What the environment asks for; raises InvalidInput for names that nobody knows."""
-    selection = ToolSelection(
-        enabled=asked.enabled_toolsets, disabled=asked.disabled_toolsets, distribution=asked.distribution
-    )
-    resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
-    return selection
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, JsonValue]:

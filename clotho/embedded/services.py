@@ -71,11 +71,8 @@ async def local_services(settings: Settings, ports: Ports, announce: Announce) -
 
     Raises InvalidInput for a port in use, a Temporal binary that can't be had, or a folder without worker.py.
     """
-    if not WORKER.is_file():
-        raise InvalidInput("there is no worker.py here: run this in a checkout of Clotho")
     folder = settings.store.parent
-    logs = folder / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
+    logs = prepared_logs(folder)
     binary = await temporal_binary(
         cache_folder() / "bin",
         on_path=program_on_path("temporal"),
@@ -109,3 +106,11 @@ async def local_services(settings: Settings, ports: Ports, announce: Announce) -
         announce(f"workers started; logs in {logs}")
         yield Services(temporal, model, worker, logs)
         announce("stopping: workers finish what is in flight")
+
+
+def prepared_logs(folder: Path) -> Path:
+    if not WORKER.is_file():
+        raise InvalidInput("there is no worker.py here: run this in a checkout of Clotho")
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    return logs

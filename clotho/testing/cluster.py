@@ -1,0 +1,109 @@
+"""A namespace, a store and worker processes, as a deployment has them: for tests and benchmarks."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from clotho.campaigns import CampaignHandle, RunOrder, run_manifest, start_campaign
+from clotho.config import TemporalSettings
+from clotho.embedded.process import ChildProcess
+from clotho.embedded.temporal_server import TemporalServer
+from clotho.entries import Endpoint, Item
+from clotho.journal import Journal
+from clotho.store.filesystem import FilesystemStore
+from clotho.temporal import connect
+
+WORKER = Path("worker.py")
+"""Found from the folder that tests and benchmarks are run in: a checkout's."""
+
+
+@dataclass
+class Cluster:
+    """What a test needs of a running Clotho."""
+
+    client: Client
+    folder: Path
+    address: str
+    workers: list[ChildProcess] = field(default_factory=list)
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def open_journal(self) -> Journal:
+        """A reader of its own, without the cache of another."""
+        return Journal(FilesystemStore(self.store))
+
+    async def start_worker(self, roles: str = "workflows,tools,llm", **settings: str) -> ChildProcess:
+        """A worker process, in which further `settings` are environment variables."""
+        variables = {
+            "CLOTHO_TEMPORAL__NAMESPACE": self.client.namespace,
+            "CLOTHO_SANDBOX__ROOT": str(self.folder / "sandboxes"),
+            "CLOTHO_HOST": f"host-{self.client.namespace[:20]}",
+            "CLOTHO_WORKER__DRAIN_SECONDS": "30",
+            **settings,
+        }
+        assignments = [f"{name}={value}" for name, value in variables.items()]
+        command = [sys.executable, str(WORKER), "--roles", roles]
+        command += ["--store", str(self.store), "--temporal", self.address]
+        worker = ChildProcess(
+            ["env", *assignments, *command], self.folder / f"worker-{len(self.workers)}.log"
+        )
+        await worker.start()
+        self.workers.append(worker)
+        return worker
+
+    async def start(
+        self,
+        run: str,
+        model_url: str,
+        *,
+        environment: str,
+        model: str = "scripted",
+        groups: int = 1,
+        group_size: int = 1,
+        items: tuple[Item, ...] | None = None,
+        max_open_groups: int = 16,
+        **manifest: Any,
+    ) -> CampaignHandle:
+        """Start a run as `clotho run` does."""
+        order = RunOrder(
+            manifest=run_manifest(environment, run, model, group_size=group_size, **manifest),
+            endpoint=Endpoint(base_url=model_url),
+            groups=groups,
+            max_open_groups=max_open_groups,
+            items=items,
+        )
+        return await start_campaign(self.client, self.open_journal(), order)
+
+
+@asynccontextmanager
+async def cluster_in(temporal: TemporalServer, folder: Path, namespace: str) -> AsyncIterator[Cluster]:
+    await asyncio.to_thread(folder.mkdir, mode=0o711, exist_ok=True)
+    settings = TemporalSettings(address=temporal.address, namespace=namespace)
+    client = await connect(settings)
+    await register(client)
+    cluster = Cluster(client, folder, temporal.address)
+    try:
+        yield cluster
+    finally:
+        await asyncio.gather(*(worker.stop() for worker in cluster.workers))
+
+
+async def register(client: Client) -> None:
+    request = RegisterNamespaceRequest(namespace=client.namespace)
+    request.workflow_execution_retention_period.FromTimedelta(timedelta(days=1))
+    try:
+        await client.workflow_service.register_namespace(request)
+    except RPCError as error:
+        if error.status != RPCStatusCode.ALREADY_EXISTS:
+            raise

@@ -1,0 +1,30 @@
+"""Waiting for conditions, and starting the runs that most tests start."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from clotho.campaigns import CampaignHandle
+from clotho.testing.cluster import Cluster
+
+ONE_FILE = "tests.environments.one_file:OneFile"
+Result = TypeVar("Result")
+
+
+async def start(cluster: Cluster, run: str, model_url: str, **order: Any) -> CampaignHandle:
+    """Start a run of the environment whose reward is what the model wrote to /work/score."""
+    return await cluster.start(run, model_url, environment=ONE_FILE, **order)
+
+
+async def eventually(
+    question: Callable[[], Awaitable[Result | None]], what: str, seconds: float = 60.0
+) -> Result:
+    """The first answer that isn't None or False; fails saying `what` was waited for."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if answer := await question():
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        await asyncio.sleep(0.05)
