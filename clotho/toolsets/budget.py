@@ -7,8 +7,10 @@ each call is told how many characters the earlier ones of its turn came to. A re
 that would stand for it is never spilled, so a turn may pass its limit by at most one block per call.
 """
 
+import json
 import re
 
+from clotho.errors import FileRefused
 from clotho.toolsets.base import CallContext, Tool, ToolSettings
 
 SPILL_DIRECTORY = "/tmp/clotho-results"
@@ -29,13 +31,34 @@ def exceeds(content: str, tool: Tool, settings: ToolSettings, turn_chars: int) -
 async def spill(content: str, tool: Tool, context: CallContext) -> str:
     """Write `content` to a file in the rollout's sandbox and return the block that stands for it.
 
-    The result of a tool without a sandbox is cut to its preview.
+    Without a sandbox, or room in it, the result is cut to its preview.
     """
-    if not tool.sandboxed:
-        return block(content, None, context.settings.preview_chars)
+    text = unfolded(content)
+    path = await _kept(text, context) if tool.sandboxed else None
+    return block(text, path, context.settings.preview_chars)
+
+
+def unfolded(content: str) -> str:
+    """A JSON object with its texts as lines, which read_file can show part by part; anything else as it is."""
+    try:
+        fields = json.loads(content)
+    except ValueError:
+        return content
+    if not isinstance(fields, dict):
+        return content
+    shown = (
+        (k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, indent=1))
+        for k, v in fields.items()
+    )
+    return "\n".join(f"{name}:\n{value}" if "\n" in value else f"{name}: {value}" for name, value in shown)
+
+
+async def _kept(content: str, context: CallContext) -> str | None:
     path = f"{SPILL_DIRECTORY}/{file_name(context)}"
-    await context.sandbox.write_file(path, content.encode())
-    return block(content, path, context.settings.preview_chars)
+    try:
+        return await context.sandbox.write_file(path, content.encode())
+    except FileRefused:
+        return None
 
 
 def file_name(context: CallContext) -> str:

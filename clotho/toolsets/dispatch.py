@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, InvalidInput, bounded
+from clotho.errors import ClothoError, FileRefused, InvalidInput, bounded
 from clotho.identifiers import displayable
 from clotho.toolsets import budget, catalogue
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
 from clotho.toolsets.coercion import coerce, violation
 from clotho.toolsets.registry import Registry
-from clotho.toolsets.results import refusal
+from clotho.toolsets.results import problem, refusal
 from clotho.toolsets.secrecy import Redactor
 
 ARGUMENTS_SHOWN = 150
@@ -96,12 +96,12 @@ async def _outcome(tool: Tool, text: str, context: CallContext) -> ToolOutcome:
             "Please retry with valid JSON."
         )
     arguments = coerce(arguments, tool.parameters)
-    if problem := violation(arguments, tool.parameters):
-        return refusal(f"Invalid arguments for {tool.name}: {problem}")
+    if fault := violation(arguments, tool.parameters):
+        return refusal(f"Invalid arguments for {tool.name}: {fault}")
     try:
         return await tool.run(arguments, context)
-    except InvalidInput as error:
-        return refusal(bounded(str(error)))
+    except (InvalidInput, FileRefused) as error:
+        return problem(bounded(str(error)))
     except ClothoError:
         raise
     except Exception as error:

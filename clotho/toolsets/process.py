@@ -130,16 +130,14 @@ ACTIONS: dict[str, Action] = {
 
 
 async def _send(session: SessionInfo, data: str, context: CallContext) -> ToolOutcome:
-    """Send input at most once: an attempt records that it will, and one that finds the record doesn't."""
-    if await write_once.recall(context, "input") is not None:
-        note = (
-            "Sending was interrupted: the data may not have arrived. Look at the output before a second try."
-        )
-        return ToolOutcome(content=text(status="unknown", note=note))
-    if session.status.state not in shell.UNFINISHED:
-        return problem("The process has ended", status="already_exited", exit_code=_exit_code(session.status))
-    await write_once.record(context, "input", b"")
-    await context.sandbox.send_input(session.key, data.encode())
+    """Send input once, whatever attempt asks; the record tells whether the process lived when the first one did."""
+    if await write_once.recall(context, "input") is None:
+        if session.status.state not in shell.UNFINISHED:
+            return problem(
+                "The process has ended", status="already_exited", exit_code=_exit_code(session.status)
+            )
+        await write_once.record(context, "input", b"")
+    await context.sandbox.send_input(session.key, data.encode(), context.job_key("input"))
     return ToolOutcome(content=text(status="ok", bytes_written=len(data.encode())))
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import JsonValue
 
-from clotho.errors import InvalidInput
+from clotho.errors import FileRefused, InvalidInput
 from clotho.records import Record
 from clotho.sandbox.base import Job
 from clotho.toolsets import shell, write_once
@@ -84,7 +84,7 @@ class Patch(Tool):
                 intent = await _planned(arguments, context)
                 await write_once.record(context, RECORD, intent.model_dump_json().encode())
                 await _carry_out(intent, context)
-        except InvalidInput as error:
+        except (InvalidInput, FileRefused) as error:
             return problem(str(error), success=False)
         return ToolOutcome(content=intent.result)
 
