@@ -1,13 +1,16 @@
 """The shape of a Qwen2 model as its config.json states it."""
 
 from pathlib import Path
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from clotho.errors import InvalidInput
 
 
 class RopeParameters(BaseModel):
     rope_theta: float
-    rope_type: str
+    rope_type: Literal["default"]
 
 
 class Architecture(BaseModel):
@@ -15,6 +18,9 @@ class Architecture(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    model_type: Literal["qwen2"]
+    hidden_act: Literal["silu"]
+    use_sliding_window: Literal[False] = False
     hidden_size: int
     num_hidden_layers: int
     num_attention_heads: int
@@ -27,7 +33,12 @@ class Architecture(BaseModel):
 
     @classmethod
     def read(cls, directory: Path) -> "Architecture":
-        return cls.model_validate_json((directory / "config.json").read_bytes())
+        """Raises InvalidInput for a model that the forward pass would get wrong."""
+        path = directory / "config.json"
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise InvalidInput(f"{path}: {error}") from error
 
     @property
     def head_size(self) -> int:

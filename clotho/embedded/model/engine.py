@@ -58,6 +58,11 @@ class Engine:
     def alive(self) -> bool:
         return self._thread.is_alive() and not self._stopping
 
+    @property
+    def open_requests(self) -> int:
+        with self._changed:
+            return len(self._running) + len(self._waiting)
+
     async def generate(self, prompt: list[int], parameters: SamplingParameters) -> AsyncGenerator[Step]:
         """Sample until an ending; closing the generator cancels. Raises EngineStopped."""
         request = _Request(Generation(self.policy, prompt, parameters), prompt, asyncio.get_running_loop())

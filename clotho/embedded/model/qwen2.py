@@ -21,7 +21,6 @@ from clotho.embedded.model.exact import (
     round_to_grid,
 )
 from clotho.embedded.model.kv_cache import KeyValueCache
-from clotho.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,9 @@ class Extension:
 
 
 class Qwen2:
-    """A Qwen2 causal language model with tied or separate head.
-
-    `tensors` are named as in Hugging Face checkpoints. Raises InvalidInput for RoPE scaling.
-    """
+    """A Qwen2 causal language model with tied or separate head; `tensors` have their Hugging Face names."""
 
     def __init__(self, architecture: Architecture, tensors: Mapping[str, Array]) -> None:
-        if architecture.rope_parameters.rope_type != "default":
-            raise InvalidInput(f"rope_type {architecture.rope_parameters.rope_type!r}: use default")
         self.architecture = architecture
         self._embedding = tensors["model.embed_tokens.weight"]
         self._layers = [

@@ -32,7 +32,10 @@ def create_app(engine: Engine, model_name: str) -> Starlette:
 
     async def health(_: Request) -> Response:
         report = Health(
-            status="ok" if engine.alive else "stopped", model=model_name, weight_version=engine.policy.version
+            status="ok" if engine.alive else "stopped",
+            model=model_name,
+            weight_version=engine.policy.version,
+            open_requests=engine.open_requests,
         )
         return Response(report.model_dump_json(), 200 if engine.alive else 503, media_type="application/json")
 

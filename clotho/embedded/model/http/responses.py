@@ -193,3 +193,4 @@ class Health(BaseModel):
     status: Literal["ok", "stopped"]
     model: str
     weight_version: str
+    open_requests: int
