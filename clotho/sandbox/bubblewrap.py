@@ -1,6 +1,5 @@
-"""The isolated view of a local sandbox, as arguments for bubblewrap."""
+"""What a local sandbox sees, as arguments for bubblewrap; and the same, as far as it goes, without it."""
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,28 +23,16 @@ SHARED_MEMORY, VAR_TMP, RUN = 64 << 20, 256 << 20, 64 << 20
 
 
 @dataclass(frozen=True)
-class VerifierView:
-    """What verification has for itself."""
-
-    home: Path
-    hidden: Path
-
-
-@dataclass(frozen=True)
 class View:
-    """What one instance sees of the host."""
+    """What one instance of a sandbox sees; `epoch` is set for a verifier's."""
 
     folder: SandboxFolder
-    program: Path
-    empty: Path
-    """A folder that is mounted over what shall not be seen."""
-    expose_usr_local: bool
-    verifier: VerifierView | None = None
+    epoch: int | None = None
 
     def environment(self) -> dict[str, str]:
         """The variables of every command, to which jobs add their own."""
         common = {"PATH": PATH, "LANG": "C.UTF-8", "SHELL": "/bin/bash", "USER": "agent", "LOGNAME": "agent"}
-        if self.verifier is None:
+        if self.epoch is None:
             return {**common, "HOME": AGENT_HOME}
         return {
             **common,
@@ -55,44 +42,79 @@ class View:
             "CLOTHO_HIDDEN_FILES": HIDDEN_FILES,
         }
 
-    def arguments(self, seccomp: int) -> list[str]:
-        """bubblewrap's arguments before the command; `seccomp` is the descriptor of a filter."""
+    def mounts(self) -> dict[str, Path]:
+        """Paths that commands see, and what they are on the host."""
+        own = {
+            WORKSPACE: self.folder.workspace,
+            AGENT_HOME: self.folder.home,
+            "/tmp": self.folder.tmp,
+        }
+        if self.epoch is None:
+            return own
+        return {
+            **own,
+            VERIFIER_HOME: self.folder.verifier_home(self.epoch),
+            HIDDEN_FILES: self.folder.hidden_files(self.epoch),
+        }
+
+    def bare_aliases(self) -> dict[str, str]:
+        """Without isolation: the paths of the isolated view that stand for folders of the host."""
+        return {seen: str(path) for seen, path in self.mounts().items() if seen != "/tmp"}
+
+    def bare_environment(self) -> dict[str, str]:
+        aliases = self.bare_aliases()
+        variables = {"TMPDIR": str(self.folder.tmp), **self.environment()}
+        return {name: located(value, aliases) for name, value in variables.items()}
+
+    def arguments(self, program: Path, empty: Path, expose_usr_local: bool, seccomp: int) -> list[str]:
+        """bubblewrap's arguments before the command.
+
+        `empty` is a folder to mount over what shall not be seen, `seccomp` the descriptor of a filter.
+        """
         return [
             *("--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--new-session"),
             *("--hostname", "sandbox", "--seccomp", str(seccomp)),
-            *_environment(self.environment()),
-            *self._system(),
-            *("--bind", str(self.folder.workspace), WORKSPACE),
-            *("--bind", str(self.folder.home), AGENT_HOME),
-            *("--bind", str(self.folder.tmp), "/tmp"),
-            *self._verifier(),
-            *("--ro-bind", str(self.program), PROGRAM),
+            *_variables(self.environment()),
+            *_system(None if expose_usr_local else empty),
+            *_each("--ro-bind", {f"/etc/{path.name}": path for path in sorted(self.folder.etc.iterdir())}),
+            *_memory(),
+            *_each("--bind", {seen: path for seen, path in self.mounts().items() if seen != HIDDEN_FILES}),
+            *_each("--ro-bind", {seen: path for seen, path in self.mounts().items() if seen == HIDDEN_FILES}),
+            *("--ro-bind", str(program), PROGRAM),
             *("--remount-ro", "/", "--chdir", WORKSPACE),
         ]
 
-    def _system(self) -> Iterator[str]:
-        yield from ("--ro-bind", "/usr", "/usr")
-        if not self.expose_usr_local:
-            yield from ("--ro-bind", str(self.empty), "/usr/local")
-        for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-            link = Path("/", name)
-            if link.is_symlink():
-                yield from ("--symlink", os.readlink(link), str(link))
-            elif link.is_dir():
-                yield from ("--ro-bind", str(link), str(link))
-        for name in SYSTEM_FILES:
-            yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-        for path in sorted(self.folder.etc.iterdir()):
-            yield from ("--ro-bind", str(path), f"/etc/{path.name}")
-        yield from ("--proc", "/proc", "--dev", "/dev")
-        for size, path in ((SHARED_MEMORY, "/dev/shm"), (VAR_TMP, "/var/tmp"), (RUN, "/run")):
-            yield from ("--size", str(size), "--perms", "1777", "--tmpfs", path)
-        yield from ("--remount-ro", "/dev")  # else its tmpfs is as large as half the machine's memory
 
-    def _verifier(self) -> Iterator[str]:
-        if self.verifier is not None:
-            yield from ("--bind", str(self.verifier.home), VERIFIER_HOME)
-            yield from ("--ro-bind", str(self.verifier.hidden), HIDDEN_FILES)
+def _variables(variables: Mapping[str, str]) -> Iterator[str]:
+    yield "--clearenv"
+    for name, value in variables.items():
+        yield from ("--setenv", name, value)
+
+
+def _each(kind: str, mounts: Mapping[str, Path]) -> Iterator[str]:
+    for seen, path in mounts.items():
+        yield from (kind, str(path), seen)
+
+
+def _system(over_usr_local: Path | None) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    if over_usr_local is not None:
+        yield from ("--ro-bind", str(over_usr_local), "/usr/local")
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))
+    for name in SYSTEM_FILES:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+
+
+def _memory() -> Iterator[str]:
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    for size, path in ((SHARED_MEMORY, "/dev/shm"), (VAR_TMP, "/var/tmp"), (RUN, "/run")):
+        yield from ("--size", str(size), "--perms", "1777", "--tmpfs", path)
+    yield from ("--remount-ro", "/dev")  # else its tmpfs is as large as half the machine's memory
 
 
 def as_user(user: int | None) -> list[str]:
@@ -113,7 +135,9 @@ def account_files(user: int) -> dict[str, str]:
     }
 
 
-def _environment(variables: Mapping[str, str]) -> Iterator[str]:
-    yield "--clearenv"
-    for name, value in variables.items():
-        yield from ("--setenv", name, value)
+def located(path: str, aliases: Mapping[str, str]) -> str:
+    """`path` with the alias that it is, or lies under, replaced."""
+    for seen, real in aliases.items():
+        if path == seen or path.startswith(f"{seen}/"):
+            return real + path.removeprefix(seen)
+    return path

@@ -1,9 +1,16 @@
 """Bounds on memory and processes by control groups, version 1 or 2, where this process may make them."""
 
+import os
+import signal
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from clotho.errors import SandboxUnavailable
+
 PARENT = "clotho"
+END_TIMEOUT = 5.0
 PROCESS_HEADROOM = 64
 """Left for the supervisor: commands meet their own, smaller limit before it can no longer start anything."""
 
@@ -19,6 +26,7 @@ class Controller:
 
 def usable(root: Path = Path("/sys/fs/cgroup")) -> tuple[Controller, ...]:
     """The controllers that this process can bound sandboxes with; none where it can't bound both."""
+    candidates: tuple[Controller, ...]
     if (root / "cgroup.controllers").exists():
         candidates = (Controller(root, "memory.max", "pids.max"),)
     else:
@@ -63,9 +71,18 @@ def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, process
     return groups
 
 
-def remove(controllers: tuple[Controller, ...], name: str) -> None:
-    """To be called when the sandbox has ended. A group that still has a dying process is left for the next call."""
+def end(controllers: tuple[Controller, ...], name: str) -> None:
+    """Kill what is left in a sandbox's groups, and remove them."""
     for controller in controllers:
         group = controller.hierarchy / PARENT / name
-        if group.exists() and not (group / "cgroup.procs").read_text():
-            group.rmdir()
+        deadline = time.monotonic() + END_TIMEOUT
+        while group.exists():
+            for process in (group / "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
+            try:
+                group.rmdir()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise SandboxUnavailable(f"processes in {group} can't be ended") from None
+                time.sleep(0.002)

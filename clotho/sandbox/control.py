@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,8 +29,8 @@ class ControlDirectory:
     def __init__(self, path: Path, owner: int | None) -> None:
         self.path = path
         self.owner = owner
-        self._jobs = f"{path}/c"
-        self._transfers = f"{path}/f"
+        self._jobs = path / "c"
+        self._transfers = path / "f"
 
     def create(self) -> None:
         for folder in (self.path, self.path / "c", self.path / "f", self.path / "sessions"):
@@ -37,10 +38,10 @@ class ControlDirectory:
             self._give(folder)
 
     def job_folder(self, key: str) -> Path:
-        return Path(self._jobs, key)
+        return self._jobs / key
 
     def transfer_folder(self, key: str) -> Path:
-        return Path(self._transfers, key)
+        return self._transfers / key
 
     @property
     def alive_file(self) -> Path:
@@ -62,6 +63,24 @@ class ControlDirectory:
             return None
         finally:
             os.close(descriptor)
+
+    def was_started(self) -> bool:
+        """Whether a supervisor ever lived here."""
+        return _size(self.alive_file) > 0
+
+    def renew(self, seconds: float) -> None:
+        """Lease for `seconds` from now; the host's own deadline goes by the time of a file."""
+        self.set_deadline(seconds)
+        self.say("lease", str(max(1, round(seconds))))
+
+    def set_deadline(self, seconds: float) -> None:
+        file, end = self.path / "deadline", time.time() + seconds
+        file.touch()
+        os.utime(file, (end, end))
+
+    def deadline(self) -> float:
+        """Unix seconds."""
+        return (self.path / "deadline").stat().st_mtime
 
     def sealed(self) -> bool:
         return Path(self.path, "sealed").exists()
@@ -92,34 +111,34 @@ class ControlDirectory:
         if not self._stage(self._jobs, job.key, entries) and self._identity(job.key) != identity:
             raise CommandConflict(f"job {job.key} already holds another command")
         if job.session is not None:
-            self._give(self.path / "sessions" / job.key, create=True)
+            (self.path / "sessions" / job.key).touch()
 
     def job_status(self, key: str, incarnation: str) -> JobStatus:
         """Raises SandboxLost for a job that never started in a sandbox that is gone."""
-        folder = f"{self._jobs}/{key}"
+        folder = self._jobs / key
         alive = self.incarnation() == incarnation
-        started = _text(f"{folder}/started")
-        done = _text(f"{folder}/done")  # looked at last: a result published meanwhile is seen
+        started = _text(folder / "started")
+        done = _text(folder / "done")  # looked at last: a result published meanwhile is seen
         if done is not None:
             state, code, size = done.split()
             return JobStatus(
                 state=JobState(state), exit_code=int(code), output_size=int(size), pid=self._pid(folder)
             )
         if started is not None:
-            state = JobState.RUNNING if alive and started.strip() == incarnation else JobState.LOST
-            size = _size(f"{folder}/out")
-            return JobStatus(state=state, exit_code=None, output_size=size, pid=self._pid(folder))
+            now = JobState.RUNNING if alive and started.strip() == incarnation else JobState.LOST
+            so_far = _size(folder / "out")
+            return JobStatus(state=now, exit_code=None, output_size=so_far, pid=self._pid(folder))
         if not alive:
             raise SandboxLost("the sandbox is gone; that command never started in it")
-        state = JobState.RUNNING if os.path.exists(folder) else JobState.ABSENT
-        return JobStatus(state=state, exit_code=None, output_size=0)
+        staged = JobState.RUNNING if folder.exists() else JobState.ABSENT
+        return JobStatus(state=staged, exit_code=None, output_size=0)
 
     def job_started(self, key: str) -> bool:
-        return os.path.exists(f"{self._jobs}/{key}/started")
+        return (self._jobs / key / "started").exists()
 
     def output(self, key: str, offset: int, limit: int | None) -> bytes:
         try:
-            with open(f"{self._jobs}/{key}/out", "rb", buffering=0) as file:
+            with (self._jobs / key / "out").open("rb", buffering=0) as file:
                 file.seek(max(0, offset))
                 return file.readall() if limit is None else _exactly(file.fileno(), limit)
         except FileNotFoundError:
@@ -136,11 +155,11 @@ class ControlDirectory:
         return True
 
     def sessions(self, incarnation: str) -> Iterator[SessionInfo]:
-        for key in sorted(os.listdir(self.path / "sessions")):
+        for key in sorted(path.name for path in (self.path / "sessions").iterdir()):
             folder = self.job_folder(key)
-            header, script = _split(Path(folder, "job").read_bytes())
+            header, script = _split((folder / "job").read_bytes())
             with suppress(FileNotFoundError):  # staged, and not started yet
-                started = os.stat(folder / "started").st_mtime
+                started = (folder / "started").stat().st_mtime
                 yield SessionInfo(
                     key=key,
                     session=header["session"],
@@ -163,7 +182,7 @@ class ControlDirectory:
 
     def transfer_answer(self, key: str) -> tuple[str, int, str] | None:
         """("ok" or an error's name, size, resolved path), or None while there is no answer."""
-        text = _text(f"{self._transfers}/{key}/done")
+        text = _text(self._transfers / key / "done")
         if text is None:
             return None
         first, _, path = text.partition("\n")
@@ -171,26 +190,26 @@ class ControlDirectory:
         return word, int(size), path
 
     def transfer_content(self, key: str) -> FileContent:
-        content = Path(self._transfers, key, "content").read_bytes()
+        content = (self._transfers / key / "content").read_bytes()
         return FileContent(error=None, size=len(content), content=content)
 
     def forget_transfer(self, key: str) -> None:
-        shutil.rmtree(f"{self._transfers}/{key}", ignore_errors=True)
+        shutil.rmtree(self._transfers / key, ignore_errors=True)
 
     # ---- staging ----
 
-    def _stage(self, parent: str, key: str, entries: Mapping[str, bytes]) -> bool:
+    def _stage(self, parent: Path, key: str, entries: Mapping[str, bytes]) -> bool:
         """Returns False where `key` was staged before."""
-        unfinished = f"{parent}/.{key}.{os.getpid()}.{next(_staged)}"
+        unfinished = parent / f".{key}.{os.getpid()}.{next(_staged)}"
         try:
-            os.mkdir(unfinished, 0o700)
+            unfinished.mkdir(0o700)
         except FileNotFoundError:
             raise SandboxLost("the sandbox was destroyed") from None
         for name, content in entries.items():
-            self._write(Path(unfinished, name), content)
+            self._write(unfinished / name, content)
         self._give(unfinished)
         try:
-            os.rename(unfinished, f"{parent}/{key}")
+            unfinished.rename(parent / key)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
@@ -199,25 +218,23 @@ class ControlDirectory:
         return True
 
     def _write(self, path: Path, content: bytes) -> None:
-        with open(path, "xb", buffering=0) as file:
+        with path.open("xb", buffering=0) as file:
             remaining = memoryview(content)
             while remaining:
                 remaining = remaining[file.write(remaining) :]
             if self.owner is not None:
                 os.fchown(file.fileno(), self.owner, self.owner)
 
-    def _give(self, path: Path | str, create: bool = False) -> None:
-        if create:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    def _give(self, path: Path) -> None:
         if self.owner is not None:
             os.chown(path, self.owner, self.owner)
 
     def _identity(self, key: str) -> str:
-        header, _ = _split(Path(self._jobs, key, "job").read_bytes())
+        header, _ = _split((self._jobs / key / "job").read_bytes())
         return header["identity"]
 
-    def _pid(self, folder: str) -> int | None:
-        text = _text(f"{folder}/pid")
+    def _pid(self, folder: Path) -> int | None:
+        text = _text(folder / "pid")
         return int(text) if text else None
 
 
@@ -255,17 +272,17 @@ def _split(content: bytes) -> tuple[dict[str, str], bytes]:
     return {name: value for name, _, value in fields}, body
 
 
-def _text(path: str) -> str | None:
+def _text(path: Path) -> str | None:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with path.open("rb", buffering=0) as file:
             return file.readall().decode()
     except FileNotFoundError:
         return None
 
 
-def _size(path: str) -> int:
+def _size(path: Path) -> int:
     try:
-        return os.stat(path).st_size
+        return path.stat().st_size
     except FileNotFoundError:
         return 0
 

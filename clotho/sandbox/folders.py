@@ -23,6 +23,8 @@ class SandboxRecord(Record):
     user: int | None
     """The user it runs as, None where that is the worker's own."""
     isolated: bool
+    disk_image: bool
+    """Whether its files are on a disk of their own, in an image."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class SandboxFolder:
         return self.files / "disk"
 
     @property
+    def image(self) -> Path:
+        return self.files / "disk.img"
+
+    @property
     def workspace(self) -> Path:
         return self.disk / "work"
 
@@ -61,8 +67,11 @@ class SandboxFolder:
     def etc(self) -> Path:
         return self.files / "etc"
 
-    def verifier(self, epoch: int) -> Path:
-        return self.files / f"verifier-{epoch}"
+    def verifier_home(self, epoch: int) -> Path:
+        return self.disk / f"verifier-{epoch}"
+
+    def hidden_files(self, epoch: int) -> Path:
+        return self.files / f"hidden-{epoch}"
 
     @property
     def controls(self) -> Path:
@@ -81,11 +90,6 @@ class SandboxFolder:
     def lock(self) -> Path:
         """Serialises making and ending sandboxes; shared by some, so that their number is bounded."""
         return self.root / "locks" / self.name[:3]
-
-    @property
-    def deadline(self) -> Path:
-        """Its modification time is when the lease ends, by the host's clock."""
-        return self.files / "deadline"
 
     def read_record(self) -> SandboxRecord | None:
         """None where there is no sandbox, or one that was never finished."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
+from clotho.sandbox.bubblewrap import located
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.watches import Watches
 
@@ -162,15 +163,12 @@ class SupervisedSandbox:
     def _located(self, path: str) -> str:
         if path == "~" or path.startswith("~/"):
             return self._home + path[1:]
-        for seen, real in self._aliases.items():
-            if path == seen or path.startswith(f"{seen}/"):
-                return real + path.removeprefix(seen)
-        return path
+        return located(path, self._aliases)
 
     # ---- the instance ----
 
     async def renew(self, seconds: float) -> None:
-        await asyncio.to_thread(self._control.say, "lease", str(max(1, round(seconds))))
+        await asyncio.to_thread(self._control.renew, seconds)
 
     async def _appearance(self, folder: Path, *names: str) -> None:
         """Wait until one of `names` is in `folder`. Raises SandboxLost where the supervisor ends first."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,15 +20,15 @@ JOIN_GROUPS = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; s
 
 @dataclass(frozen=True)
 class Launch:
-    """A supervisor to start: `command` becomes its PID 1's parent, in none of the worker's sessions."""
+    """A supervisor to start, in a session of its own, so that nothing that ends the worker ends it."""
 
-    prefix: Sequence[str]
-    program: str
+    command: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
     """Working directory of the launching process."""
     log: Path
-    control_groups: Sequence[Path]
+    groups: Sequence[Path]
+    """Control groups to join first."""
     lease_seconds: float
     max_processes: int
     max_file_bytes: int
@@ -39,13 +40,13 @@ def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[b
     directory = os.open(control.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     ready, tell = os.pipe()
     bounds = (round(launch.lease_seconds), launch.max_processes, launch.max_file_bytes)
-    supervisor = [launch.program, str(directory), str(tell), *map(str, bounds)]
-    groups = [str(group / "cgroup.procs") for group in launch.control_groups]
-    joined = ["/bin/sh", "-c", JOIN_GROUPS, "sh", *groups, "--"] if groups else []
+    supervisor = [*launch.command, str(directory), str(tell), *map(str, bounds)]
+    groups = [str(group / "cgroup.procs") for group in launch.groups]
+    join = ["/bin/sh", "-c", JOIN_GROUPS, "sh", *groups, "--"] if groups else []
     try:
         with launch.log.open("wb") as log:
             process = subprocess.Popen(
-                [*joined, *launch.prefix, *supervisor],
+                [*join, *supervisor],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -57,10 +58,12 @@ def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[b
     finally:
         os.close(directory)
         os.close(tell)
-    with open(ready, "rb", buffering=0) as channel:
-        if not select.select([channel], [], [], READY_TIMEOUT)[0]:
+    try:
+        if not select.select([ready], [], [], READY_TIMEOUT)[0]:
             process.kill()
-        incarnation = channel.read(64).decode().strip()
+        incarnation = os.read(ready, 64).decode().strip()
+    finally:
+        os.close(ready)
     if not incarnation:
         process.wait()
         raise SandboxUnavailable(
@@ -73,10 +76,8 @@ def end(control: ControlDirectory) -> None:
     """End the supervisor, and with it, where it is a PID 1, the sandbox. Raises SandboxUnavailable if it stays."""
     if control.incarnation() is None:
         return
-    try:
+    with suppress(SandboxLost, SandboxUnavailable):
         control.say("stop")
-    except (SandboxLost, SandboxUnavailable):
-        pass
     if not _gone(control):
         _kill_holder(control)
         if not _gone(control):
@@ -113,3 +114,29 @@ def _holder(file: Path) -> int | None:
         if fields[1] == "FLOCK" and fields[5] == wanted:
             return int(fields[4])
     return None
+
+
+def end_processes_of(user: int) -> None:
+    """End what is left of a sandbox's own user. A supervisor's lock goes before its last children."""
+    deadline = time.monotonic() + END_TIMEOUT
+    while left := [path for path in Path("/proc").iterdir() if path.name.isdigit() and _owner(path) == user]:
+        if time.monotonic() > deadline:
+            raise SandboxUnavailable(f"processes of user {user} can't be ended")
+        for path in left:
+            with suppress(ProcessLookupError):
+                process = os.pidfd_open(int(path.name))
+                try:
+                    if _owner(path) == user:
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                finally:
+                    os.close(process)
+        time.sleep(0.002)
+
+
+def _owner(process: Path) -> int | None:
+    """None for one that has ended, even where its parent hasn't noticed."""
+    try:
+        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        return None if state == "Z" else process.stat().st_uid
+    except (FileNotFoundError, ProcessLookupError):
+        return None

@@ -1,4 +1,4 @@
-"""Sandboxes on this host: bubblewrap around a supervisor, found again by lease, from files alone.
+"""Sandboxes on this host: a supervisor in an isolated view, found again by lease, from files alone.
 
 A sandbox outlives the worker that made it. Whether it lives is told by the lock its supervisor holds, never by a
 process id. Making and ending one is serialised by a lock on its folder, across processes.
@@ -8,28 +8,32 @@ import asyncio
 import fcntl
 import os
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from clotho.errors import IsolationUnavailable, SandboxLost
-from clotho.sandbox import launch
+from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import AGENT_HOME, WORKSPACE, SandboxSpec
-from clotho.sandbox.bubblewrap import VerifierView, View, account_files, as_user
+from clotho.sandbox.bubblewrap import View
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.folders import SandboxFolder, SandboxRecord
+from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.jobs import SupervisedSandbox
-from clotho.sandbox.seccomp import program
-from clotho.sandbox.supervisor import supervisor_path
+from clotho.sandbox.local_host import LocalHost, make_owned
 from clotho.sandbox.users import RANGE, UserRegistry
 
 REGISTRY = Path("/run/clotho/users")
+SEAL_TIMEOUT = 10.0
+GRACE = 120.0
+"""Seconds that a supervisor has, after its lease, to end by itself."""
 
 
 class LocalBackend:
-    """`root` must be a folder that any user of the host may pass through, on a disk of this host."""
+    """`root` must be a folder that any user of the host may pass through, on a disk of this host.
+
+    `private_paths` are sources that sandboxes must not see, such as an environment's own.
+    """
 
     def __init__(
         self,
@@ -38,191 +42,194 @@ class LocalBackend:
         registry: Path = REGISTRY,
         users: range = RANGE,
         bubblewrap: str = "bwrap",
+        private_paths: Sequence[Path] = (),
     ) -> None:
         self._root = root.absolute()
-        self._users = UserRegistry(registry, users)
-        self._bubblewrap = shutil.which(bubblewrap)
-        self._privileged = os.geteuid() == 0
-        self._children: list[subprocess.Popen[bytes]] = []
-
-    # ---- SandboxBackend ----
+        registry_of_users = UserRegistry(registry, users)
+        self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap), private_paths)
 
     async def create(self, lease: str, spec: SandboxSpec) -> SupervisedSandbox:
+        """The sandbox of `lease`, made unless it lives. Raises IsolationUnavailable."""
         return await asyncio.to_thread(self._create, lease, spec)
 
     async def attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
         return await asyncio.to_thread(self._attach, lease, incarnation)
 
+    async def open_verifier(
+        self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]
+    ) -> SupervisedSandbox:
+        """`hidden_files` maps paths under HIDDEN_FILES to contents. An epoch that is over is SandboxLost."""
+        return await asyncio.to_thread(self._open_verifier, lease, epoch, hidden_files)
+
     async def destroy(self, lease: str) -> None:
         await asyncio.to_thread(self._destroy, self._folder(lease))
 
     async def renew(self, lease: str, seconds: float) -> None:
+        """Renews all instances of the lease, a verifier's too."""
         await asyncio.to_thread(self._renew, lease, seconds)
 
     async def leases(self) -> Sequence[str]:
-        return await asyncio.to_thread(self._leases)
+        records = await asyncio.to_thread(lambda: [folder.read_record() for folder in self._folders()])
+        return tuple(record.lease for record in records if record is not None)
+
+    async def reap(self) -> Sequence[str]:
+        """Destroy sandboxes past their lease and grace; returns the names of their folders."""
+        return await asyncio.to_thread(self._reap)
+
+    async def probe(self) -> IsolationReport:
+        """What this host enforces; tried once."""
+        return await asyncio.to_thread(self._probe)
 
     # ---- the same, blocking ----
 
     def _create(self, lease: str, spec: SandboxSpec) -> SupervisedSandbox:
-        self._prepare_root()
         folder = self._folder(lease)
-        with _locked(folder.lock):
+        with self._locked(folder):
             record = folder.read_record()
             if record is not None:
-                control = self._control(folder, record)
+                control = ControlDirectory(folder.control(), record.user)
                 incarnation = control.incarnation()
                 if incarnation is not None:
-                    return self._instance(folder, record, control, incarnation)
-            self._clear(folder)
-            record = self._make(folder, lease, spec)
-            control = self._control(folder, record)
-            incarnation = self._start(folder, record, control, None)
-            return self._instance(folder, record, control, incarnation)
+                    return _instance(View(folder), record, control, incarnation)
+            self._host.end(folder)
+            record = self._host.make(folder, lease, spec)
+            control = ControlDirectory(folder.control(), record.user)
+            return self._start(View(folder), record, control)
+
+    def _start(self, view: View, record: SandboxRecord, control: ControlDirectory) -> SupervisedSandbox:
+        control.create()
+        control.set_deadline(record.spec.lease_seconds)
+        incarnation = self._host.start(view, record, control)
+        return _instance(view, record, control, incarnation)
 
     def _attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
         folder = self._folder(lease)
-        record = folder.read_record()
-        if record is None:
-            raise SandboxLost(f"no sandbox of lease {lease} on this host")
-        control = self._control(folder, record)
+        record = _record_of(folder, lease)
+        control = ControlDirectory(folder.control(), record.user)
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
-        return self._instance(folder, record, control, incarnation)
+        return _instance(View(folder), record, control, incarnation)
+
+    def _open_verifier(self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]) -> SupervisedSandbox:
+        folder = self._folder(lease)
+        with self._locked(folder):
+            record = _record_of(folder, lease)
+            view = View(folder, epoch)
+            control = ControlDirectory(folder.verifier_control(epoch), record.user)
+            newest = max(folder.verifier_epochs(), default=-1)
+            if newest == epoch and control.was_started():
+                incarnation = control.incarnation()
+                if incarnation is None:
+                    raise SandboxLost(f"the verifier of lease {lease}, epoch {epoch}, has ended")
+                return _instance(view, record, control, incarnation)
+            if newest > epoch:
+                raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
+            _seal(ControlDirectory(folder.control(), record.user))
+            self._host.end_verifiers(folder)
+            home = folder.verifier_home(epoch)
+            for path in (home, home / "tmp"):
+                make_owned(path, record.user)
+            _write_hidden(folder.hidden_files(epoch), hidden_files)
+            return self._start(view, record, control)
 
     def _destroy(self, folder: SandboxFolder) -> None:
-        self._prepare_root()
-        with _locked(folder.lock):
-            self._clear(folder)
+        with self._locked(folder):
+            self._host.end(folder)
 
     def _renew(self, lease: str, seconds: float) -> None:
         folder = self._folder(lease)
-        record = folder.read_record()
-        if record is None:
-            raise SandboxLost(f"no sandbox of lease {lease} on this host")
-        _set_deadline(folder, seconds)
-        self._control(folder, record).say("lease", str(max(1, round(seconds))))
+        record = _record_of(folder, lease)
+        for path in folder.controls.glob("verifier-*"):
+            verifier = ControlDirectory(path, record.user)
+            if verifier.incarnation() is not None:
+                verifier.renew(seconds)
+        ControlDirectory(folder.control(), record.user).renew(seconds)
 
-    def _leases(self) -> Sequence[str]:
-        folders = (SandboxFolder(self._root, path.name) for path in self._root.glob("sandboxes/*"))
-        records = (folder.read_record() for folder in folders)
-        return tuple(record.lease for record in records if record is not None)
+    def _reap(self) -> Sequence[str]:
+        overdue = [folder for folder in self._folders() if _overdue(folder)]
+        reaped = []
+        for folder in overdue:
+            with self._locked(folder):
+                if _overdue(folder):
+                    self._host.end(folder)
+                    reaped.append(folder.name)
+        return reaped
 
-    # ---- making and ending ----
+    def _probe(self) -> IsolationReport:
+        self._prepare_root()
+        return self._host.report()
 
-    def _prepare_root(self) -> None:
-        for name in ("sandboxes", "control", "locks", "programs", "empty"):
-            (self._root / name).mkdir(parents=True, exist_ok=True)
-            (self._root / name).chmod(0o711)
-        self._root.chmod(0o711)
-
-    def _make(self, folder: SandboxFolder, lease: str, spec: SandboxSpec) -> SandboxRecord:
-        isolated = self._bubblewrap is not None
-        if not isolated and not spec.unsafe_local:
-            raise IsolationUnavailable("bubblewrap isn't installed")
-        folder.files.mkdir(mode=0o711)
-        folder.controls.mkdir(mode=0o711)
-        user = self._users.claim(folder.files) if isolated and self._privileged else None
-        record = SandboxRecord(lease=lease, spec=spec, user=user, isolated=isolated)
-        for path in (folder.workspace, folder.home, folder.tmp):
-            _make_owned(path, user)
-        folder.etc.mkdir()
-        for name, text in account_files(os.geteuid() if user is None else user).items():
-            (folder.etc / name).write_text(text)
-        self._control(folder, record).create()
-        _set_deadline(folder, spec.lease_seconds)
-        folder.write_record(record)
-        return record
-
-    def _start(
-        self,
-        folder: SandboxFolder,
-        record: SandboxRecord,
-        control: ControlDirectory,
-        verifier: VerifierView | None,
-    ) -> str:
-        view = View(
-            folder=folder,
-            program=self._program(),
-            empty=self._root / "empty",
-            expose_usr_local=record.spec.expose_usr_local,
-            verifier=verifier,
-        )
-        seccomp = os.memfd_create("seccomp")
-        os.write(seccomp, program())
-        os.lseek(seccomp, 0, os.SEEK_SET)
-        assert self._bubblewrap is not None
-        process, incarnation = launch.start(
-            launch.Launch(
-                prefix=[*as_user(record.user), self._bubblewrap, *view.arguments(seccomp), "--"],
-                program="/.supervisor",
-                environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-                folder=Path("/"),
-                log=folder.files / f"{control.path.name}.log",
-                control_groups=(),
-                lease_seconds=record.spec.lease_seconds,
-                max_processes=record.spec.max_processes,
-                max_file_bytes=record.spec.disk_mb << 20,
-                inherited=(seccomp,),
-            ),
-            control,
-        )
-        os.close(seccomp)
-        self._children = [child for child in self._children if child.poll() is None] + [process]
-        return incarnation
-
-    def _clear(self, folder: SandboxFolder) -> None:
-        for path in folder.controls.glob("*"):
-            launch.end(ControlDirectory(path, None))
-        record = folder.read_record()
-        for path in (folder.controls, folder.files):
-            subprocess.run(["rm", "-rf", "--one-file-system", str(path)], check=True)
-        if record is not None and record.user is not None:
-            self._users.release(record.user)
-
-    def _program(self) -> Path:
-        """A copy of the supervisor where every user may read it, kept apart from later versions."""
-        source = supervisor_path()
-        copy = self._root / "programs" / f"supervisor-{source.stat().st_mtime_ns}"
-        if not copy.exists():
-            unfinished = copy.with_name(f".{copy.name}.{os.getpid()}")
-            shutil.copyfile(source, unfinished)
-            unfinished.chmod(0o755)
-            unfinished.rename(copy)
-        return copy
-
-    # ---- finding ----
+    # ---- folders ----
 
     def _folder(self, lease: str) -> SandboxFolder:
         return SandboxFolder.of_lease(self._root, lease)
 
-    def _control(self, folder: SandboxFolder, record: SandboxRecord) -> ControlDirectory:
-        return ControlDirectory(folder.control(), record.user)
+    def _folders(self) -> list[SandboxFolder]:
+        return [SandboxFolder(self._root, path.name) for path in self._root.glob("sandboxes/*")]
 
-    def _instance(
-        self, folder: SandboxFolder, record: SandboxRecord, control: ControlDirectory, incarnation: str
-    ) -> SupervisedSandbox:
+    def _prepare_root(self) -> None:
+        for folder in (
+            self._root,
+            *(self._root / name for name in ("sandboxes", "control", "locks", "programs")),
+        ):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o711)
+        (self._root / "empty").mkdir(exist_ok=True)
+        closed = [path for path in self._root.parents if not path.stat().st_mode & 0o001]
+        if closed and os.geteuid() == 0:
+            raise InvalidInput(f"sandboxes in {self._root}: their users can't pass through {closed[-1]}")
+
+    @contextmanager
+    def _locked(self, folder: SandboxFolder) -> Iterator[None]:
+        self._prepare_root()
+        descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _record_of(folder: SandboxFolder, lease: str) -> SandboxRecord:
+    record = folder.read_record()
+    if record is None:
+        raise SandboxLost(f"no sandbox of lease {lease} on this host")
+    return record
+
+
+def _instance(
+    view: View, record: SandboxRecord, control: ControlDirectory, incarnation: str
+) -> SupervisedSandbox:
+    if record.isolated:
         return SupervisedSandbox(control, incarnation, WORKSPACE, AGENT_HOME, {})
+    aliases = view.bare_aliases()
+    return SupervisedSandbox(control, incarnation, aliases[WORKSPACE], aliases[AGENT_HOME], aliases)
 
 
-def _make_owned(path: Path, user: int | None) -> None:
-    path.mkdir(parents=True)
-    path.chmod(0o755)
-    if user is not None:
-        os.chown(path, user, user)
+def _seal(agent: ControlDirectory) -> None:
+    """The agent's processes end, and it starts no more; its supervisor stays, and with it the lease."""
+    agent.say("seal")
+    deadline = time.monotonic() + SEAL_TIMEOUT
+    while not agent.sealed():
+        if time.monotonic() > deadline:
+            raise SandboxUnavailable("the agent's processes don't end")
+        time.sleep(0.002)
 
 
-def _set_deadline(folder: SandboxFolder, seconds: float) -> None:
-    end = time.time() + seconds
-    folder.deadline.touch()
-    os.utime(folder.deadline, (end, end))
+def _write_hidden(folder: Path, hidden_files: Mapping[str, bytes]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
+    for name, content in hidden_files.items():
+        path = folder / name
+        if ".." in path.parts or not path.is_relative_to(folder) or path == folder:
+            raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o755)
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _overdue(folder: SandboxFolder) -> bool:
+    """Half-made ones too, by the age of their folder."""
+    files = [path / "deadline" for path in folder.controls.glob("*")]
+    times = [path.stat().st_mtime for path in (*files, folder.files) if path.exists()]
+    return bool(times) and max(times) + GRACE < time.time()

@@ -69,7 +69,7 @@ class UserRegistry:
             for first, _, count in mapped
         ):
             raise IsolationUnavailable(
-                f"users {self._users[0]} to {self._users[-1]} don't exist here: configure a range of /proc/self/uid_map"
+                f"users {self._users[0]} to {self._users[-1]} don't exist here: choose from /proc/self/uid_map"
             )
 
 

@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Watches:
-    """What the event loop it belongs to is waiting for. Closing a descriptor of inotify costs 10 ms: it stays open."""
+    """What one event loop is waiting for. The descriptor stays open: closing one of inotify costs 10 ms."""
 
     _of_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, Watches]" = WeakKeyDictionary()
 
