@@ -1,0 +1,49 @@
+"""A bounded disk for one sandbox: an ext4 file system in a sparse file, where this host can mount such a thing."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")
+OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
+PROBE_MB = 4
+
+
+def usable(scratch: Path) -> bool:
+    """Whether this process can make and mount a bounded disk; tried in folder `scratch`."""
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        return False
+    image, mount_point = scratch / "probe.img", scratch / "probe"
+    mount_point.mkdir(parents=True, exist_ok=True)
+    try:
+        make(image, mount_point, PROBE_MB)
+    except subprocess.CalledProcessError:
+        return False
+    finally:
+        remove(image, mount_point)
+    return True
+
+
+def make(image: Path, mount_point: Path, size_mb: int) -> None:
+    """Takes 10 ms and next to no space, whatever the size."""
+    with image.open("wb") as file:
+        file.truncate(size_mb << 20)
+    _run(*MKFS, str(image))
+    mount(image, mount_point)
+
+
+def mount(image: Path, mount_point: Path) -> None:
+    """Mount an image, unless it is: a worker with mounts of its own doesn't see its predecessor's."""
+    if not mount_point.is_mount():
+        _run("mount", "-o", OPTIONS, str(image), str(mount_point))
+
+
+def remove(image: Path, mount_point: Path) -> None:
+    if mount_point.is_mount():
+        _run("umount", "--lazy", str(mount_point))
+    image.unlink(missing_ok=True)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)

@@ -1,0 +1,81 @@
+"""What this host can enforce on its sandboxes: tried, not assumed."""
+
+import hashlib
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from clotho.records import Record
+
+CHECKS = {
+    "runs as PID 1 of its own": '[ "$$" = 1 ]',
+    "is not root": '[ "$(id -u)" != 0 ]',
+    "has no capabilities": "grep -Eq '^CapEff:\\s*0+$' /proc/self/status",
+    "can't gain rights": "grep -Eq '^NoNewPrivs:\\s*1' /proc/self/status",
+    "has a system call filter": "grep -Eq '^Seccomp:\\s*2' /proc/self/status",
+    "can't make user namespaces": "! unshare --user true",
+    "has no network": "[ \"$(tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ')\" = lo ]",
+    "can't change kernel settings": "[ ! -w /proc/sys/kernel/core_pattern ]",
+    "can't write to the system": "! touch /usr/probe /probe /dev/probe",
+}
+"""What must hold inside a sandbox, as shell conditions."""
+
+PACKAGE_LISTS = (
+    "/etc/os-release",
+    "/var/lib/dpkg/status",
+    "/lib/apk/db/installed",
+    "/var/lib/rpm/rpmdb.sqlite",
+)
+
+
+class IsolationReport(Record):
+    """What is enforced on this host; `clotho doctor` shows it."""
+
+    missing: tuple[str, ...]
+    """What couldn't be proved of a sandbox. Empty: isolated."""
+    own_user: bool
+    """Whether each sandbox has a user of its own; otherwise all share the worker's, in namespaces of their own."""
+    memory: Literal["cgroup", "unlimited"]
+    processes: Literal["cgroup", "user"]
+    disk: Literal["disk", "file size"]
+    """Bounded as a whole, or only each file by itself."""
+
+    @property
+    def isolated(self) -> bool:
+        return not self.missing
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """The bounds that `limits: required` asks for and this host can't enforce."""
+        memory = () if self.memory == "cgroup" else ("memory",)
+        return memory if self.disk == "disk" else (*memory, "disk")
+
+
+def failed_checks(command: Sequence[str], descriptors: Sequence[int]) -> tuple[str, ...]:
+    """Run the checks inside `command`, a prefix that makes a sandbox; what doesn't hold, or why there is none."""
+    script = "".join(
+        f"if {test}; then echo held; else echo failed; fi 2>/dev/null\n" for test in CHECKS.values()
+    )
+    result = subprocess.run(
+        [*command, "bash", "-c", script],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        pass_fds=descriptors,
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        cwd="/",
+    )
+    answers = result.stdout.split()
+    if len(answers) != len(CHECKS):
+        return (f"starts at all: {result.stderr.strip()}",)
+    return tuple(name for name, answer in zip(CHECKS, answers, strict=True) if answer != "held")
+
+
+def system_fingerprint() -> str:
+    """SHA-256 of the release and package list of the /usr that sandboxes see."""
+    digest = hashlib.sha256()
+    for path in map(Path, PACKAGE_LISTS):
+        if path.exists():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

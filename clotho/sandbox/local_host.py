@@ -1,0 +1,215 @@
+"""What a host gives to its local sandboxes: users, disks, control groups, and supervisors in an isolated view.
+
+Everything blocks, and is called with the sandbox's folder locked.
+"""
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from clotho.errors import IsolationUnavailable, SandboxUnavailable
+from clotho.sandbox import cgroups, disk, launch
+from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.bubblewrap import PROGRAM, View, account_files, as_user
+from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.folders import SandboxFolder, SandboxRecord
+from clotho.sandbox.isolation import IsolationReport, failed_checks
+from clotho.sandbox.seccomp import program
+from clotho.sandbox.supervisor import supervisor_path
+from clotho.sandbox.users import UserRegistry
+
+LAUNCH_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+class LocalHost:
+    def __init__(
+        self, root: Path, users: UserRegistry, bubblewrap: str | None, private_paths: Sequence[Path]
+    ) -> None:
+        self._root = root
+        self._users = users
+        self._bubblewrap = bubblewrap
+        self._private_paths = private_paths
+        self._privileged = os.geteuid() == 0
+        self._controllers = cgroups.usable()
+        self._probing = threading.Lock()
+        self._report: IsolationReport | None = None
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    # ---- what it can enforce ----
+
+    def report(self) -> IsolationReport:
+        with self._probing:
+            if self._report is None:
+                self._report = self._probe()
+            return self._report
+
+    def _probe(self) -> IsolationReport:
+        return IsolationReport(
+            missing=self._failed_checks(),
+            own_user=self._privileged,
+            memory="cgroup" if self._controllers else "unlimited",
+            processes="cgroup" if self._controllers else "user",
+            disk="disk" if disk.usable(self._root / "empty") else "file size",
+        )
+
+    def _failed_checks(self) -> tuple[str, ...]:
+        if self._bubblewrap is None:
+            return ("starts at all: bubblewrap isn't installed",)
+        folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
+        folder.files.mkdir(mode=0o711)
+        user = None
+        try:
+            user = self._claim_user(folder)
+            self._fill(folder, user)
+            with _seccomp_filter() as seccomp:
+                return failed_checks(self._isolated(View(folder), user, SandboxSpec(), seccomp), (seccomp,))
+        except (IsolationUnavailable, SandboxUnavailable) as error:
+            return (f"starts at all: {error}",)
+        finally:
+            self._remove(folder, user)
+
+    def _require(self, spec: SandboxSpec) -> bool:
+        """Whether a sandbox of `spec` is isolated. Raises IsolationUnavailable where it must be and can't."""
+        report = self.report()
+        if spec.limits == "required" and report.unlimited:
+            raise IsolationUnavailable(
+                f"this host can't bound {' and '.join(report.unlimited)} (limits: required)"
+            )
+        if not report.isolated and not spec.unsafe_local:
+            raise IsolationUnavailable(f"it can't be proved that a sandbox here {'; '.join(report.missing)}")
+        if report.isolated:
+            self._require_private(spec)
+        return report.isolated
+
+    def _require_private(self, spec: SandboxSpec) -> None:
+        seen = [path for path in (Path("/usr"), Path("/lib"), Path("/bin")) if path.is_dir()]
+        for private in self._private_paths:
+            masked = private.is_relative_to("/usr/local") and not spec.expose_usr_local
+            if not masked and any(private.resolve().is_relative_to(path) for path in seen):
+                raise IsolationUnavailable(f"sandboxes would see {private}: install it elsewhere")
+
+    # ---- one sandbox ----
+
+    def make(self, folder: SandboxFolder, lease: str, spec: SandboxSpec) -> SandboxRecord:
+        """A folder with everything but a supervisor. Raises IsolationUnavailable."""
+        isolated = self._require(spec)
+        folder.files.mkdir(mode=0o711)
+        folder.controls.mkdir(mode=0o711)
+        user = self._claim_user(folder) if isolated else None
+        bounded = self.report().disk == "disk"
+        if bounded:
+            folder.disk.mkdir()
+            disk.make(folder.image, folder.disk, spec.disk_mb)
+        self._fill(folder, user)
+        record = SandboxRecord(lease=lease, spec=spec, user=user, isolated=isolated, disk_image=bounded)
+        folder.write_record(record)
+        return record
+
+    def start(self, view: View, record: SandboxRecord, control: ControlDirectory) -> str:
+        """Start a supervisor over the sandbox's files; returns its incarnation."""
+        folder = view.folder
+        if record.disk_image:
+            disk.mount(folder.image, folder.disk)
+        spec = record.spec
+        with _seccomp_filter() as seccomp:
+            wanted = launch.Launch(
+                command=self._command(view, record, seccomp),
+                environment=LAUNCH_ENVIRONMENT if record.isolated else view.bare_environment(),
+                folder=Path("/") if record.isolated else folder.workspace,
+                log=folder.files / f"{control.path.name}.log",
+                groups=cgroups.make(self._controllers, folder.name, spec.memory_mb, spec.max_processes),
+                lease_seconds=spec.lease_seconds,
+                max_processes=spec.max_processes if record.isolated else 0,
+                max_file_bytes=spec.disk_mb << 20,
+                inherited=(seccomp,),
+            )
+            process, incarnation = launch.start(wanted, control)
+        self._children = [*(child for child in self._children if child.poll() is None), process]
+        return incarnation
+
+    def end(self, folder: SandboxFolder) -> None:
+        """End every instance, and take back what the sandbox was given. Nothing is left of it."""
+        record = folder.read_record()
+        for control in folder.controls.glob("*"):
+            launch.end(ControlDirectory(control, None))
+        cgroups.end(self._controllers, folder.name)
+        self._remove(folder, None if record is None else record.user)
+        for child in self._children:
+            child.poll()
+
+    def end_verifiers(self, folder: SandboxFolder) -> None:
+        """End superseded verifiers; one that was never started is removed, so that it can be started anew."""
+        for path in folder.controls.glob("verifier-*"):
+            control = ControlDirectory(path, None)
+            launch.end(control)
+            if not control.was_started():
+                shutil.rmtree(path)
+
+    def _remove(self, folder: SandboxFolder, user: int | None) -> None:
+        if user is not None:
+            launch.end_processes_of(user)
+        disk.remove(folder.image, folder.disk)
+        for path in (
+            folder.controls,
+            folder.files,
+        ):  # rm, since a sandbox can nest folders deeper than Python can
+            subprocess.run(["rm", "-rf", "--one-file-system", str(path)], check=True)
+        if user is not None:
+            self._users.release(user)
+
+    def _claim_user(self, folder: SandboxFolder) -> int | None:
+        if not self._privileged:
+            return None
+        self._users.require_usable()
+        return self._users.claim(folder.files)
+
+    def _fill(self, folder: SandboxFolder, user: int | None) -> None:
+        for path in (folder.workspace, folder.home, folder.tmp):
+            make_owned(path, user)
+        folder.etc.mkdir()
+        for name, text in account_files(os.geteuid() if user is None else user).items():
+            (folder.etc / name).write_text(text)
+
+    def _command(self, view: View, record: SandboxRecord, seccomp: int) -> list[str]:
+        if record.isolated:
+            return [*self._isolated(view, record.user, record.spec, seccomp), PROGRAM]
+        return [str(self._program())]
+
+    def _isolated(self, view: View, user: int | None, spec: SandboxSpec, seccomp: int) -> list[str]:
+        assert self._bubblewrap is not None
+        view_arguments = view.arguments(self._program(), self._root / "empty", spec.expose_usr_local, seccomp)
+        return [*as_user(user), self._bubblewrap, *view_arguments, "--"]
+
+    def _program(self) -> Path:
+        """A copy of the supervisor where every user may read it, kept apart from later versions."""
+        source = supervisor_path()
+        copy = self._root / "programs" / f"supervisor-{source.stat().st_mtime_ns}"
+        if not copy.exists():
+            unfinished = copy.with_name(f".{copy.name}.{os.getpid()}")
+            shutil.copyfile(source, unfinished)
+            unfinished.chmod(0o755)
+            unfinished.rename(copy)
+        return copy
+
+
+def make_owned(path: Path, user: int | None) -> None:
+    path.mkdir(parents=True)
+    path.chmod(0o755)
+    if user is not None:
+        os.chown(path, user, user)
+
+
+@contextmanager
+def _seccomp_filter() -> Iterator[int]:
+    descriptor = os.memfd_create("seccomp")
+    try:
+        os.write(descriptor, program())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
