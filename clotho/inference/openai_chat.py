@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import openai
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, ModelUnavailable
+from clotho.errors import ClothoError, InvalidInput, ModelUnavailable
 from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
 from clotho.inference.openai_answer import read_completion, read_model_list
 from clotho.inference.provider_errors import refusal
@@ -17,10 +17,13 @@ NO_KEY = "none"
 
 
 class OpenAIChat:
-    """One model server and one pool of connections to it. `timeout` is in seconds, for a whole answer."""
+    """One model server and one pool of connections to it. `timeout` is in seconds, for a whole answer.
+
+    Raises InvalidInput for a URL with credentials in it: URLs are journalled and shown.
+    """
 
     def __init__(self, base_url: str, api_key: str | None = None, timeout: float = 3600.0) -> None:
-        self._endpoint = _without_credentials(base_url)
+        self._endpoint = _checked(base_url)
         self._api_key = api_key
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
@@ -79,14 +82,12 @@ class OpenAIChat:
             yield
         except openai.APIStatusError as error:
             answer = error.response
-            found = refusal(answer.status_code, answer.headers, answer.text, sampling.max_tokens)
-            raise self._located(found) from None
-        except openai.APITimeoutError:
-            raise self._located(ModelUnavailable("the model server did not answer in time")) from None
+            refused = refusal(answer.status_code, answer.headers, answer.text, sampling.max_tokens)
+            raise self._located(refused) from None
         except openai.APIConnectionError as error:
-            cause = error.__cause__
-            reason = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-            raise self._located(ModelUnavailable(f"the model server can't be reached: {reason}")) from None
+            cause = error.__cause__ or error
+            found = ModelUnavailable(f"no answer from the model server ({type(cause).__name__}: {cause})")
+            raise self._located(found) from None
         except ClothoError as error:
             raise self._located(error) from None
 
@@ -129,6 +130,10 @@ def request_body(call: TurnCall) -> dict[str, JsonValue]:
     return body | sampling.extra_body
 
 
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+def _checked(url: str) -> str:
+    """`url`, fit to be shown and kept."""
+    if "@" in urlsplit(url).netloc:
+        raise InvalidInput(
+            "the model server's URL holds credentials: keep the key in an environment variable"
+        )
+    return url

@@ -53,10 +53,15 @@ def refusal(status: int, headers: Mapping[str, str], body: str, max_tokens: int 
 
 
 def _overflow(said: str, text: str, max_tokens: int | None) -> ClothoError:
-    """A max_tokens that no prompt could fit beside is a mistake in the settings, not an outcome."""
+    """A max_tokens that no prompt could fit beside is a mistake in the settings, not an outcome.
+
+    Only where the server complains of it: some shorten it silently, and then the prompt alone was too long.
+    """
     length = CONTEXT_LENGTH.search(said)
     if length is not None and max_tokens is not None and max_tokens >= int(length[1]):
-        return ModelRejected(f"max_tokens={max_tokens} leaves no room for a prompt: lower it. {text}")
+        elsewhere = said[: length.start()] + said[length.end() :]
+        if re.search(rf"\b{max_tokens}\b", elsewhere):
+            return ModelRejected(f"max_tokens={max_tokens} leaves no room for a prompt: lower it. {text}")
     return ContextOverflow(text)
 
 

@@ -70,15 +70,24 @@ def test_overflow_in_every_wording(status: int, body: str) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "This model's maximum context length is 4096 tokens and your request has 100 input tokens",
-        "You requested 5000 output tokens. However, the model's context length is only 4096 tokens",
-        "The input (100 tokens) is longer than the model's context length (4096 tokens).",
+        "'max_tokens' is too large: 4096. This model's maximum context length is 4096 tokens and your request has"
+        " 100 input tokens",
+        "You requested 4096 output tokens. However, the model's context length is only 4096 tokens",
+        "Requested token count exceeds the model's maximum context length of 4000 tokens: 100 tokens from the input"
+        " messages and 4096 tokens for the completion.",
     ],
 )
 def test_max_tokens_beyond_the_context_is_a_mistake_and_no_outcome(message: str) -> None:
     error = refusal(400, {}, openai_body(message), max_tokens=4096)
     assert isinstance(error, ModelRejected)
     assert "max_tokens=4096" in str(error)
+
+
+def test_prompt_too_long_beside_a_max_tokens_that_the_server_shortens() -> None:
+    message = (
+        "This model's maximum context length is 1024 tokens. However, your messages resulted in 1100 tokens"
+    )
+    assert isinstance(refusal(400, {}, openai_body(message), max_tokens=2048), ContextOverflow)
 
 
 @pytest.mark.parametrize(
