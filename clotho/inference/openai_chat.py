@@ -14,10 +14,11 @@ from clotho.inference.openai_answer import read_completion, read_model_list
 from clotho.inference.provider_errors import refusal
 
 NO_KEY = "none"
+ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
 
 
 class OpenAIChat:
-    """One model server and one pool of connections to it. `timeout` is in seconds, for a whole answer.
+    """One model server and one pool of connections to it. `timeout`: seconds that a server may be silent.
 
     Raises InvalidInput for a URL with credentials in it: URLs are journalled and shown.
     """
@@ -68,10 +69,9 @@ class OpenAIChat:
             listed = read_model_list(answer.content)
         if model not in listed:
             greeting = ChatMessage(role="user", content="Hello")
-            probe = TurnCall(
-                key=f"check/{model}", model=model, messages=(greeting,), sampling=Sampling(max_tokens=1)
+            await self.sample_turn(
+                TurnCall(key=f"check/{model}", model=model, messages=(greeting,), sampling=ONE_TOKEN)
             )
-            await self.sample_turn(probe)
 
     async def aclose(self) -> None:
         await self._client.close()
