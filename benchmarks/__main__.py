@@ -1,0 +1,69 @@
+"""Run the benchmarks and print their table; `--write FILE` puts it into a document too."""
+
+import argparse
+import asyncio
+import os
+import platform
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import loop
+from benchmarks.table import Row
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+Measure = Callable[[loop.Bench], Awaitable[list[Row]]]
+LOOP: dict[str, Measure] = {
+    "turn overhead": loop.turn_overhead,
+    "throughput": loop.throughput,
+    "history": loop.history,
+}
+
+
+async def measure(only: str | None) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    wanted = {name: run for name, run in LOOP.items() if only in (None, name)}
+    if wanted:
+        async with loop.bench() as measured:
+            for name, run in wanted.items():
+                found[name] = await run(measured)
+    if only in (None, "commands"):
+        pass
+    return found
+
+
+def machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Linux, Python {platform.python_version()}"
+
+
+def markdown(found: dict[str, list[Row]]) -> str:
+    lines = [f"Measured on {machine()}.", "", "| | | measured | aim |", "|---|---|---|---|"]
+    lines += [
+        f"| {name} | {row.what} | {row.figure} | {row.aim} |" for name, rows in found.items() for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--only", choices=[*LOOP, "commands"])
+    parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
+    options = parser.parse_args()
+    found = asyncio.run(measure(options.only))
+    table = Table("", "", "measured", "aim", title=machine())
+    for name, rows in found.items():
+        for row in rows:
+            table.add_row(name, row.what, row.figure, row.aim)
+    Console().print(table)
+    if options.write:
+        head, _, rest = options.write.read_text().partition(BEGIN)
+        tail = rest.partition(END)[2]
+        options.write.write_text(f"{head}{BEGIN}\n{markdown(found)}\n{END}{tail}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The agent loop: time a turn, throughput beside bare Temporal, and bytes of history."""
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bare import WORKFLOWS, BareRollout
+from benchmarks.table import Row
+from clotho.config import cache_folder, program_on_path
+from clotho.embedded.process import ChildProcess
+from clotho.embedded.temporal_binary import temporal_binary
+from clotho.embedded.temporal_server import TemporalServer, free_port
+from clotho.entries import CallEntry, TurnEntry
+from clotho.identifiers import call_key, turn_key
+from clotho.search_attributes import SEARCH_ATTRIBUTES
+from clotho.testing.cluster import Cluster, cluster_in
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn, terminal_turns
+
+ENVIRONMENT = "benchmarks.environments:Loop"
+AROUND = 3
+"""Activities of a rollout without a sandbox beside its turns: look up end, verify, write end."""
+NO_OP = ScriptedTurn(calls=(ScriptedCall(name="todo", arguments={}),))
+DONE = ScriptedTurn(content="Done.")
+
+
+@dataclass
+class Bench:
+    """A server, workers laid out as by default, and a way to start scripted models."""
+
+    cluster: Cluster
+    folder: Path
+    runs: int = 0
+
+    async def rollouts(self, url: str, groups: int = 1, group_size: int = 1) -> tuple[str, float]:
+        """Run them; returns the run's name and the seconds it took."""
+        self.runs += 1
+        name = f"bench-{self.runs}"
+        clock = time.perf_counter()
+        handle = await self.cluster.start(
+            name,
+            url,
+            environment=ENVIRONMENT,
+            groups=groups,
+            group_size=group_size,
+            max_open_groups=groups,
+        )
+        await handle.result()
+        return name, time.perf_counter() - clock
+
+    @asynccontextmanager
+    async def model(self, script: Script) -> AsyncIterator[str]:
+        """A scripted model in a process of its own, so that it takes no time from this one."""
+        path = self.folder / f"script-{self.runs}-{free_port()}.json"
+        path.write_text(script.model_dump_json())
+        port = free_port()
+        command = [sys.executable, "-m", "clotho.testing.scripted_model", str(path), "--port", str(port)]
+        process = ChildProcess(command, self.folder / "model.log")
+        await process.start()
+        try:
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            await process.stop()
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="clotho-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        binary = await temporal_binary(
+            cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
+        )
+        server = TemporalServer(
+            binary,
+            folder / "temporal.log",
+            ui_port=None,
+            db=folder / "temporal.db",
+            search_attributes=SEARCH_ATTRIBUTES,
+        )
+        async with server, cluster_in(server, folder / "cluster", "default") as cluster:
+            await cluster.start_worker("llm")
+            await cluster.start_worker("workflows,tools")
+            measured = Bench(cluster, folder)
+            async with measured.model(Script(conversations=(terminal_turns(2),))) as url:
+                await measured.rollouts(url)
+            yield measured
+
+
+async def turn_overhead(measured: Bench, turns: int = 20, repeats: int = 3) -> list[Row]:
+    """One rollout of `turns` turns with the command `true`, against an instant model."""
+    totals, overheads = [], []
+    async with measured.model(Script(conversations=(terminal_turns(turns),))) as url:
+        for _ in range(repeats):
+            name, _ = await measured.rollouts(url)
+            total, own = await turn_times(measured.cluster, f"{name}/g000000/r0", turns)
+            totals.append(total / turns * 1e3)
+            overheads.append((total - own) / turns * 1e3)
+    return [
+        Row("a turn with one command, in all", f"{statistics.median(totals):.1f} ms"),
+        Row(
+            "… beyond the model's answer and the command", f"{statistics.median(overheads):.1f} ms", "≤ 30 ms"
+        ),
+    ]
+
+
+async def turn_times(cluster: Cluster, rollout: str, turns: int) -> tuple[float, float]:
+    """Seconds from the first turn's start to the last command's end, and how many the calls took themselves."""
+    journal = cluster.open_journal()
+    sampled = await journal.read_many([turn_key(rollout, turn) for turn in range(turns)], TurnEntry)
+    calls = await journal.read_many([call_key(rollout, f"{turn:04}-00") for turn in range(turns)], CallEntry)
+    answers = [entry.sampled for entry in sampled if entry and entry.sampled]
+    made = [entry for entry in calls if entry]
+    total = made[-1].started + made[-1].seconds - answers[0].started
+    return total, sum(answer.seconds for answer in answers) + sum(call.seconds for call in made)
+
+
+async def throughput(measured: Bench, rollouts: int = 100, turns: int = 10, repeats: int = 3) -> list[Row]:
+    """`rollouts` at once with an instant model and a tool that does nothing, beside bare Temporal, in turns."""
+    script = Script(conversations=(Conversation(variants=((*[NO_OP] * turns, DONE),)),))
+    clotho, bare = [], []
+    processes = [
+        ChildProcess(
+            [sys.executable, "-m", "benchmarks.bare", measured.cluster.address, role],
+            measured.folder / "bare.log",
+        )
+        for role in ("llm", "tools")
+    ]
+    for process in processes:
+        await process.start()
+    try:
+        async with measured.model(script) as url:
+            await bare_rollouts(measured.cluster, "warm", 5, turns)
+            for number in range(repeats):
+                _, seconds = await measured.rollouts(url, groups=rollouts // 4, group_size=4)
+                clotho.append(rollouts * turns / seconds)
+                seconds = await bare_rollouts(measured.cluster, str(number), rollouts, turns)
+                bare.append(rollouts * turns / seconds)
+    finally:
+        for process in processes:
+            await process.stop()
+    ratios = [ours / theirs for ours, theirs in zip(clotho, bare, strict=True)]
+    return [
+        Row(f"{rollouts} rollouts × {turns} turns", f"{statistics.median(clotho):.0f} turns/s"),
+        Row("bare Temporal, as many empty activities", f"{statistics.median(bare):.0f} turns/s"),
+        Row("ratio", f"{statistics.median(ratios):.2f}", "≥ 0.7"),
+    ]
+
+
+async def bare_rollouts(cluster: Cluster, name: str, rollouts: int, turns: int) -> float:
+    clock = time.perf_counter()
+    handles = [
+        await cluster.client.start_workflow(
+            BareRollout.run, args=[turns, AROUND + 1], id=f"bare-{name}-{number}", task_queue=WORKFLOWS
+        )
+        for number in range(rollouts)
+    ]
+    await asyncio.gather(*(handle.result() for handle in handles))
+    return time.perf_counter() - clock
+
+
+async def history(measured: Bench) -> list[Row]:
+    """Bytes of history a turn, with 10 KB of output in each."""
+    rows = []
+    for turns in (5, 50):
+        script = Script(conversations=(terminal_turns(turns, "head -c 10000 /dev/zero | tr '\\0' y"),))
+        async with measured.model(script) as url:
+            name, _ = await measured.rollouts(url)
+        found = await measured.cluster.client.get_workflow_handle(f"{name}/g000000/r0").fetch_history()
+        size = sum(event.ByteSize() for event in found.events)
+        rows.append(
+            Row(f"history at {turns} turns with 10 KB of output", f"{size / turns:,.0f} B/turn", "≤ 3 KB")
+        )
+    return rows
