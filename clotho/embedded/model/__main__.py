@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -15,19 +16,30 @@ def main() -> None:
     )
     parser.add_argument("--model-name", default="clotho-tiny")
     arguments = parser.parse_args()
+    try:
+        bound = socket.create_server(
+            (arguments.host, arguments.port),
+            family=socket.AF_INET6 if ":" in arguments.host else socket.AF_INET,
+        )
+    except (OSError, OverflowError) as error:
+        sys.exit(f"model server: {arguments.host}:{arguments.port}: {error}")
+    with bound:
+        _serve(bound, arguments.weights, arguments.model_name)
 
+
+def _serve(bound: socket.socket, weights: Path | None, model_name: str) -> None:
     # OpenBLAS reads this once, when numpy is imported: its threads cost more than they give at these sizes.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # transformers would warn that there is no torch; only its tokenizers are used.
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    from clotho.embedded.model.checkpoint import BUNDLED
     from clotho.embedded.model.server import serve
-    from clotho.embedded.model.weights import BUNDLED
     from clotho.errors import InvalidInput
 
     try:
-        serve(arguments.host, arguments.port, arguments.weights or BUNDLED, arguments.model_name)
+        serve(bound, weights or BUNDLED, model_name)
     except (OSError, InvalidInput) as error:
-        sys.exit(f"model server: {arguments.host}:{arguments.port}: {error}")
+        sys.exit(f"model server: {error}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ PROMPT_TOKENS_PER_STEP = 192
 """A longer prompt is computed over several steps, so that running generations don't wait for it."""
 COLD_PROMPT = 32
 """One prompt with more new tokens than this starts per step: its siblings then find its prefix computed."""
-REMEMBERED_TOKENS = 16_384
+REMEMBERED_TOKENS = 8_192
 
 
 class EngineStopped(Exception):

@@ -15,8 +15,8 @@ Array = npt.NDArray[np.float64]
 MANTISSA_BITS = 53
 WEIGHT_BITS = 24
 """Weights are multiples of 2**-24."""
-SUMMAND_BITS = 40
-"""Softmax numerators are multiples of 2**-40: exact over 2**13 keys."""
+SUMMAND_BITS = 36
+"""Softmax numerators are multiples of 2**-36: exact over 2**17 keys."""
 PROBABILITY_BITS = 26
 
 
@@ -41,7 +41,7 @@ class Linear:
 
     def __init__(self, weight: Array, bias: Array | None = None) -> None:
         rounded = round_to_grid(weight, WEIGHT_BITS)
-        largest_row_sum = float(np.abs(rounded).sum(axis=1).max())
+        largest_row_sum = max(1.0, float(np.abs(rounded).sum(axis=1).max()))
         self._bits = MANTISSA_BITS - WEIGHT_BITS - ceil(log2(largest_row_sum))
         self._weight = np.ascontiguousarray(rounded.T)
         self._bias = np.zeros(len(weight)) if bias is None else bias

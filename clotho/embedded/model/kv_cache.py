@@ -7,7 +7,7 @@ import numpy as np
 from clotho.embedded.model.architecture import Architecture
 from clotho.embedded.model.exact import Array
 
-GROWTH = 128
+CAPACITY_STEP = 128
 SHORTEST_SHARED_PREFIX = 8
 
 
@@ -22,11 +22,10 @@ class KeyValueCache:
         self.values: Array = np.empty_like(self.keys)
 
     def reserve(self, length: int) -> None:
-        capacity = self.keys.shape[2]
-        if length > capacity:
-            wanted = min(self._limit, max(length, capacity * 3 // 2) + GROWTH)
-            self.keys = _widened(self.keys, wanted)
-            self.values = _widened(self.values, wanted)
+        if length > self.keys.shape[2]:
+            capacity = min(self._limit, length + CAPACITY_STEP)
+            self.keys = _widened(self.keys, capacity)
+            self.values = _widened(self.values, capacity)
 
     def adopt(self, other: "KeyValueCache", length: int) -> None:
         """Start as a copy of the first `length` tokens of `other`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from clotho.errors import ModelUnavailable
 
 READY = "serving at "
+"""What the server's one line on standard output starts with; its URL follows."""
 SECONDS_TO_START = 60
 SECONDS_TO_STOP = 10
 

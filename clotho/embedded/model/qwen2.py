@@ -151,5 +151,6 @@ def _rotate(heads: Array, cosines: Array, sines: Array) -> Array:
 
 
 def _largest_value(weight: Array, bias: Array) -> float:
-    """A bound on |W x + b| for x of root mean square 1, by Cauchy-Schwarz."""
-    return float((np.linalg.norm(weight, axis=1) * weight.shape[1] ** 0.5 + np.abs(bias)).max())
+    """A bound on |W x + b|, at least 1, for x of root mean square 1, by Cauchy-Schwarz."""
+    bounds = np.linalg.norm(weight, axis=1) * weight.shape[1] ** 0.5 + np.abs(bias)
+    return max(1.0, float(bounds.max()))

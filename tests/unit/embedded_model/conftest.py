@@ -13,8 +13,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from clotho.embedded.model import EmbeddedModelServer
+from clotho.embedded.model.checkpoint import BUNDLED
 from clotho.embedded.model.policy import Policy
-from clotho.embedded.model.weights import BUNDLED
 
 
 @dataclass(frozen=True)

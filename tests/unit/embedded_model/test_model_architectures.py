@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from clotho.embedded.model.architecture import Architecture
+from clotho.embedded.model.checkpoint import BUNDLED, read_checkpoint
 from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension, Qwen2
-from clotho.embedded.model.weights import BUNDLED, read_checkpoint
 from clotho.errors import InvalidInput
 
 CONFIG = {

@@ -1,6 +1,7 @@
 """The server as a process: starting, ending, and clients that leave."""
 
 import asyncio
+import json
 import signal
 import socket
 import sys
@@ -37,7 +38,8 @@ async def test_a_port_in_use_is_a_one_line_error():
         )
         output, error = await process.communicate()
     assert (process.returncode, output) == (1, b"")
-    assert error.decode().strip() == f"model server: 127.0.0.1:{port}: [Errno 98] Address already in use"
+    (line,) = error.decode().splitlines()
+    assert line.startswith(f"model server: 127.0.0.1:{port}: [Errno 98] Address already in use")
 
 
 async def test_failure_to_start_is_told_with_the_log(tmp_path: Path):
@@ -63,14 +65,15 @@ async def test_kill_restart_on_the_same_port_and_stop_under_load(tmp_path: Path)
         requests = [
             asyncio.ensure_future(http.post("/inference/v1/generate", json=ENDLESS)) for _ in range(4)
         ]
-        while (await http.get("/health")).json()["open_requests"] < 4:
+        stream = asyncio.ensure_future(http.post("/inference/v1/generate", json=ENDLESS | {"stream": True}))
+        while (await http.get("/health")).json()["open_requests"] < 5:
             await asyncio.sleep(0.005)
         process = server._process
         assert process is not None
         process.send_signal(signal.SIGTERM)
-        for answer in await asyncio.gather(*requests, return_exceptions=True):
-            # Finished in the time that a shutdown grants, or refused, or cut off.
-            assert isinstance(answer, httpx.TransportError) or answer.status_code in (200, 503)
+        assert [answer.status_code for answer in await asyncio.gather(*requests)] == [503] * 4
+        last = json.loads((await stream).text.rstrip().rpartition("data: ")[2])
+        assert last["error"]["type"] == "service_unavailable"
         assert await asyncio.wait_for(process.wait(), 10) == 0
         await server.stop()
 
@@ -86,24 +89,24 @@ async def test_a_client_that_leaves_is_not_computed_for(http: httpx.AsyncClient)
         assert (await http.get("/health")).json()["open_requests"] == 1
     left = time.monotonic()
     await until_idle(http)
-    assert time.monotonic() - left < 0.5
+    assert time.monotonic() - left < 1
 
 
 async def test_a_long_prompt_does_not_hold_up_others(http: httpx.AsyncClient):
     """A thousand-token prompt joins a running stream, whose tokens keep coming."""
     numbers = [index % 500 + 20 for index in range(1000)]
-    arrivals = []
+    arrivals, asked, started = [], None, 0.0
     async with http.stream("POST", "/inference/v1/generate", json=ENDLESS | {"stream": True}) as response:
         async for line in response.aiter_lines():
             if line:
                 arrivals.append(time.monotonic())
-            if len(arrivals) == 5:
+            if len(arrivals) == 5 and asked is None:
                 prompt = {"token_ids": numbers, "sampling_params": {"max_tokens": 1}}
                 asked, started = (
                     asyncio.ensure_future(http.post("/inference/v1/generate", json=prompt)),
                     time.monotonic(),
                 )
-            if len(arrivals) > 5 and asked.done():
+            if asked is not None and asked.done():
                 break
     during = [moment for moment in arrivals if moment > started]
     assert len(during) >= 5

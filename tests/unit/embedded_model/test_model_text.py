@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from clotho.embedded.model.checkpoint import BUNDLED
 from clotho.embedded.model.tokenizer import TextStream, Tokenizer
-from clotho.embedded.model.weights import BUNDLED
 
 TOKENIZER = Tokenizer(BUNDLED)
 REFERENCE = PreTrainedTokenizerFast.from_pretrained(BUNDLED)

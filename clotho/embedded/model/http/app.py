@@ -14,7 +14,7 @@ from clotho.embedded.model.engine import Engine, EngineStopped
 from clotho.embedded.model.http.chat import ChatEndpoint
 from clotho.embedded.model.http.completions import CompletionEndpoint
 from clotho.embedded.model.http.generate import GenerateEndpoint
-from clotho.embedded.model.http.refusals import Refusal
+from clotho.embedded.model.http.refusals import Refusal, engine_stopped
 from clotho.embedded.model.http.responses import Health, ModelCard, ModelList
 from clotho.embedded.model.http.serving import Serving
 
@@ -77,7 +77,7 @@ async def _refused_by_route(request: Request, error: Exception) -> Response:
 
 
 async def _engine_stopped(_: Request, __: Exception) -> Response:
-    return Refusal(503, "The model server is shutting down.", type="service_unavailable").response()
+    return engine_stopped().response()
 
 
 async def _failed(_: Request, __: Exception) -> Response:

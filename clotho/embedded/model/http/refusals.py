@@ -54,6 +54,12 @@ def _complaint(details: ErrorDetails) -> str:
     return ": ".join(filter(None, (".".join(map(str, details["loc"])), details["msg"])))
 
 
+def engine_stopped() -> Refusal:
+    return Refusal(
+        503, "The model server stopped before the answer was complete.", type="service_unavailable"
+    )
+
+
 def unknown_model(name: str) -> Refusal:
     return Refusal(404, f"The model `{name}` does not exist.", param="model", code="model_not_found")
 

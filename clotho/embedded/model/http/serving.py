@@ -12,11 +12,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from clotho.embedded.model.engine import Engine
+from clotho.embedded.model.engine import Engine, EngineStopped
 from clotho.embedded.model.generation import Step
 from clotho.embedded.model.http.refusals import (
     Refusal,
     context_overflow,
+    engine_stopped,
     invalid,
     outside_vocabulary,
     unknown_model,
@@ -119,15 +120,23 @@ async def _disconnect(request: Request) -> None:
 
 
 def event_stream(chunks: AsyncGenerator[BaseModel]) -> StreamingResponse:
-    """Chunks as server-sent events, closed by [DONE]."""
+    """Chunks as server-sent events, closed by [DONE], or by an error when the engine stops before the end."""
 
     async def events() -> AsyncIterator[bytes]:
-        async with aclosing(chunks) as open_chunks:
-            async for chunk in open_chunks:
-                yield b"data: " + chunk.model_dump_json().encode() + b"\n\n"
+        try:
+            async with aclosing(chunks) as open_chunks:
+                async for chunk in open_chunks:
+                    yield _event(chunk)
+        except EngineStopped:
+            yield _event(engine_stopped().body)
+            return
         yield b"data: [DONE]\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def _event(content: BaseModel) -> bytes:
+    return b"data: " + content.model_dump_json().encode() + b"\n\n"
 
 
 def text_of(steps: Sequence[Step]) -> str:
