@@ -121,19 +121,20 @@ class Engine:
         batch = []
         cold = False
         for request in self._running:
-            cache = request.generation.cache
+            cache, tokens = request.generation.cache, request.generation.unseen
+            if len(tokens) > 1 and not budget:
+                continue
             if not cache.tokens:
                 if cold:
                     continue
                 self._prefixes.fill(cache, request.prompt)
                 self._prefixes.add(cache)
-            tokens = request.generation.unseen
+                tokens = request.generation.unseen
             cold = cold or len(tokens) > COLD_PROMPT
             if len(tokens) > 1:
                 tokens = tokens[:budget]
                 budget -= len(tokens)
-            if tokens:
-                batch.append((request, Extension(cache, tokens)))
+            batch.append((request, Extension(cache, tokens)))
         return batch
 
 

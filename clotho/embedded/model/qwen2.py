@@ -103,13 +103,14 @@ class _Layer:
         values = round_to_grid(qkv[:, -kv_heads:], self._value_bits)
         mixed = np.empty((len(hidden), kv_heads, group, size))
         for extension, span in zip(extensions, spans, strict=True):
-            start, stop = (first := len(extension.cache.tokens)), first + len(extension.tokens)
+            start = len(extension.cache.tokens)
+            stop = start + len(extension.tokens)
             keys, cached = extension.cache.keys[index], extension.cache.values[index]
             keys[:, start:stop] = rotated[span, shape.num_attention_heads :].swapaxes(0, 1)
             cached[:, start:stop] = values[span].swapaxes(0, 1)
             queries = rotated[span, : shape.num_attention_heads].reshape(-1, kv_heads, group, size)
             mixed[span] = attention(
-                queries.transpose(1, 2, 0, 3), keys[:, :stop], cached[:, :stop], first
+                queries.transpose(1, 2, 0, 3), keys[:, :stop], cached[:, :stop], start
             ).transpose(2, 0, 1, 3)
         return self._output(mixed.reshape(len(hidden), -1))
 
@@ -131,6 +132,7 @@ def _spans(extensions: Sequence[Extension]) -> tuple[list[slice], list[int]]:
 
 
 def _rms_norm(rows: Array, gain: Array, epsilon: float) -> Array:
+    # numpy sums every row by itself, in an order that the row's length alone decides.
     normed: Array = rows / np.sqrt(np.square(rows).mean(axis=-1, keepdims=True) + epsilon) * gain
     return normed
 

@@ -53,23 +53,44 @@ async def test_stopping_ends_every_request(policy: Policy):
     assert [type(result) for result in results] == [EngineStopped] * 3
 
 
+class CountingModel:
+    """The real model, and how many tokens it computed."""
+
+    def __init__(self, model):
+        self.model, self.architecture, self.computed = model, model.architecture, 0
+
+    def extend(self, extensions):
+        self.computed += sum(len(extension.tokens) for extension in extensions)
+        return self.model.extend(extensions)
+
+
+async def first_token(engine: Engine, prompt: list[int]) -> int:
+    steps = [step async for step in engine.generate(prompt, dataclasses.replace(ENDLESS, max_tokens=1))]
+    return steps[0].sampled.token
+
+
 async def test_siblings_compute_a_shared_prompt_once(policy: Policy):
-    computed = []
-
-    class CountingModel:
-        architecture = policy.model.architecture
-
-        def extend(self, extensions):
-            computed.append(sum(len(extension.tokens) for extension in extensions))
-            return policy.model.extend(extensions)
-
-    engine = Engine(dataclasses.replace(policy, model=CountingModel()))
+    model = CountingModel(policy.model)
+    engine = Engine(dataclasses.replace(policy, model=model))
     engine.start()
     prompt = list(range(100, 200))
-    parameters = dataclasses.replace(ENDLESS, max_tokens=1)
-    await asyncio.gather(*(anext(engine.generate(prompt, parameters)) for _ in range(8)))
+    await asyncio.gather(*(first_token(engine, prompt) for _ in range(8)))
     engine.stop()
-    assert sum(computed) == len(prompt) + 7
+    assert model.computed == len(prompt) + 7
+
+
+async def test_prompts_that_wait_for_their_turn_do_not_crowd_out_others(policy: Policy):
+    model = CountingModel(policy.model)
+    engine = Engine(dataclasses.replace(policy, model=model))
+    engine.start()
+    prompt = list(range(100, 200))
+    await first_token(engine, prompt)
+    short = [[index, *range(200, 231)] for index in range(64)]
+    await asyncio.gather(*(first_token(engine, each) for each in short))
+    before = model.computed
+    await first_token(engine, prompt)
+    engine.stop()
+    assert model.computed == before + 1
 
 
 def test_prefix_store_keeps_what_was_used_last(policy: Policy):
