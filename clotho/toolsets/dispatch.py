@@ -50,11 +50,6 @@ class Dispatcher:
         self._registry = registry
         self._redact = Redactor(secrets)
 
-    def sandboxed(self, name: str, offered: Collection[str]) -> bool:
-        """Whether a call of `name` needs the rollout's sandbox."""
-        tool = self._registry.get(name)
-        return tool is not None and name in offered and tool.sandboxed
-
     async def run(
         self, name: str, arguments: str, offered: Collection[str], context: CallContext, turn_chars: int = 0
     ) -> Dispatched:

@@ -14,6 +14,9 @@ SLOT = "shell"
 SLICE = 2.0
 """Seconds between two reports of progress."""
 
+SYSTEM_PATH = "PATH=/usr/local/bin:/usr/bin:/bin"
+"""The model may have exported another."""
+
 UNFINISHED = frozenset({JobState.ABSENT, JobState.RUNNING})
 
 
@@ -25,20 +28,32 @@ def last_command(context: CallContext) -> str | None:
     return None
 
 
+def job(context: CallContext, *suffix: str | int, script: str, timeout: float) -> Job:
+    """A command of a tool's own, where the model's last command ended, or in the configured directory."""
+    previous = last_command(context)
+    return Job(
+        key=context.job_key(*suffix),
+        script=f"{SYSTEM_PATH}\n{script}",
+        after=previous,
+        workdir=None if previous else context.settings.terminal_cwd,
+        timeout=timeout,
+    )
+
+
 def after(key: str) -> dict[str, JsonValue]:
     """The tool state that a foreground command leaves."""
     return {SLOT: {"job": key}}
 
 
-async def finish(job: Job, context: CallContext) -> JobStatus:
-    """Start `job`, or attach to it, and follow it to its end.
+async def finish(command: Job, context: CallContext) -> JobStatus:
+    """Start `command`, or attach to it, and follow it to its end.
 
     Raises SandboxLost where it was running in a sandbox that is gone: it is never run again.
     """
-    await context.sandbox.start(job)
-    status = await follow(context.sandbox, job.key, context)
+    await context.sandbox.start(command)
+    status = await follow(context.sandbox, command.key, context)
     if status.state is JobState.LOST:
-        raise SandboxLost(f"command {job.key} was running in a sandbox that is gone")
+        raise SandboxLost(f"command {command.key} was running in a sandbox that is gone")
     return status
 
 

@@ -30,7 +30,7 @@ async def test_a_command_shows_its_output_and_exit_code(call):
         "error": None,
     }
     assert call.dispatched.failure is None
-    assert call.last.offsets[-1] == len("out\nerr\n")
+    assert call.offsets[-1] == len("out\nerr\n")
 
 
 async def test_exit_codes_that_are_no_errors_are_explained(call):

@@ -1,59 +1,50 @@
 """Tool calls of a rollout in a real sandbox, without a workflow around them."""
 
 import json
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
 
-from clotho.identifiers import call_id, job_key
+from clotho.identifiers import call_id
 from clotho.sandbox.base import SandboxInstance
 from clotho.toolsets.base import ToolSettings
+from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatched, Dispatcher
 from clotho.toolsets.registry import Registry
 
 REGISTRY = Registry.discover()
 
 
-class Call:
-    """The context of call number `number`."""
-
-    def __init__(self, calls: "Calls", number: int) -> None:
-        self.rollout = calls.rollout
-        self.tool_call_id = f"call_{number}"
-        self.settings = calls.settings
-        self.state: Mapping[str, JsonValue] = dict(calls.state)
-        self.sandbox = calls.sandbox
-        self.offsets: list[int] = []
-        self._call = call_id(number, 0)
-
-    def job_key(self, *suffix: str | int) -> str:
-        return job_key(self.rollout, self._call, *suffix)
-
-    def progress(self, offset: int) -> None:
-        self.offsets.append(offset)
-
-
 class Calls:
     """Runs one call after another, each with the state that the earlier ones left."""
 
     def __init__(self, sandbox: SandboxInstance, settings: ToolSettings | None = None) -> None:
-        self.rollout = "run/g000000/r0"
         self.sandbox = sandbox
         self.settings = settings or ToolSettings()
         self.state: dict[str, JsonValue] = {}
         self.number = 0
-        self.last: Call
+        self.offsets: list[int] = []
+        self.last: BoundCall
         self.dispatched: Dispatched
 
     async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """The JSON result of the next call."""
         self.number += 1
-        self.last = Call(self, self.number)
+        self.last = BoundCall(
+            rollout="run/g000000/r0",
+            scope=("call", call_id(self.number, 0)),
+            tool_call_id=f"call_{self.number}",
+            settings=self.settings,
+            state=dict(self.state),
+            instance=self.sandbox,
+            seen=self.offsets.append,
+        )
         return await self._run(tool, arguments)
 
     async def again(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """The result of a second attempt at the last call, as after a crash before it was journalled."""
+        self.last = replace(self.last, instance=self.sandbox)
         return await self._run(tool, arguments)
 
     async def _run(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pydantic import JsonValue
 
 from clotho.errors import FileRefused, InvalidInput
 from clotho.records import Record
-from clotho.sandbox.base import Job
 from clotho.toolsets import shell, write_once
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
 from clotho.toolsets.files import fuzzy, v4a
@@ -135,10 +134,6 @@ async def _planned_patch(patch: str, context: CallContext) -> Intent:
 
 
 def _patch_intent(plan: v4a.Plan, files: Mapping[str, TextFile | None], context: CallContext) -> Intent:
-    steps = [
-        v4a.Step(path=located(s.path, context), destination=s.destination and located(s.destination, context))
-        for s in plan.steps
-    ]
     writes = [
         _write(located(write.path, context), files[write.origin] if write.origin else None, write.text)
         for write in plan.writes
@@ -156,7 +151,7 @@ def _patch_intent(plan: v4a.Plan, files: Mapping[str, TextFile | None], context:
         **{name: paths for name, paths in listed.items() if paths},
         lint={write.path: lint(write.path, write.text) for write in plan.writes},
     )
-    return Intent(steps=tuple(steps), writes=tuple(writes), result=result)
+    return Intent(steps=plan.steps, writes=tuple(writes), result=result)
 
 
 def _write(path: str, file: TextFile | None, after: str) -> Write:
@@ -197,12 +192,7 @@ async def _carry_on(intent: Intent, context: CallContext) -> None:
 
 async def _take_steps(intent: Intent, context: CallContext) -> None:
     for index, step in enumerate(intent.steps):
-        job = Job(
-            key=context.job_key("step", index),
-            script=_script(step),
-            after=shell.last_command(context),
-            timeout=60,
-        )
+        job = shell.job(context, "step", index, script=_script(step), timeout=60)
         status = await shell.finish(job, context)
         if status.exit_code != 0:
             said = (await context.sandbox.output(job.key)).decode(errors="replace").strip()
@@ -212,9 +202,9 @@ async def _take_steps(intent: Intent, context: CallContext) -> None:
 def _script(step: v4a.Step) -> str:
     path = quoted(step.path)
     if step.destination is None:
-        return f"PATH=/usr/local/bin:/usr/bin:/bin; rm -- {path}"
+        return f"rm -- {path}"
     to = quoted(step.destination)
-    return f'PATH=/usr/local/bin:/usr/bin:/bin; mkdir -p -- "$(dirname -- {to})" && mv -nT -- {path} {to}'
+    return f'mkdir -p -- "$(dirname -- {to})" && mv -nT -- {path} {to}'
 
 
 def _hash(content: bytes) -> str:

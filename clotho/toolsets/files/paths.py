@@ -34,10 +34,16 @@ CREDENTIALS = (
 )
 
 
-def located(path: str, context: CallContext) -> str:
-    """`path` as the sandbox takes it: a relative one starts where the last command ended, or as configured."""
+def checked(path: str) -> str:
+    """Raises InvalidInput for what can't be a path."""
     if not path or "\0" in path:
         raise InvalidInput("path must not be empty or hold a NUL character")
+    return path
+
+
+def located(path: str, context: CallContext) -> str:
+    """`path` as the file verbs take it: a relative one starts where the last command ended, or as configured."""
+    checked(path)
     if shell.last_command(context) is None and not path.startswith(("/", "~")):
         return posixpath.join(context.settings.terminal_cwd, path)
     return path
@@ -63,4 +69,4 @@ def quoted(path: str) -> str:
         return '"$HOME"'
     if path.startswith("~/"):
         return f'"$HOME"/{shlex.quote(path[2:])}'
-    return shlex.quote(path if path.startswith("/") else f"./{path}")
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)

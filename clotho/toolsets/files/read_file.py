@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import JsonValue
 
-from clotho.sandbox.base import FileContent, Job
+from clotho.sandbox.base import FileContent
 from clotho.toolsets import shell
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
 from clotho.toolsets.files.paths import located, quoted
@@ -60,7 +60,7 @@ class ReadFile(Tool):
         path = located(arguments["path"], context)
         file = await context.sandbox.read_file(path, LARGEST, shell.last_command(context))
         if file.error == "not_found":
-            similar = await _similar(path, context)
+            similar = await _similar(arguments["path"], context)
             return problem(f"{WORDS['not_found']}: {arguments['path']}", similar_files=similar)
         if file.error is not None:
             return problem(f"{arguments['path']}: {WORDS[file.error]}", file_size=file.size)
@@ -106,8 +106,8 @@ def _shown(file: FileContent, arguments: Arguments) -> ToolOutcome:
 async def _similar(path: str, context: CallContext) -> list[str]:
     """Files beside `path` with a name like it."""
     folder, name = posixpath.split(path)
-    script = f"PATH=/usr/local/bin:/usr/bin:/bin; ls -1A -- {quoted(folder or '.')} 2>/dev/null | head -c {LISTING}"
-    job = Job(key=context.job_key("similar"), script=script, after=shell.last_command(context), timeout=10)
+    script = f"ls -1A -- {quoted(folder or '.')} 2>/dev/null | head -c {LISTING}"
+    job = shell.job(context, "similar", script=script, timeout=10)
     await shell.finish(job, context)
     names = (await context.sandbox.output(job.key)).decode(errors="replace").splitlines()
     close = difflib.get_close_matches(

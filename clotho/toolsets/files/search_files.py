@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from pydantic import JsonValue
 
-from clotho.sandbox.base import Job, JobState
+from clotho.sandbox.base import JobState
 from clotho.toolsets import shell
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
 from clotho.toolsets.files import search_script as search
-from clotho.toolsets.files.paths import located
+from clotho.toolsets.files.paths import checked
 from clotho.toolsets.results import problem, text
 
 SECONDS = 60
@@ -56,22 +56,17 @@ class SearchFiles(Tool):
     }
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        path = located(arguments.get("path", "."), context)
+        path = checked(arguments.get("path", "."))
         by_name = arguments.get("target", "content") == "files"
         mode = arguments.get("output_mode", "content")
-        job = Job(
-            key=context.job_key("search"),
-            script=_script(arguments, path, by_name, mode),
-            after=shell.last_command(context),
-            timeout=SECONDS,
-        )
+        job = shell.job(context, "search", script=_script(arguments, path, by_name, mode), timeout=SECONDS)
         status = await shell.finish(job, context)
         output = (await context.sandbox.output(job.key)).decode(errors="replace")
         if status.state is JobState.TIMEOUT:
             return problem(f"The search took longer than {SECONDS} s: search a smaller directory")
         if status.exit_code == search.PATH_MISSING:
-            return problem(f"Path not found: {arguments.get('path', '.')}", total_count=0)
-        if status.exit_code == search.FAILED and "\0" not in output:
+            return problem(f"Path not found: {path}", total_count=0)
+        if output and "\0" not in output:
             return problem(f"Search failed: {output.strip()[:500]}", total_count=0)
         return ToolOutcome(content=_result(output, arguments, by_name, mode))
 

@@ -9,7 +9,6 @@ from typing import Any
 from clotho.toolsets.files.paths import quoted
 
 PATH_MISSING = 66
-FAILED = 2
 LARGEST_OUTPUT = 2_000_000
 LONGEST_MATCH = 500
 LONGEST_LINE = 2_000
@@ -33,37 +32,41 @@ class Line:
 
 def content_script(pattern: str, path: str, glob: str | None, mode: str, context: int) -> str:
     """A script that prints the lines, files or counts of files that match a regular expression."""
-    short = {"content": "-n", "files_only": "-l", "count": "-c"}[mode] + (f" -C {context}" if context else "")
-    wanted = f"-e {shlex.quote(pattern)} -- {quoted(path)}"
-    ripgrep_glob = f"-g {shlex.quote(glob)} -g '!.*'" if glob else ""
-    grep_glob = f"--include={shlex.quote(glob)}" if glob else ""
+    how = {"content": "-n", "files_only": "-l", "count": "-c"}[mode] + (f" -C {context}" if context else "")
+    wanted = f"-e {shlex.quote(pattern)} --"
+    only = f"-g {shlex.quote(glob)} -g '!.*'" if glob else ""
     return _either(
         path,
-        f"rg --no-config --no-messages --color=never --no-heading --sort path -H --null {short} "
-        f"--max-columns {LONGEST_LINE} --max-columns-preview {ripgrep_glob} {wanted}",
+        f"rg --no-config --no-messages --color=never --no-heading --sort path -H --null {how} "
+        f"--max-columns {LONGEST_LINE} --max-columns-preview {only} {wanted} {quoted(path)}",
         "syntax=-E; if printf a | grep -qP a 2>/dev/null; then syntax=-P; fi; "
-        f"grep $syntax -rHIsZ --color=never {short} --exclude-dir={HIDDEN} --exclude={HIDDEN} {grep_glob} {wanted}"
-        f" | cut -b -{LONGEST_LINE}",
+        f"{_found(glob)} -print0 2>/dev/null | sort -z | "
+        f"xargs -0 -r grep $syntax -HIsZ --color=never {how} {wanted} | cut -b -{LONGEST_LINE}",
     )
 
 
 def files_script(glob: str, path: str) -> str:
     """A script that prints the files whose name matches, the latest modified first, each followed by NUL."""
-    where = quoted(path)
+    latest_first = "sort -zrn | cut -z -d ' ' -f 2-"
     return _either(
         path,
-        f"rg --no-config --no-messages --files --null --sortr modified -g {shlex.quote(glob)} -g '!.*' -- {where}",
-        f"find {where} -mindepth 1 -name {HIDDEN} -prune -o -type f -name {shlex.quote(glob.rpartition('/')[2])} "
-        "-printf '%T@ %p\\0' 2>/dev/null | sort -zrn | cut -z -d ' ' -f 2-",
+        f"rg --no-config --no-messages --files --null -g {shlex.quote(glob)} -g '!.*' -- {quoted(path)} | "
+        f"xargs -0 -r stat --printf '%.9Y %n\\0' -- | {latest_first}",
+        f"{_found(glob.rpartition('/')[2])} -printf '%T@ %p\\0' 2>/dev/null | {latest_first}",
     )
+
+
+def _found(glob: str | None) -> str:
+    """find, over "$@", for files that aren't hidden."""
+    return f'find "$@" -name {HIDDEN} -prune -o -type f' + (f" -name {shlex.quote(glob)}" if glob else "")
 
 
 def _either(path: str, with_ripgrep: str, without: str) -> str:
     return (
-        f"PATH=/usr/local/bin:/usr/bin:/bin; export LC_ALL=C.UTF-8; set -o pipefail; "
-        f"[ -e {quoted(path)} ] || exit {PATH_MISSING}\n"
-        f"{{ if command -v rg >/dev/null; then {with_ripgrep}; else {without}; fi; }} 2>&1"
-        f" | head -c {LARGEST_OUTPUT}"
+        f'export LC_ALL=C.UTF-8; set -- {quoted(path)}; [ -e "$1" ] || exit {PATH_MISSING}\n'
+        'if [ -d "$1" ]; then set -- "$1" -mindepth 1; fi\n'
+        f"{{ if command -v rg >/dev/null; then {with_ripgrep}; else {without}; fi; }} 2>&1 | "
+        f"head -c {LARGEST_OUTPUT}"
     )
 
 

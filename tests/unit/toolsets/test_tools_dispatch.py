@@ -13,32 +13,16 @@ from clotho.errors import (
     SandboxUnavailable,
     StoreUnavailable,
 )
-from clotho.identifiers import job_key
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
+from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.todo import Todo
 
 
-class Call:
+def call_with(settings: ToolSettings | None = None, state=None) -> BoundCall:
     """The context of a call that needs no sandbox."""
-
-    rollout = "run/g000000/r0"
-    tool_call_id = "call_1"
-
-    def __init__(self, settings: ToolSettings | None = None, state=None) -> None:
-        self.settings = settings or ToolSettings()
-        self.state = state or {}
-
-    @property
-    def sandbox(self):
-        raise AssertionError("this call has no sandbox")
-
-    def job_key(self, *suffix: str | int) -> str:
-        return job_key(self.rollout, "0001-00", *suffix)
-
-    def progress(self, offset: int) -> None:
-        pass
+    return BoundCall("run/g000000/r0", ("0001-00",), "call_1", settings or ToolSettings(), state or {}, None)
 
 
 class Speak(Tool):
@@ -75,7 +59,7 @@ def dispatcher(*tools: Tool, secrets=()) -> tuple[Dispatcher, list[str]]:
 
 async def run(name: str, arguments: str, *tools: Tool, context=None, secrets=(), turn_chars=0):
     dispatch, offered = dispatcher(*tools, secrets=secrets)
-    return await dispatch.run(name, arguments, offered, context or Call(), turn_chars)
+    return await dispatch.run(name, arguments, offered, context or call_with(), turn_chars)
 
 
 async def test_runs_a_call_with_coerced_arguments():
@@ -91,9 +75,8 @@ async def test_an_unknown_tool_is_answered_with_the_valid_names():
 
 async def test_a_tool_that_was_not_offered_is_unknown():
     dispatch, _ = dispatcher()
-    done = await dispatch.run("speak", '{"what": "x"}', ["todo"], Call())
+    done = await dispatch.run("speak", '{"what": "x"}', ["todo"], call_with())
     assert json.loads(done.content)["error"].endswith("Available tools: todo")
-    assert not dispatch.sandboxed("terminal", ["todo"]) and not dispatch.sandboxed("speak", ["speak"])
 
 
 async def test_memory_is_not_for_rollouts():
@@ -187,14 +170,14 @@ async def test_a_result_shorter_than_its_block_is_never_spilled():
 
 async def test_a_tool_may_have_a_limit_of_its_own():
     settings = ToolSettings(result_chars={"speak": 5_000}, preview_chars=100)
-    done = await run("speak", '{"what": "ha", "times": 2501}', context=Call(settings))
+    done = await run("speak", '{"what": "ha", "times": 2501}', context=call_with(settings))
     assert done.content.startswith("<persisted-output>") and len(done.content) < 600
 
 
 async def test_todo_keeps_its_list_in_the_state():
     first = await run("todo", '{"todos": [{"id": 1, "content": "dig"}]}')
     assert first.state == {"todo": [{"id": "1", "content": "dig", "status": "pending"}]}
-    call = Call(state=first.state)
+    call = call_with(state=first.state)
     arguments = '{"todos": [{"id": "1", "status": "completed"}], "merge": "true"}'
     second = await run("todo", arguments, context=call)
     assert json.loads(second.content)["summary"] == {
@@ -205,7 +188,7 @@ async def test_todo_keeps_its_list_in_the_state():
         "cancelled": 0,
     }
     assert second.state["todo"][0]["content"] == "dig" and first.state["todo"][0]["status"] == "pending"
-    read = await run("todo", "{}", context=Call(state=second.state))
+    read = await run("todo", "{}", context=call_with(state=second.state))
     assert json.loads(read.content)["todos"] == second.state["todo"] and read.state == {}
 
 

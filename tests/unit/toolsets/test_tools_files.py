@@ -121,7 +121,7 @@ def test_ordinary_paths_are_not(path):
         ("-rf", "./-rf"),
         ("~", '"$HOME"'),
         ("~/a'b", "\"$HOME\"/'a'\"'\"'b'"),
-        ("$(id)", "'./$(id)'"),
+        ("$(id)", "'$(id)'"),
     ],
 )
 def test_paths_are_words_of_a_script(path, word):
