@@ -1,5 +1,6 @@
 """The output of commands as a model is shown it: without escape sequences and credentials, and bounded."""
 
+import asyncio
 import re
 from typing import Final
 
@@ -44,13 +45,14 @@ def _around(first: str, last: str, total: int, limit: int) -> str:
 async def shown_output(sandbox: SandboxInstance, key: str, size: int, pty: bool = False) -> str:
     """The output of job `key`, `size` bytes long, bounded."""
     if size <= 2 * WINDOW_BYTES:
-        return truncated(plain(await sandbox.output(key), pty))
-    first = plain(await sandbox.output(key, 0, WINDOW_BYTES), pty)
-    last = plain(await sandbox.output(key, size - WINDOW_BYTES, WINDOW_BYTES), pty)
+        return truncated(await asyncio.to_thread(plain, await sandbox.output(key), pty))
+    first = await asyncio.to_thread(plain, await sandbox.output(key, 0, WINDOW_BYTES), pty)
+    tail = await sandbox.output(key, size - WINDOW_BYTES, WINDOW_BYTES)
+    last = await asyncio.to_thread(plain, tail, pty)
     return _around(first, last, len(first) + size - 2 * WINDOW_BYTES + len(last), OUTPUT_CHARS)
 
 
 async def last_output(sandbox: SandboxInstance, key: str, size: int, limit: int, pty: bool = False) -> str:
     """The last `limit` characters of what job `key` has written so far, `size` bytes."""
     start = max(0, size - 4 * limit)
-    return plain(await sandbox.output(key, start, size - start), pty)[-limit:]
+    return (await asyncio.to_thread(plain, await sandbox.output(key, start, size - start), pty))[-limit:]

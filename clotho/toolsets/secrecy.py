@@ -20,8 +20,8 @@ TOKENS = re.compile(
     | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
     | \bAIza[0-9A-Za-z_-]{35}
     | \bxox[abprs]-[A-Za-z0-9-]{10,}
-    | \beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}
-    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----[\s\S]*?-----END\ [A-Z ]*PRIVATE\ KEY-----
+    | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}
+    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----(?:(?!-----)[\s\S])*+-----END\ [A-Z ]*PRIVATE\ KEY-----
     """,
     re.VERBOSE,
 )

@@ -1,37 +1,25 @@
 """Finding the place in a file that a model means: nine strategies, from exact to similar; the first hit wins."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
 from clotho.toolsets.files.indentation import reindented
+from clotho.toolsets.files.normalised import Normalised, Span, blocks, occurrences
 from clotho.toolsets.files.similarity import block_anchor, context_aware
 
-Span = tuple[int, int]
-BLANK = r"[^\S\n]"
-
+BLANKS = re.compile(r"[^\S\n]+")
 TYPOGRAPHY = {
-    "...": r"(?:\.\.\.|…)",
-    "--": r"(?:--|[–—])",
-    '"': r'["“”„‟«»]',
-    "'": r"['‘’‚‛]",
-    "-": r"[-‐‑‒–—−]",
-    " ": r"[ \u00a0\u2000-\u200a\u202f\u205f\u3000]",
+    **dict.fromkeys("“”„‟«»", '"'),
+    **dict.fromkeys("‘’‚‛", "'"),
+    **dict.fromkeys("‐‑‒–−", "-"),
+    **dict.fromkeys("\u00a0\u202f\u205f\u3000", " "),
+    **{chr(code): " " for code in range(0x2000, 0x200B)},
+    "—": "--",
+    "…": "...",
 }
-TYPOGRAPHIC = re.compile("|".join(map(re.escape, TYPOGRAPHY)))
-PLAIN = str.maketrans(
-    {
-        **dict.fromkeys("“”„‟«»", '"'),
-        **dict.fromkeys("‘’‚‛", "'"),
-        **dict.fromkeys("‐‑‒–−", "-"),
-        **dict.fromkeys(
-            "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "
-        ),
-        "—": "--",
-        "…": "...",
-    }
-)
+TYPOGRAPHIC = re.compile(f"[{''.join(TYPOGRAPHY)}]")
 ESCAPED = re.compile(r"""\\([ntr"'\\])""")
 UNESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 SHOWN_MATCHES = 5
@@ -107,46 +95,38 @@ def _adapted(strategy: str, region: str, old: str, new: str) -> str:
     return new
 
 
-def _exact(text: str, old: str) -> Sequence[Span]:
-    spans, start = [], text.find(old)
-    while start >= 0:
-        spans.append((start, start + len(old)))
-        start = text.find(old, start + len(old))
-    return spans
+def _exact(text: str, old: str) -> Iterable[Span]:
+    return occurrences(text, old)
 
 
-def _line_trimmed(text: str, old: str) -> Sequence[Span]:
-    return _spans(_lines_pattern(old, re.escape), text)
+def _line_trimmed(text: str, old: str) -> Iterable[Span]:
+    return blocks(text, old, str.strip)
 
 
-def _whitespace_normalized(text: str, old: str) -> Sequence[Span]:
-    return _spans(_loose(old), text)
+def _whitespace_normalized(text: str, old: str) -> Iterable[Span]:
+    return Normalised(text, BLANKS, lambda run: " ").spans(old)
 
 
-def _indentation_flexible(text: str, old: str) -> Sequence[Span]:
-    return _spans(_lines_pattern(old, _loose), text)
+def _indentation_flexible(text: str, old: str) -> Iterable[Span]:
+    return blocks(text, old, lambda line: " ".join(line.split()))
 
 
-def _escape_normalized(text: str, old: str) -> Sequence[Span]:
+def _escape_normalized(text: str, old: str) -> Iterable[Span]:
     plain = _unescaped(old)
-    return _exact(text, plain) if plain != old and plain.strip() else ()
+    return occurrences(text, plain) if plain != old and plain.strip() else ()
 
 
-def _trimmed_boundary(text: str, old: str) -> Sequence[Span]:
-    return _exact(text, old.strip())
+def _trimmed_boundary(text: str, old: str) -> Iterable[Span]:
+    return occurrences(text, old.strip())
 
 
-def _unicode_normalized(text: str, old: str) -> Sequence[Span]:
-    plain, parts, end = old.translate(PLAIN), [], 0
-    for token in TYPOGRAPHIC.finditer(plain):
-        parts += [re.escape(plain[end : token.start()]), TYPOGRAPHY[token.group()]]
-        end = token.end()
-    return _spans("".join([*parts, re.escape(plain[end:])]), text)
+def _unicode_normalized(text: str, old: str) -> Iterable[Span]:
+    return Normalised(text, TYPOGRAPHIC, lambda sign: TYPOGRAPHY[sign.group()]).spans(old)
 
 
 SIMILAR = ("block_anchor", "context_aware")
 
-STRATEGIES: dict[str, Callable[[str, str], Sequence[Span]]] = {
+STRATEGIES: dict[str, Callable[[str, str], Iterable[Span]]] = {
     "exact": _exact,
     "line_trimmed": _line_trimmed,
     "whitespace_normalized": _whitespace_normalized,
@@ -157,31 +137,6 @@ STRATEGIES: dict[str, Callable[[str, str], Sequence[Span]]] = {
     "block_anchor": block_anchor,
     "context_aware": context_aware,
 }
-
-
-def _spans(pattern: str, text: str) -> list[Span]:
-    return [match.span() for match in re.finditer(pattern, text, re.MULTILINE)]
-
-
-def _loose(text: str) -> str:
-    """A pattern for `text` in which any run of blanks stands for any other."""
-    return "".join(
-        f"{BLANK}+" if part.isspace() and "\n" not in part else re.escape(part) for part in _runs(text)
-    )
-
-
-def _runs(text: str) -> list[str]:
-    return [part for part in re.split(rf"({BLANK}+)", text) if part]
-
-
-def _lines_pattern(old: str, line_pattern: Callable[[str], str]) -> str:
-    """A pattern for the whole lines of `old`, whatever blanks are around each."""
-    lines = old.removesuffix("\n").split("\n")
-    around = [
-        f"{BLANK}*{line_pattern(line.strip())}{BLANK}*" if line.strip() else f"{BLANK}*" for line in lines
-    ]
-    ending = "(?:\n|\\Z)" if old.endswith("\n") else "$"
-    return "^" + "\n".join(around) + ending
 
 
 def _unescaped(text: str) -> str:

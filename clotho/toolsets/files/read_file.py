@@ -1,5 +1,6 @@
 """The `read_file` tool: text files by windows of numbered lines."""
 
+import asyncio
 import difflib
 import posixpath
 from pathlib import PurePosixPath
@@ -64,7 +65,7 @@ class ReadFile(Tool):
             return problem(f"{WORDS['not_found']}: {arguments['path']}", similar_files=similar)
         if file.error is not None:
             return problem(f"{arguments['path']}: {WORDS[file.error]}", file_size=file.size)
-        return _shown(file, arguments)
+        return await asyncio.to_thread(_shown, file, arguments)
 
 
 def _shown(file: FileContent, arguments: Arguments) -> ToolOutcome:

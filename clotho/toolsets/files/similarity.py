@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-Span = tuple[int, int]
+from clotho.toolsets.files.normalised import Span
 
 UNIQUE_ANCHOR_SIMILARITY = 0.50
 ANCHOR_SIMILARITY = 0.70

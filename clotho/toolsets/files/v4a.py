@@ -16,10 +16,9 @@ from clotho.errors import InvalidInput
 from clotho.records import Record
 from clotho.toolsets.files import fuzzy
 
-HEADER = re.compile(r"\*\*\*\s*(Update|Add|Delete|Move) File:\s*(.+?)\s*")
-MOVE_TO = re.compile(r"\*\*\*\s*Move to:\s*(.+?)\s*")
+HEADER = re.compile(r"\*\*\*\s*(Update|Add|Delete|Move) File:(.+)")
+MOVE_TO = re.compile(r"\*\*\*\s*Move to:(.+)")
 BOUNDARY = re.compile(r"\*\*\*\s*(Begin Patch|End Patch|End of File)\s*")
-HUNK = re.compile(r"@@\s*(.*?)\s*(@@\s*)?")
 
 
 @dataclass
@@ -86,7 +85,7 @@ def parse(patch: str) -> list[Operation]:
         if BOUNDARY.fullmatch(line):
             continue
         if header := HEADER.fullmatch(line):
-            operations.append(_operation(header[1], header[2]))
+            operations.append(_operation(header[1], header[2].strip()))
         elif operations:
             _take(line, operations[-1], number)
         elif line.strip():
@@ -114,11 +113,10 @@ def _operation(action: str, target: str) -> Operation:
 
 def _take(line: str, operation: Operation, number: int) -> None:
     """Add a line of the patch's body to the operation it belongs to."""
-    moved, hunk = MOVE_TO.fullmatch(line), HUNK.fullmatch(line)
-    if operation.action == "Update" and moved:
-        operation.destination = moved[1]
-    elif operation.action == "Update" and hunk and line.startswith("@@"):
-        operation.hunks.append(Hunk(hint=hunk[1]))
+    if operation.action == "Update" and (moved := MOVE_TO.fullmatch(line)):
+        operation.destination = moved[1].strip()
+    elif operation.action == "Update" and line.startswith("@@"):
+        operation.hunks.append(Hunk(hint=line[2:].strip().removesuffix("@@").strip()))
     elif operation.action in ("Update", "Add"):
         if not operation.hunks:
             operation.hunks.append(Hunk())

@@ -135,6 +135,43 @@ def test_a_diff_names_files_and_moves():
     assert len(unified("x", "a\n" * 50_000, "b\n" * 50_000)) < 21_000
 
 
+def applied(before: list[str], diff: str) -> list[str]:
+    """What a unified diff makes of `before`, by its line numbers alone."""
+    after, taken = [], 0
+    for line in diff.split("\n")[2:]:
+        if line.startswith("@@"):
+            first, _, count = line.split()[1][1:].partition(",")
+            start = int(first) - (count != "0")
+            after += before[taken:start]
+            taken = start
+        elif line.startswith("+"):
+            after.append(line[1:])
+        else:
+            assert before[taken] == line[1:]
+            after += [line[1:]] if line[0] == " " else []
+            taken += 1
+    return after + before[taken:]
+
+
+some_lines = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=25)
+
+
+@given(some_lines, some_lines, some_lines, some_lines)
+def test_a_diff_leads_from_one_version_to_the_other(head, old, new, tail):
+    before, after = head + old + tail, head + new + tail
+    if before != after:
+        assert (
+            applied(before, unified("x", *("".join(f"{t}\n" for t in v) for v in (before, after)))) == after
+        )
+
+
+def test_a_small_change_in_a_large_file_is_shown_and_a_large_one_counted():
+    lines = [f"{i}\n" for i in range(200_000)]
+    changed = [*lines[:150_000], "new\n", *lines[150_001:]]
+    assert "@@ -149998,7 +149998,7 @@" in unified("x", "".join(lines), "".join(changed))
+    assert "[200000 lines became 0]" in unified("x", "".join(lines), "")
+
+
 def test_search_output_is_matches_with_their_context():
     output = (
         "./a.py\x001-import os\n./a.py\x002:match one: two\n./a.py\x003-after\n./a.py\x004:match\n--\n"

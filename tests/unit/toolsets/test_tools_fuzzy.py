@@ -158,3 +158,24 @@ def test_a_large_file_takes_bounded_time():
     with pytest.raises(InvalidInput):
         replace(text, "line 5 of the file with same words = 36\nnothing\nat\nall", "x")
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [
+        (" " * 1_000_000 + "\n", "   x"),
+        ("a\n" * 300_000, "a\n" * 2_000 + "b"),
+        ("\u00a0" * 1_000_000, " " * 20_000 + "x"),
+        ("a \t" * 300_000, "a " * 5_000 + "b"),
+        ("…" * 300_000, "..x"),
+    ],
+)
+def test_repetitive_text_takes_no_quadratic_time(text, old):
+    started = time.monotonic()
+    assert find(text, old) is None
+    assert time.monotonic() - started < 5
+
+
+def test_half_an_ellipsis_is_no_match():
+    assert find("a…b", "..b") is None
+    assert replace("wait… now — go", "wait... now", "stop").text == "stop — go"

@@ -33,6 +33,11 @@ def test_many_unterminated_sequences_take_no_quadratic_time():
     assert plain(b"\x1b]" * 500_000) == ""
 
 
+@pytest.mark.parametrize("text", ["-----BEGIN PRIVATE KEY-----", "eyJaaaaaaaaaa-", "sk-", "\x1b[1", "ghp_a"])
+def test_repeated_beginnings_of_secrets_take_no_quadratic_time(text):
+    plain(text.encode() * 50_000)
+
+
 def test_truncation_keeps_head_and_tail():
     text = "".join(f"{i:06}\n" for i in range(20_000))
     shown = truncated(text)

@@ -108,6 +108,12 @@ def test_a_patch_that_cannot_be_applied_whole_is_not_applied(patch, words):
         made(patch)
 
 
+def test_long_blank_lines_take_no_quadratic_time():
+    gap = " " * 200_000
+    with pytest.raises(InvalidInput):
+        made(f"*** Update File:{gap}x{gap}\n@@{gap}x{gap}@@x\n-a{gap}b\n")
+
+
 def test_paths_are_named_once():
     assert paths(parse("*** Move File: a -> b\n*** Delete File: b\n*** Delete File: c\n")) == ["a", "b", "c"]
 
