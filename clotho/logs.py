@@ -41,4 +41,10 @@ def configure(form: LogFormat, process: str) -> None:
     text = logging.Formatter(f"%(asctime)s %(levelname)s {process} [%(subject)s] %(name)s: %(message)s")
     handler.setFormatter(_Json() if form == "json" else text)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    # What these say of every request and every failed attempt, Clotho says itself, with the rollout's name.
+    for chatty, level in (
+        ("httpx", logging.WARNING),
+        ("httpx2", logging.WARNING),
+        ("temporalio.activity", logging.ERROR),
+    ):
+        logging.getLogger(chatty).setLevel(level)

@@ -1,5 +1,7 @@
 """The agent loop as a durable workflow."""
 
+import asyncio
+
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
@@ -27,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     )
 
 from workflows import attributes
-from workflows.steps import BOOKKEEPING, MODEL, TOOL, clean_up, step
+from workflows.steps import BOOKKEEPING, CLEAN_UP, MODEL, TOOL, clean_up, execute, step
 
 
 @workflow.defn
@@ -43,6 +45,7 @@ class Rollout:
         self.rollout = request.rollout
         self.queues = request.queues
         self.state = request.state or RolloutState()
+        self.acquiring: asyncio.Future[Lease] | None = None
         self.keeps_sandbox = False
 
     @workflow.run
@@ -58,7 +61,7 @@ class Rollout:
             raise
         finally:
             if not self.keeps_sandbox:
-                await self.release_sandbox()
+                await clean_up(self.release_sandbox(), "release of the sandbox")
 
     async def interact(self) -> Ending:
         while (limit := self.state.limit_met(self.request.limits)) is None:
@@ -102,9 +105,12 @@ class Rollout:
         """The rollout's sandbox, created when the first call needs it."""
         if self.state.lease is None:
             request = LeaseRequest(run=self.request.run, rollout=self.rollout)
-            lease = await step(Sandboxes.acquire, request, self.queues.sandbox, TOOL, "create sandbox")
-            self.state = self.state.with_lease(lease)
-            return lease
+            # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
+            self.acquiring = asyncio.ensure_future(
+                execute(Sandboxes.acquire, request, self.queues.sandbox, TOOL, "create sandbox")
+            )
+            self.state = self.state.with_lease(await asyncio.shield(self.acquiring))
+        assert self.state.lease is not None
         return self.state.lease
 
     async def verify(self, ending: Ending) -> None:
@@ -132,9 +138,12 @@ class Rollout:
         return summary
 
     async def release_sandbox(self) -> None:
-        if self.state.lease is not None:
-            request = ReleaseRequest(run=self.request.run, rollout=self.rollout, lease=self.state.lease)
-            await clean_up(Sandboxes.release, request, self.state.lease.queue, "release sandbox")
+        lease = self.state.lease
+        if lease is None and self.acquiring is not None:
+            lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP.in_all.total_seconds())
+        if lease is not None:
+            request = ReleaseRequest(run=self.request.run, rollout=self.rollout, lease=lease)
+            await execute(Sandboxes.release, request, lease.queue, CLEAN_UP, "release sandbox")
 
     def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():

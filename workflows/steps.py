@@ -47,19 +47,20 @@ async def step(
     summary: str,
 ) -> Result:
     """Run an activity method on `queue`; `summary` is what the UI shows for it."""
-    result = await _execute(activity, argument, queue, patience, summary)
+    result = await execute(activity, argument, queue, patience, summary)
     if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError  # a cancel that meets a completing activity is otherwise lost
     return result
 
 
-async def _execute(
+async def execute(
     activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
     argument: Argument,
     queue: str,
     patience: Patience,
     summary: str,
 ) -> Result:
+    """As `step`, for clean-up, which goes on after a cancel."""
     return await workflow.execute_activity_method(
         activity,
         argument,
@@ -79,21 +80,16 @@ async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:
             raise result
 
 
-async def clean_up(
-    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
-    argument: Argument,
-    queue: str,
-    summary: str,
-) -> None:
-    """Run an activity to its end however often the workflow is cancelled meanwhile; never raises.
+async def clean_up(work: Coroutine[Any, Any, None], what: str) -> None:
+    """Run `work` to its end however often the workflow is cancelled meanwhile; never raises.
 
     A clean-up that fails must not replace a paid result: what it leaves behind, lease expiry takes.
     """
-    task = asyncio.ensure_future(_execute(activity, argument, queue, CLEAN_UP, summary))
+    task = asyncio.ensure_future(work)
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             continue
-        except ActivityError as error:
-            workflow.logger.warning("%s failed, left to lease expiry: %s", summary, error.cause)
+        except (ActivityError, TimeoutError) as error:
+            workflow.logger.warning("%s failed, left to lease expiry: %s", what, error)

@@ -17,7 +17,7 @@ class Store(Protocol):
     async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """The blobs at `keys`, in their order, read in parallel; None where there is none."""
 
-    async def list(self, prefix: str) -> list[str]:
+    async def keys(self, prefix: str) -> list[str]:
         """The keys that start with `prefix`, which ends in a slash, sorted."""
 
     async def delete(self, keys: Sequence[str]) -> None:

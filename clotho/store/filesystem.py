@@ -48,8 +48,8 @@ class FilesystemStore:
     async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
         return await self._in_thread(lambda: [_read(self._root / key) for key in keys])
 
-    async def list(self, prefix: str) -> list[str]:
-        return await self._in_thread(lambda: self._list(prefix))
+    async def keys(self, prefix: str) -> list[str]:
+        return await self._in_thread(lambda: self._keys(prefix))
 
     async def delete(self, keys: Sequence[str]) -> None:
         def remove() -> None:
@@ -98,7 +98,7 @@ class FilesystemStore:
             _flush(folder.parent)
         self._known_folders.add(folder)
 
-    def _list(self, prefix: str) -> list[str]:
+    def _keys(self, prefix: str) -> list[str]:
         folder = self._root / prefix
         return sorted(
             f"{Path(parent).relative_to(self._root)}/{name}"

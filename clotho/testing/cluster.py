@@ -19,6 +19,7 @@ from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries import Endpoint, Item
 from clotho.journal import Journal
+from clotho.sandbox.local import LocalBackend
 from clotho.store.filesystem import FilesystemStore
 from clotho.temporal import connect
 
@@ -62,6 +63,15 @@ class Cluster:
         self.workers.append(worker)
         return worker
 
+    def sandboxes(self) -> LocalBackend:
+        return LocalBackend(self.folder / "sandboxes")
+
+    async def destroy_sandboxes(self) -> None:
+        """What killed workers left behind: no test waits for leases to expire."""
+        backend = self.sandboxes()
+        for lease in await backend.leases():
+            await backend.destroy(lease)
+
     async def start(
         self,
         run: str,
@@ -97,6 +107,7 @@ async def cluster_in(temporal: TemporalServer, folder: Path, namespace: str) -> 
         yield cluster
     finally:
         await asyncio.gather(*(worker.stop() for worker in cluster.workers))
+        await cluster.destroy_sandboxes()
 
 
 async def register(client: Client) -> None:

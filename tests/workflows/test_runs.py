@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.service import RPCError
 
 from clotho.entries import CallEntry, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
@@ -17,7 +18,7 @@ from clotho.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
-from tests.support import eventually, start
+from tests.support import ONE_FILE, eventually, start
 from tests.workflows.scripts import run, say, scoring
 
 
@@ -62,15 +63,9 @@ async def test_the_ui_can_filter_and_read_a_rollout(cluster: Cluster) -> None:
 
     assert await eventually(listed, "two rollouts listed") == ["visible/g000000/r0", "visible/g000001/r0"]
     described = await cluster.client.get_workflow_handle("visible/g000000/r0").describe()
-    shown = (
-        {
-            key.name: value
-            for key, value in described.typed_search_attributes.search_attributes_as_dict().items()
-        }
-        if hasattr(described.typed_search_attributes, "search_attributes_as_dict")
-        else {pair.key.name: pair.value for pair in described.typed_search_attributes}
-    )
-    assert shown[ENVIRONMENT].startswith("tests.environments")
+    shown = {pair.key.name: pair.value for pair in described.typed_search_attributes}
+    assert (shown[RUN], shown[OUTCOME], shown[REWARD]) == ("visible", "completed", 0.75)
+    assert shown[ENVIRONMENT] == ONE_FILE
     history = await cluster.client.get_workflow_handle("visible/g000000/r0").fetch_history()
     summaries = [
         event.user_metadata.summary.data.decode()
@@ -98,9 +93,9 @@ async def test_a_running_rollout_shows_its_turn_and_tool(cluster: Cluster) -> No
         async def details() -> str | None:
             try:
                 shown = await rollout.query("__temporal_workflow_metadata")
-            except Exception:
+            except RPCError:
                 return None
-            text = str(shown.get("currentDetails", ""))
+            text = str(shown.current_details)
             return text if "terminal" in text else None
 
         text = await eventually(details, "details that name the tool")
@@ -301,8 +296,6 @@ async def test_cancelling_a_run_ends_everything_canceled_without_rewards(cluster
     script = Script(conversations=(Conversation(variants=((run("sleep 600"),),)),))
     async with serving(ScriptedModel(script)) as url:
         handle = await start(cluster, "cancelled", url, group_size=2)
-        sandboxes = cluster.folder / "sandboxes"
-
         async def commands_run() -> bool:
             open_ = [
                 execution
@@ -324,4 +317,14 @@ async def test_cancelling_a_run_ends_everything_canceled_without_rewards(cluster
         assert described.status is WorkflowExecutionStatus.CANCELED, name
     journal = cluster.open_journal()
     assert await journal.read(reward_key("cancelled/g000000/r0"), RewardEntry) is None
-    assert sandboxes.exists()
+    leases = await cluster.sandboxes().leases()
+    assert not [lease for lease in leases if lease.startswith("cancelled/")]
+
+
+async def test_no_sandbox_stays_behind(cluster: Cluster) -> None:
+    """After every test above, whatever became of its rollouts."""
+
+    async def none_left() -> bool:
+        return not await cluster.sandboxes().leases()
+
+    await eventually(none_left, "no sandbox left", 15)
