@@ -52,7 +52,8 @@ async def shown_output(sandbox: SandboxInstance, key: str, size: int, pty: bool 
     return _around(first, last, len(first) + size - 2 * WINDOW_BYTES + len(last), OUTPUT_CHARS)
 
 
-async def last_output(sandbox: SandboxInstance, key: str, size: int, limit: int, pty: bool = False) -> str:
-    """The last `limit` characters of what job `key` has written so far, `size` bytes."""
+async def last_output(sandbox: SandboxInstance, key: str, size: int, limit: int) -> str:
+    """The last `limit` characters of what background job `key` has written so far, `size` bytes."""
     start = max(0, size - 4 * limit)
-    return (await asyncio.to_thread(plain, await sandbox.output(key, start, size - start), pty))[-limit:]
+    output = await sandbox.output(key, start, size - start)
+    return (await asyncio.to_thread(plain, output, pty=True))[-limit:]

@@ -49,6 +49,8 @@ class Process(Tool):
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         sessions = await context.sandbox.sessions()
+        if any(session.status.state is JobState.LOST for session in sessions):
+            await shell.require_alive(context)
         action = arguments["action"]
         if action == "list":
             return await _list(sessions, context)
@@ -71,7 +73,7 @@ async def _poll(session: SessionInfo, arguments: Arguments, context: CallContext
 
 async def _log(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
     output = await last_output(context.sandbox, session.key, session.status.output_size, BUFFER_CHARS)
-    lines = output.splitlines()
+    lines = output.removesuffix("\n").split("\n") if output else []
     limit, offset = arguments.get("limit", LOG_LINES), arguments.get("offset", 0)
     shown = lines[offset : offset + limit] if offset > 0 else lines[-limit:]
     return ToolOutcome(
@@ -88,6 +90,8 @@ async def _log(session: SessionInfo, arguments: Arguments, context: CallContext)
 async def _wait(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
     timeout = min(arguments.get("timeout", context.settings.terminal_timeout), LONGEST_FOREGROUND)
     status = await shell.follow(context.sandbox, session.key, context, timeout)
+    if status.state is JobState.LOST:
+        await shell.require_alive(context)
     output = await last_output(context.sandbox, session.key, status.output_size, WAIT_CHARS)
     if status.state in shell.UNFINISHED:
         return ToolOutcome(

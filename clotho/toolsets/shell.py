@@ -57,6 +57,11 @@ async def finish(command: Job, context: CallContext) -> JobStatus:
     return status
 
 
+async def require_alive(context: CallContext) -> None:
+    """Raises SandboxLost where the sandbox is gone: a process that was lost with it is no news for the model."""
+    await context.sandbox.wait(context.job_key("alive"), 0)
+
+
 async def follow(
     sandbox: SandboxInstance, key: str, context: CallContext, seconds: float | None = None
 ) -> JobStatus:

@@ -68,10 +68,11 @@ class Terminal(Tool):
             return refused("A command can't hold a NUL character.")
         if arguments.get("background", False):
             return await self._background(arguments, context)
-        timeout = arguments.get("timeout", context.settings.terminal_timeout)
-        if timeout > LONGEST_FOREGROUND:
+        usual = context.settings.terminal_timeout
+        timeout, longest = arguments.get("timeout", usual), max(usual, LONGEST_FOREGROUND)
+        if timeout > longest:
             return refused(
-                f"Foreground timeout {timeout}s is over the maximum of {LONGEST_FOREGROUND}s. "
+                f"Foreground timeout {timeout}s is over the maximum of {longest:g}s. "
                 "Use background=true for longer work."
             )
         job = _job(arguments, context, timeout=timeout)

@@ -127,6 +127,20 @@ async def test_a_command_in_a_lost_sandbox_is_no_result(call, backend, request):
         await task
 
 
+async def test_a_command_that_ended_with_its_supervisor_is_no_result_and_never_run_again(call):
+    await call("terminal", command="sleep 1000", background=True)
+    task = asyncio.create_task(call("terminal", command="echo x >> log; sleep 60"))
+    while not (await call.sandbox.read_file("log", 10)).size:
+        await asyncio.sleep(0.01)
+    await call.sandbox.renew(1)
+    with pytest.raises(SandboxLost):
+        await task
+    with pytest.raises(SandboxLost):
+        await call.again("terminal", command="echo x >> log; sleep 60")
+    with pytest.raises(SandboxLost):
+        await call("process", action="list")
+
+
 async def ended(call: Calls, session: str) -> dict:
     result = await call("process", action="wait", session_id=session, timeout=30)
     assert result["status"] == "exited"
