@@ -270,6 +270,14 @@ async def test_a_change_by_somebody_else_between_attempts_is_not_overwritten(cal
     assert await content(call, "x") == b"other\n"
 
 
+async def test_what_is_no_text_is_moved_and_deleted_but_not_edited(call):
+    await call.shell("printf '\\377\\0' | tee a b > /dev/null; head -c 6000000 /dev/zero > large")
+    result = await call("patch", mode="patch", patch="*** Move File: a -> c\n*** Delete File: large\n")
+    assert result["success"] and await content(call, "c") == b"\xff\0"
+    refused = await call("patch", mode="patch", patch="*** Update File: b\n+x\n*** Delete File: c\n")
+    assert "not UTF-8" in refused["error"] and await call.shell("ls") == "b\nc\n"
+
+
 async def test_patches_follow_the_shell(call):
     await call.shell("mkdir sub; cd sub; echo a > x; echo b > y")
     assert (await call("patch", mode="patch", patch="*** Update File: x\n-a\n+c\n*** Delete File: y\n"))[

@@ -20,7 +20,7 @@ from clotho.toolsets.files import fuzzy, v4a
 from clotho.toolsets.files.diff import unified
 from clotho.toolsets.files.lint import lint
 from clotho.toolsets.files.paths import located, quoted, refuse_protected
-from clotho.toolsets.files.text_file import TextFile
+from clotho.toolsets.files.text_file import TextFile, is_text
 from clotho.toolsets.results import problem, text
 
 LARGEST = 5_000_000
@@ -123,10 +123,11 @@ def _replacement(arguments: Arguments, file: TextFile, path: str) -> Intent:
 
 async def _planned_patch(patch: str, context: CallContext) -> Intent:
     operations = v4a.parse(patch)
+    edited = v4a.edited(operations)
     files = {}
     for path in v4a.paths(operations):
         refuse_protected(located(path, context))
-        files[path] = await _read(path, context)
+        files[path] = await _read(path, context, needs_text=path in edited)
     plan = await asyncio.to_thread(
         v4a.plan, operations, lambda path: file.text if (file := files[path]) else None
     )
@@ -160,10 +161,13 @@ def _write(path: str, file: TextFile | None, after: str) -> Write:
     return Write(path=path, content=(file or TextFile("")).encoded(after).decode(), before=before)
 
 
-async def _read(path: str, context: CallContext) -> TextFile | None:
+async def _read(path: str, context: CallContext, needs_text: bool = True) -> TextFile | None:
+    """The file, None where there is none; as an empty text where it is no text and needs not be."""
     found = await context.sandbox.read_file(located(path, context), LARGEST, shell.last_command(context))
     if found.error == "not_found":
         return None
+    if not needs_text and (found.error == "too_large" or not is_text(found.content)):
+        return TextFile("")
     if found.error is not None:
         raise InvalidInput(f"{path}: {found.error.replace('_', ' ')}")
     return TextFile.decoded(found.content, path)

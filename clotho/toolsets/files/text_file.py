@@ -15,6 +15,11 @@ def is_binary(content: bytes) -> bool:
     return b"\0" in sample or sample.decode(errors="replace").count("\ufffd") > MOST_UNDECODABLE * len(sample)
 
 
+def is_text(content: bytes) -> bool:
+    """Whether `content` can be edited as text: it is UTF-8 and has no NUL."""
+    return b"\0" not in content and content.decode(errors="ignore").encode() == content
+
+
 @dataclass(frozen=True)
 class TextFile:
     """A text with newlines, and the form it has on disk."""
@@ -26,12 +31,9 @@ class TextFile:
     @classmethod
     def decoded(cls, content: bytes, path: str) -> "TextFile":
         """Raises InvalidInput where `content` is not UTF-8 text: editing would destroy it."""
-        try:
-            text = content.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidInput(f"{path} is not UTF-8 text") from error
-        if "\0" in text:
-            raise InvalidInput(f"{path} is a binary file")
+        if not is_text(content):
+            raise InvalidInput(f"{path} is not UTF-8 text")
+        text = content.decode()
         crlf = text.count("\r\n") * 2 > text.count("\n")
         return cls(
             text.removeprefix(MARK).replace("\r\n", "\n") if crlf else text.removeprefix(MARK),

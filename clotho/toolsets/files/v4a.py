@@ -23,13 +23,18 @@ BOUNDARY = re.compile(r"\*\*\*\s*(Begin Patch|End Patch|End of File)\s*")
 
 @dataclass
 class Hunk:
-    """Lines with their sign: " ", "-" or "+"."""
+    """Lines with their sign: " ", "-" or "+"; an empty line may lack it, which makes it a blank one to keep."""
 
     hint: str = ""
     lines: list[tuple[str, str]] = field(default_factory=list)
 
     def text(self, *signs: str) -> str:
-        return "".join(f"{line}\n" for sign, line in self.lines if sign in signs)
+        return "".join(f"{line}\n" for sign, line in self.lines if (sign or " ") in signs)
+
+    def without_trailing_gap(self) -> "Hunk":
+        """Empty lines that only separate this hunk from what follows are no part of it."""
+        end = max((i for i, (sign, _) in enumerate(self.lines, start=1) if sign), default=0)
+        return Hunk(self.hint, self.lines[:end])
 
 
 @dataclass
@@ -97,7 +102,9 @@ def parse(patch: str) -> list[Operation]:
             "the patch has no '*** Update File:', '*** Add File:', '*** Delete File:' or '*** Move File:'"
         )
     for operation in operations:
-        if operation.action == "Update" and not operation.hunks and operation.destination is None:
+        operation.hunks = [hunk.without_trailing_gap() for hunk in operation.hunks]
+        changed = any(sign in ("-", "+") for hunk in operation.hunks for sign, _ in hunk.lines)
+        if operation.action == "Update" and not changed and operation.destination is None:
             raise InvalidInput(f"the update of {operation.path} changes nothing")
     return operations
 
@@ -120,7 +127,7 @@ def _take(line: str, operation: Operation, number: int) -> None:
     elif operation.action in ("Update", "Add"):
         if not operation.hunks:
             operation.hunks.append(Hunk())
-        sign, text = (line[0], line[1:]) if line[:1] in (" ", "-", "+") else (" ", line)
+        sign, text = (line[0], line[1:]) if line[:1] in (" ", "-", "+") else (" " if line else "", line)
         if operation.action == "Add" and sign != "+" and line.strip():
             raise InvalidInput(f"patch line {number}: the lines of an added file begin with '+'")
         operation.hunks[-1].lines.append((sign, text))
@@ -175,6 +182,15 @@ def paths(operations: Sequence[Operation]) -> list[str]:
     """Every path that the operations name, once, in order."""
     named = [path for operation in operations for path in (operation.path, operation.destination) if path]
     return list(dict.fromkeys(named))
+
+
+def edited(operations: Sequence[Operation]) -> frozenset[str]:
+    """The paths of files whose text the operations depend on; the others are only moved or deleted."""
+    found: set[str] = set()
+    for operation in reversed(operations):
+        if operation.action == "Update" or operation.destination in found:
+            found.add(operation.path)
+    return frozenset(found)
 
 
 def plan(operations: Sequence[Operation], read: Callable[[str], str | None]) -> Plan:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clotho.errors import InvalidInput
-from clotho.toolsets.files.v4a import Plan, Step, parse, paths, plan
+from clotho.toolsets.files.v4a import Plan, Step, edited, parse, paths, plan
 
 FILES = {
     "a.py": "import os\n\n\ndef f():\n    return 1\n\n\ndef g():\n    return 1\n",
@@ -90,6 +90,7 @@ def test_later_operations_see_the_earlier_ones():
         ("", "no '\\*\\*\\* Update"),
         ("hello", "patch line 1"),
         ("*** Update File: a.py\n", "changes nothing"),
+        ("*** Update File: a.py\n@@ def f():\n def f():\n", "changes nothing"),
         ("*** Update File: nope\n-x\n", "nope: no such file"),
         ("*** Delete File: nope\n", "nope: no such file"),
         ("*** Add File: a.py\n+x\n", "exists already"),
@@ -112,6 +113,23 @@ def test_long_blank_lines_take_no_quadratic_time():
     gap = " " * 200_000
     with pytest.raises(InvalidInput):
         made(f"*** Update File:{gap}x{gap}\n@@{gap}x{gap}@@x\n-a{gap}b\n")
+
+
+def test_blank_lines_between_operations_belong_to_none():
+    done = made(
+        "*** Update File: b.txt\n one\n-two\n+2\n\n\n*** Delete File: a.py\n\n*** Add File: n\n+x\n\n"
+    )
+    assert written(done) == {"b.txt": "one\n2\nthree", "n": "x\n"}
+
+
+def test_blank_lines_within_a_hunk_are_context():
+    done = made("*** Update File: x\n a\n\n-b\n+c\n", {"x": "a\n\nb\n"})
+    assert written(done) == {"x": "a\n\nc\n"}
+
+
+def test_text_is_needed_of_what_is_edited_under_any_name():
+    patch = "*** Move File: a -> b\n*** Move File: b -> c\n*** Update File: c\n-x\n+y\n*** Delete File: d\n"
+    assert edited(parse(patch)) == {"a", "b", "c"}
 
 
 def test_paths_are_named_once():
