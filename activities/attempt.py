@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from clotho.errors import to_application_error
+from clotho.errors import ClothoError, to_application_error
 from clotho.logs import subject
 
 log = logging.getLogger("clotho")
@@ -36,9 +36,8 @@ async def attempt(
         raise
     except Exception as error:
         classified = to_application_error(error, activity.info().attempt)
-        log.warning(
-            "%s: %s", type(error).__name__, classified.message, exc_info=not hasattr(error, "retryable")
-        )
+        ours = isinstance(error, ClothoError)
+        log.warning("%s: %s", activity.info().activity_type, classified, exc_info=not ours)
         raise classified from error
     finally:
         beats.cancel()

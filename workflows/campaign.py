@@ -86,7 +86,8 @@ class Campaign:
         group = group_id(self.request.run, item)
         self.count(running=self.progress.running + 1)
         try:
-            self.progress = self.progress.with_group(await self.roll_out(group, item))
+            scored = await self.roll_out(group, item)
+            self.progress = self.progress.with_group(scored)
         except ChildWorkflowError as error:
             if workflow.cancellation_reason() is not None:
                 raise

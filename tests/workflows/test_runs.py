@@ -12,7 +12,7 @@ from clotho.entries import CallEntry, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
 from clotho.export import Format, export_run
 from clotho.identifiers import call_key, reward_key, sealed_key, turn_key
-from clotho.records import Outcome
+from clotho.records import CampaignProgress, Outcome
 from clotho.runs import read_end, scored_groups
 from clotho.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
 from clotho.testing.cluster import Cluster
@@ -104,6 +104,21 @@ async def test_a_running_rollout_shows_its_turn_and_tool(cluster: Cluster) -> No
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
+
+
+async def test_groups_that_run_side_by_side_are_all_counted(cluster: Cluster) -> None:
+    """One of them fails, and the others' ends must not make the campaign forget it."""
+    broken = Fault(kind="status", status=403, message="no access", requests=(3,))
+    script = Script(conversations=(scoring(1.0),), faults=(broken,), latency_spread=0.3)
+    async with serving(ScriptedModel(script)) as url:
+        handle = await start(cluster, "side-by-side", url, groups=6)
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+        assert "1 of 6 groups failed" in failure(raised.value)
+        progress = await handle.query("progress", result_type=CampaignProgress)
+        assert (progress.scored, progress.failed, progress.running, progress.reward_sum) == (5, 1, 0, 5.0)
+        again = await (await start(cluster, "side-by-side", url, groups=6)).result()
+    assert (again.skipped, again.scored) == (5, 1)
 
 
 async def test_finished_groups_are_not_done_again(cluster: Cluster) -> None:
