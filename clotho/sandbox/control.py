@@ -70,8 +70,8 @@ class ControlDirectory:
 
     def renew(self, seconds: float) -> None:
         """Lease for `seconds` from now; the host's own deadline goes by the time of a file."""
-        self.set_deadline(seconds)
         self.say("lease", str(max(1, round(seconds))))
+        self.set_deadline(seconds)
 
     def set_deadline(self, seconds: float) -> None:
         file, end = self.path / "deadline", time.time() + seconds

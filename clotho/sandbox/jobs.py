@@ -39,7 +39,7 @@ class SupervisedSandbox:
         home: str,
         aliases: Mapping[str, str],
     ) -> None:
-        self._control = control
+        self.control = control
         self._incarnation = incarnation
         self._workspace = workspace
         self._home = home
@@ -64,30 +64,30 @@ class SupervisedSandbox:
             job = job.model_copy(update={"workdir": self._located(job.workdir)})
         await asyncio.to_thread(self._start, job)
         if job.session is not None:
-            await self._appearance(self._control.job_folder(job.key), "pid", "done")
+            await self._appearance(self.control.job_folder(job.key), "pid", "done")
 
     def _start(self, job: Job) -> None:
-        if self._control.sealed():
+        if self.control.sealed():
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
-        self._control.stage_job(job)
+        self.control.stage_job(job)
         self._ask_to_run(job.key)
 
     def _ask_to_run(self, key: str) -> None:
         """A full disk can keep a supervisor from starting a job."""
-        if not self._control.job_started(key):
-            self._control.say("run", key)
+        if not self.control.job_started(key):
+            self.control.say("run", key)
 
     async def wait(self, key: str, timeout: float) -> JobStatus:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         changed, watches = asyncio.Event(), Watches.of_running_loop()
         with (
-            watches.entry(self._control.job_folder(key), "done", changed),
-            watches.closing(self._control.alive_file, changed),
+            watches.entry(self.control.job_folder(key), "done", changed),
+            watches.closing(self.control.alive_file, changed),
         ):
             while True:
                 changed.clear()
-                status = await asyncio.to_thread(self._control.job_status, key, self._incarnation)
+                status = await asyncio.to_thread(self.control.job_status, key, self._incarnation)
                 remaining = deadline - loop.time()
                 if status.state is not JobState.RUNNING or remaining <= 0:
                     return status
@@ -95,10 +95,10 @@ class SupervisedSandbox:
                     await asyncio.to_thread(self._ask_to_run, key)
 
     async def output(self, key: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return await asyncio.to_thread(self._control.output, key, offset, limit)
+        return await asyncio.to_thread(self.control.output, key, offset, limit)
 
     async def kill(self, key: str) -> None:
-        await asyncio.to_thread(self._control.say, "kill", key)
+        await asyncio.to_thread(self.control.say, "kill", key)
 
     async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
         if data:
@@ -109,12 +109,12 @@ class SupervisedSandbox:
 
     async def _send(self, key: str, data: bytes, request: str | None) -> None:
         request = request or secrets.token_hex(16)
-        if await asyncio.to_thread(self._control.stage_input, key, request, data):
-            await asyncio.to_thread(self._control.say, "input", key, request)
-            await self._appearance(self._control.job_folder(key), f"taken.{request}", "done")
+        if await asyncio.to_thread(self.control.stage_input, key, request, data):
+            await asyncio.to_thread(self.control.say, "input", key, request)
+            await self._appearance(self.control.job_folder(key), f"taken.{request}", "done")
 
     async def sessions(self) -> Sequence[SessionInfo]:
-        return await asyncio.to_thread(lambda: tuple(self._control.sessions(self._incarnation)))
+        return await asyncio.to_thread(lambda: tuple(self.control.sessions(self._incarnation)))
 
     # ---- files ----
 
@@ -123,19 +123,19 @@ class SupervisedSandbox:
         try:
             word, size, _ = await self._transfer(key, path, after, None, max_bytes)
             if word == "ok":
-                return await asyncio.to_thread(self._control.transfer_content, key)
+                return await asyncio.to_thread(self.control.transfer_content, key)
             if word not in READ_ERRORS:
                 raise SandboxUnavailable(f"reading a file of the sandbox: {word} {size}")
             return FileContent.model_validate({"error": word, "size": size})
         finally:
-            await asyncio.to_thread(self._control.forget_transfer, key)
+            await asyncio.to_thread(self.control.forget_transfer, key)
 
     async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
         key = secrets.token_hex(16)
         try:
             word, size, resolved = await self._transfer(key, path, after, content, len(content))
         finally:
-            await asyncio.to_thread(self._control.forget_transfer, key)
+            await asyncio.to_thread(self.control.forget_transfer, key)
         if word == "ok":
             return resolved
         if word == "failed":
@@ -149,15 +149,15 @@ class SupervisedSandbox:
             return "not_found", 0, ""
         for _ in range(TRANSFER_TRIES):
             await asyncio.to_thread(
-                self._control.stage_transfer, key, self._located(path), after, content, max_bytes
+                self.control.stage_transfer, key, self._located(path), after, content, max_bytes
             )
-            await asyncio.to_thread(self._control.say, "file", key)
-            await self._appearance(self._control.transfer_folder(key), "done")
-            answer = await asyncio.to_thread(self._control.transfer_answer, key)
+            await asyncio.to_thread(self.control.say, "file", key)
+            await self._appearance(self.control.transfer_folder(key), "done")
+            answer = await asyncio.to_thread(self.control.transfer_answer, key)
             assert answer is not None
             if answer[0] != "interrupted":
                 return answer
-            await asyncio.to_thread(self._control.forget_transfer, key)
+            await asyncio.to_thread(self.control.forget_transfer, key)
         raise SandboxUnavailable("file transfers are killed from inside the sandbox")
 
     def _located(self, path: str) -> str:
@@ -168,7 +168,7 @@ class SupervisedSandbox:
     # ---- the instance ----
 
     async def renew(self, seconds: float) -> None:
-        await asyncio.to_thread(self._control.renew, seconds)
+        await asyncio.to_thread(self.control.renew, seconds)
 
     async def _appearance(self, folder: Path, *names: str) -> None:
         """Wait until one of `names` is in `folder`. Raises SandboxLost where the supervisor ends first."""
@@ -177,9 +177,9 @@ class SupervisedSandbox:
         with ExitStack() as stack:
             for name in names:
                 stack.enter_context(watches.entry(folder, name, changed))
-            stack.enter_context(watches.closing(self._control.alive_file, changed))
+            stack.enter_context(watches.closing(self.control.alive_file, changed))
             while not await asyncio.to_thread(_any_exists, folder, names):
-                if await asyncio.to_thread(self._control.incarnation) != self._incarnation:
+                if await asyncio.to_thread(self.control.incarnation) != self._incarnation:
                     raise SandboxLost("the sandbox's supervisor is gone")
                 if asyncio.get_running_loop().time() > deadline:
                     raise SandboxUnavailable("the sandbox's supervisor doesn't answer: is its disk full?")

@@ -95,18 +95,18 @@ def _gone(control: ControlDirectory) -> bool:
 
 def _kill_holder(control: ControlDirectory) -> None:
     """The kernel names the lock's holder. It is held by a descriptor of the process before it is asked again."""
-    holder = _holder(control.alive_file)
+    holder = lock_holder(control.alive_file)
     if holder is None:
         return
     process = os.pidfd_open(holder)
     try:
-        if _holder(control.alive_file) == holder:
+        if lock_holder(control.alive_file) == holder:
             signal.pidfd_send_signal(process, signal.SIGKILL)
     finally:
         os.close(process)
 
 
-def _holder(file: Path) -> int | None:
+def lock_holder(file: Path) -> int | None:
     status = file.stat()
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     for line in Path("/proc/locks").read_text().splitlines():

@@ -9,9 +9,9 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import AGENT_HOME, WORKSPACE, SandboxSpec
@@ -20,7 +20,7 @@ from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.jobs import SupervisedSandbox
-from clotho.sandbox.local_host import LocalHost, make_owned
+from clotho.sandbox.local_host import LocalHost
 from clotho.sandbox.users import RANGE, UserRegistry
 
 REGISTRY = Path("/run/clotho/users")
@@ -124,12 +124,10 @@ class LocalBackend:
                 return _instance(view, record, control, incarnation)
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
+            _check_hidden(hidden_files)
             _seal(ControlDirectory(folder.control(), record.user))
             self._host.end_verifiers(folder)
-            home = folder.verifier_home(epoch)
-            for path in (home, home / "tmp"):
-                make_owned(path, record.user)
-            _write_hidden(folder.hidden_files(epoch), hidden_files)
+            self._host.make_verifier(folder, record, epoch, hidden_files)
             return self._start(view, record, control)
 
     def _destroy(self, folder: SandboxFolder) -> None:
@@ -216,16 +214,11 @@ def _seal(agent: ControlDirectory) -> None:
         time.sleep(0.002)
 
 
-def _write_hidden(folder: Path, hidden_files: Mapping[str, bytes]) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755)
-    for name, content in hidden_files.items():
-        path = folder / name
-        if ".." in path.parts or not path.is_relative_to(folder) or path == folder:
+def _check_hidden(names: Iterable[str]) -> None:
+    for name in names:
+        path = PurePosixPath(name)
+        if not path.parts or path.is_absolute() or ".." in path.parts:
             raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.write_bytes(content)
-        path.chmod(0o755)
 
 
 def _overdue(folder: SandboxFolder) -> bool:

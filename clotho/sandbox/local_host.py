@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -150,6 +150,21 @@ class LocalHost:
             if not control.was_started():
                 shutil.rmtree(path)
 
+    def make_verifier(
+        self, folder: SandboxFolder, record: SandboxRecord, epoch: int, hidden_files: Mapping[str, bytes]
+    ) -> None:
+        home, hidden = folder.verifier_home(epoch), folder.hidden_files(epoch)
+        for left in (home, hidden):  # by an attempt that never started it
+            shutil.rmtree(left, ignore_errors=True)
+        for path in (home, home / "tmp"):
+            _make_owned(path, record.user)
+        hidden.mkdir()
+        for name, content in hidden_files.items():
+            file = hidden / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            file.chmod(0o755)
+
     def _remove(self, folder: SandboxFolder, user: int | None) -> None:
         if user is not None:
             launch.end_processes_of(user)
@@ -170,7 +185,7 @@ class LocalHost:
 
     def _fill(self, folder: SandboxFolder, user: int | None) -> None:
         for path in (folder.workspace, folder.home, folder.tmp):
-            make_owned(path, user)
+            _make_owned(path, user)
         folder.etc.mkdir()
         for name, text in account_files(os.geteuid() if user is None else user).items():
             (folder.etc / name).write_text(text)
@@ -197,7 +212,7 @@ class LocalHost:
         return copy
 
 
-def make_owned(path: Path, user: int | None) -> None:
+def _make_owned(path: Path, user: int | None) -> None:
     path.mkdir(parents=True)
     path.chmod(0o755)
     if user is not None:

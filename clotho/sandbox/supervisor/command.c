@@ -13,21 +13,29 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs in the command's own shell. Descriptors: 6 the variables it inherits, 7 its text, 8 and 9 where its state goes.
+/* Run in the command's own shell. Descriptors: 6 the variables it inherits, 7 its text, 8 and 9 where its state goes.
  * - One line, so that the shell's messages name the line numbers of the command's own text.
+ * - The text is read, not sourced: it shows up neither in ps nor as a file name in messages.
+ * - State is saved after the command as well as in the EXIT trap: a command with a trap of its own keeps its state.
  * - The redirection around eval closes 8 and 9 for whatever the command starts: the shell's saved copies are
  *   close-on-exec. Should the command overwrite one of those, -ef sees it, and nothing is written to a file of its own.
- * - State is saved after the command as well as in the EXIT trap: a command with a trap of its own keeps its state.
- * - The text is read, not sourced: it shows up neither in ps nor as a file name in messages. */
-static const char JOB_SCRIPT[] =
-    "__save() { if [ -z \"${__saved-}\" ] && [ /proc/self/fd/8 -ef /proc/self/fd/9 ]; then __saved=1; "
-    "{ command export -p; command printf '\\0%s' \"$PWD\"; } >&9; fi; }; "
+ * - bash puts those copies at the first free descriptor from 10 on, and a command's own `exec 10>file` would fail
+ *   silently there: so 10 to 39 are taken until the copies are made. (sh only knows descriptors of one digit.) */
+#define BEFORE \
+    "__save() { if [ -z \"${__saved-}\" ] && [ /proc/self/fd/8 -ef /proc/self/fd/9 ]; then __saved=1; " \
+    "{ command export -p; command printf '\\0%s' \"$PWD\"; } >&9; fi; }; " \
     "__end() { __rc=$?; trap - EXIT; __save; command exit $__rc; }; "
-    "if [ -n \"${BASH_VERSION-}\" ]; then IFS= read -r -d '' __text <&7; else __text=$(cat <&7); fi; exec 7<&-; "
-    "__pwd=$PWD; . /proc/self/fd/6 2>/dev/null; PWD=$__pwd; unset __pwd; exec 6<&-; "
-    "trap '{ __end; } 2>/dev/null' EXIT; "
-    "{ eval \"unset __text; $__text\"; } 8>&- 9>&-; "
-    "{ __rc=$?; set +x; __save; } 2>/dev/null; command exit $__rc";
+#define AFTER_READING(CLOSE_SPARE) \
+    "; exec 7<&-; __pwd=$PWD; . /proc/self/fd/6 2>/dev/null; PWD=$__pwd; unset __pwd; exec 6<&-; " \
+    "trap '{ __end; } 2>/dev/null' EXIT; " \
+    "{ " CLOSE_SPARE "eval \"unset __text; $__text\"; } 8>&- 9>&-; " \
+    "{ __rc=$?; set +x; __save; } 2>/dev/null; command exit $__rc"
+#define TEN(D) D "0<&- " D "1<&- " D "2<&- " D "3<&- " D "4<&- " D "5<&- " D "6<&- " D "7<&- " D "8<&- " D "9<&- "
+
+enum { FIRST_SPARE = 10, LAST_SPARE = 39 };
+static const char BASH_SCRIPT[] =
+    BEFORE "IFS= read -r -d '' __text <&7" AFTER_READING("exec " TEN("1") TEN("2") TEN("3") "; ");
+static const char SH_SCRIPT[] = BEFORE "__text=$(cat <&7)" AFTER_READING("");
 
 enum { CANNOT_ENTER = 126, NO_SHELL = 127 };
 
@@ -55,13 +63,13 @@ static void limit(int resource, long long value) {
 
 static void become_command(struct job *job, int standard_input) {
     struct header header;
-    int null = open("/dev/null", O_RDONLY), text = read_header(job->dir, "job", &header);
+    int text = read_header(job->dir, "job", &header);
     int before = openat(job->dir, "state", O_RDONLY), output = job->pty ? standard_input : job->out;
     int state = openat(job->dir, ".state", O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (text < 0 || state < 0 || standard_input < 0) _exit(CANNOT_ENTER);
     setsid();
     if (job->pty) ioctl(standard_input, TIOCSCTTY, 0);
-    int from[] = {standard_input, output, output, before < 0 ? null : before, text, state, state};
+    int from[] = {standard_input, output, output, before < 0 ? open("/dev/null", O_RDONLY) : before, text, state, state};
     int to[] = {0, 1, 2, 6, 7, 8, 9};
     for (int i = 0; i < 7; i++) from[i] = fcntl(from[i], F_DUPFD, 100); /* a target may be in use as a source */
     for (int i = 0; i < 7; i++) dup2(from[i], to[i]);
@@ -78,8 +86,13 @@ static void become_command(struct job *job, int standard_input) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    execlp("bash", "bash", "-c", JOB_SCRIPT, "bash", NULL);
-    execlp("sh", "sh", "-c", JOB_SCRIPT, "sh", NULL);
+    int null = open("/dev/null", O_RDONLY);
+    for (int fd = FIRST_SPARE; fd <= LAST_SPARE; fd++) dup2(null, fd);
+    close(null);
+    close_from(LAST_SPARE + 1);
+    execlp("bash", "bash", "-c", BASH_SCRIPT, "bash", NULL);
+    close_from(FIRST_SPARE);
+    execlp("sh", "sh", "-c", SH_SCRIPT, "sh", NULL);
     _exit(NO_SHELL);
 }
 

@@ -126,13 +126,12 @@ static mode_t resolve_target(char *path) {
 }
 
 static void put(char *path, const char *key) {
-    char unfinished[64], *name, *target = path;
+    char unfinished[64], descriptor[32], real[PATH_MAX], *name;
     struct stat s;
     if (path[strlen(path) - 1] == '/') answer("is_directory", 0);
     mode_t mode = resolve_target(path);
     make_parents(path);
-    char *shown = strdup(path);
-    int parent = open_parent(target, &name);
+    int parent = open_parent(path, &name);
     if (parent < 0) answer_errno();
     snprintf(unfinished, sizeof unfinished, ".%.16s.writing", key);
     int to = openat(parent, unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -144,7 +143,9 @@ static void put(char *path, const char *key) {
         errno = why;
         answer_errno();
     }
-    dprintf(RESULT, "ok %lld\n%s", (long long)s.st_size, shown);
+    descriptor_path(parent, descriptor, sizeof descriptor);
+    ssize_t n = readlink(descriptor, real, sizeof real);
+    dprintf(RESULT, "ok %lld\n%.*s/%s", (long long)s.st_size, n > 1 ? (int)n : 0, real, name);
     _exit(0);
 }
 

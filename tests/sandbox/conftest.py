@@ -1,0 +1,62 @@
+"""Backends under conformance test: another one joins by an entry in BACKENDS."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.local import LocalBackend
+from tests.sandbox.shell import Shell
+
+BACKENDS: dict[str, Callable[[Path], LocalBackend]] = {
+    "local": lambda root: LocalBackend(root),
+    "bare": lambda root: LocalBackend(root, bubblewrap="not-installed"),
+}
+SPECS = {"local": SandboxSpec(disk_mb=200, memory_mb=512), "bare": SandboxSpec(unsafe_local=True)}
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def spec(kind: str) -> SandboxSpec:
+    return SPECS[kind]
+
+
+@pytest.fixture(scope="session")
+def backend(kind: str, folder: Path) -> LocalBackend:
+    return BACKENDS[kind](folder / f"sandboxes-{kind}")
+
+
+@pytest.fixture
+def lease(request: pytest.FixtureRequest) -> str:
+    return f"test/{request.node.name}/lease/0"
+
+
+@pytest.fixture(scope="session")
+async def shell(backend: LocalBackend, spec: SandboxSpec) -> AsyncIterator[Shell]:
+    """A sandbox that tests share."""
+    yield Shell(await backend.create("shared/lease/0", spec))
+    await backend.destroy("shared/lease/0")
+
+
+@pytest.fixture
+async def own(backend: LocalBackend, spec: SandboxSpec, lease: str) -> AsyncIterator[Shell]:
+    """A sandbox that the test may wreck."""
+    yield Shell(await backend.create(lease, spec))
+    await backend.destroy(lease)
+
+
+@pytest.fixture(scope="session")
+def local(folder: Path) -> LocalBackend:
+    return LocalBackend(folder / "sandboxes-local")
+
+
+@pytest.fixture
+async def isolated(local: LocalBackend, lease: str) -> AsyncIterator[Shell]:
+    """An isolated sandbox that the test may wreck."""
+    yield Shell(await local.create(lease, SPECS["local"]))
+    await local.destroy(lease)

@@ -1,0 +1,57 @@
+"""Running commands in a sandbox under test."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from clotho.identifiers import job_key
+from clotho.sandbox.base import Job, JobState
+from clotho.sandbox.jobs import SupervisedSandbox
+
+SECONDS = 20.0
+_runs = itertools.count()
+
+
+class Ended(NamedTuple):
+    state: JobState
+    code: int | None
+    output: bytes
+
+
+class Shell:
+    def __init__(self, sandbox: SupervisedSandbox) -> None:
+        self.sandbox = sandbox
+
+    def job(self, script: str, name: str | None = None, **fields: Any) -> Job:
+        return Job(key=job_key(name or f"run {next(_runs)}"), script=script, **fields)
+
+    async def run(self, script: str, name: str | None = None, **fields: Any) -> Ended:
+        job = self.job(script, name, **fields)
+        await self.sandbox.start(job)
+        return await self.ended(job.key)
+
+    async def ended(self, key: str) -> Ended:
+        status = await self.sandbox.wait(key, SECONDS)
+        assert status.state is not JobState.RUNNING, "still running"
+        output = await self.sandbox.output(key)
+        if status.exit_code is not None:
+            assert len(output) == status.output_size
+        return Ended(status.state, status.exit_code, output)
+
+    async def text(self, script: str, **fields: Any) -> str:
+        return (await self.run(script, **fields)).output.decode().strip()
+
+    async def output_contains(self, key: str, wanted: bytes) -> None:
+        async def there() -> bool:
+            return wanted in await self.sandbox.output(key)
+
+        await until(there)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < deadline, "it never happened"
+        await asyncio.sleep(0.01)

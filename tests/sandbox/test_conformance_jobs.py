@@ -1,0 +1,188 @@
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from clotho.errors import CommandConflict, InvalidInput
+from clotho.identifiers import job_key
+from clotho.sandbox.base import JobState
+from clotho.sandbox.launch import lock_holder
+from clotho.sandbox.local import LocalBackend
+from tests.sandbox.shell import Shell
+
+EXITED = JobState.EXITED
+
+
+async def test_result_output_and_exit_code(shell: Shell) -> None:
+    assert await shell.run("echo out; echo err >&2; exit 3") == (EXITED, 3, b"out\nerr\n")
+
+
+async def test_same_key_returns_the_result_and_never_runs_again(shell: Shell) -> None:
+    first = await shell.run("date +%N; exit 1", name="again")
+    assert await shell.run("date +%N; exit 1", name="again") == first
+
+
+async def test_same_key_with_another_command_is_refused(shell: Shell) -> None:
+    await shell.run("echo one", name="conflict")
+    with pytest.raises(CommandConflict):
+        await shell.run("echo two", name="conflict")
+    with pytest.raises(CommandConflict):
+        await shell.run("echo one", name="conflict", stdin=b"")
+    assert (await shell.run("echo one", name="conflict", timeout=5)).code == 0
+
+
+async def test_command_that_no_shell_could_run_is_refused(shell: Shell) -> None:
+    with pytest.raises(InvalidInput):
+        await shell.run("echo \0")
+    with pytest.raises(InvalidInput):
+        await shell.run("true", workdir="/a\nb")
+
+
+async def test_sixteen_racing_attempts_run_it_once(shell: Shell) -> None:
+    async def attempt() -> object:
+        return await shell.run("mktemp -p ~ race.XXXXXX >/dev/null; sleep 0.1; exit 5", name="race")
+
+    results = await asyncio.gather(*(attempt() for _ in range(16)))
+    assert set(results) == {(EXITED, 5, b"")}
+    assert await shell.text("ls ~ | grep -c race") == "1"
+
+
+async def test_unknown_job_is_absent(shell: Shell) -> None:
+    assert (await shell.sandbox.wait(job_key("nobody"), 0)).state is JobState.ABSENT
+    assert await shell.sandbox.output(job_key("nobody")) == b""
+
+
+async def test_attempt_killed_in_the_middle_is_attached_to(
+    backend: LocalBackend, shell: Shell, kind: str, folder: object
+) -> None:
+    driver = f"""
+import asyncio
+from pathlib import Path
+from tests.sandbox.conftest import BACKENDS, SPECS
+from tests.sandbox.shell import Shell
+async def main():
+    backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
+    shell = Shell(await backend.attach("shared/lease/0", {shell.sandbox.incarnation!r}))
+    await shell.run({SLOW!r}, name="orphan")
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", driver]) as process:
+        await shell.output_contains(job_key("orphan"), b"2\n")
+        process.send_signal(signal.SIGKILL)
+    assert await shell.run(SLOW, name="orphan") == (EXITED, 6, b"1\n2\n3\n4\n")
+    assert await shell.text("cat ~/orphan") == "x"
+
+
+SLOW = "for i in 1 2 3 4; do echo $i; sleep 0.3; done; echo x >> ~/orphan; exit 6"
+
+
+async def test_signals_show_as_a_shell_shows_them(shell: Shell) -> None:
+    assert (await shell.run("kill -SEGV $$")).code == 139
+    assert (await shell.run("kill $$")).code == 143
+
+
+async def test_messages_name_the_lines_of_the_command(shell: Shell) -> None:
+    result = await shell.run("true\nnothing-such")
+    assert result == (EXITED, 127, b"bash: line 2: nothing-such: command not found\n")
+
+
+async def test_tracing_shows_only_the_command(shell: Shell) -> None:
+    assert await shell.text("set -x\ntrue") == "++ true"
+
+
+async def test_standard_input(shell: Shell) -> None:
+    assert await shell.text("wc -c", stdin=b"x" * 300_000) == "300000"
+    assert await shell.text("cat; echo end") == "end"
+
+
+async def test_binary_output(shell: Shell) -> None:
+    assert (await shell.run(r"printf '\377\000\n'")).output == b"\xff\0\n"
+
+
+async def test_ten_megabytes_and_windows_of_them(shell: Shell) -> None:
+    job = shell.job("seq -f '%09.0f' 1000000")
+    await shell.sandbox.start(job)
+    assert len((await shell.ended(job.key)).output) == 10_000_000
+    assert await shell.sandbox.output(job.key, 9_999_980) == b"000999999\n001000000\n"
+    assert await shell.sandbox.output(job.key, 10, 10) == b"000000002\n"
+
+
+async def test_output_cap_is_exact(shell: Shell) -> None:
+    result = await shell.run("yes", max_output=1_000_000)
+    assert (result.state, result.code, len(result.output)) == (JobState.OUTPUT_CAP, 137, 1_000_000)
+
+
+async def test_output_cap_holds_after_a_silence(shell: Shell) -> None:
+    result = await shell.run("sleep 0.5; yes", max_output=1_000)
+    assert (result.state, len(result.output)) == (JobState.OUTPUT_CAP, 1_000)
+
+
+async def test_background_writer_is_ended_at_the_cap(shell: Shell) -> None:
+    assert (await shell.run("(sleep 0.3; exec -a babbler yes) &", max_output=100_000)).code == 0
+    script = "for i in $(seq 200); do pgrep -f ^babbler || { echo gone; exit; }; sleep 0.05; done"
+    assert (await shell.text(script)).endswith("gone")
+
+
+async def test_timeout_ends_the_tree_and_nothing_else(shell: Shell) -> None:
+    await shell.run("sleep 998 >/dev/null 2>&1 &")
+    began = time.monotonic()
+    script = """echo a; setsid sleep 991 & env -i setsid sleep 992 &
+        (setsid sh -c 'trap "" TERM; sleep 993; sleep 994' &) &
+        trap "" TERM; while :; do :; done"""
+    assert await shell.run(script, timeout=0.5) == (JobState.TIMEOUT, 124, b"a\n")
+    assert time.monotonic() - began < 6
+    assert await shell.text("ps ax -o args | grep -E '^sleep 99'") == "sleep 998"
+    await shell.run("pkill -f 'sleep 998'")
+
+
+async def test_command_that_heeds_sigterm_has_time_to(shell: Shell) -> None:
+    result = await shell.run("trap 'sleep 0.3; echo tidied; exit' TERM; sleep 60 & wait", timeout=0.2)
+    assert result == (JobState.TIMEOUT, 124, b"tidied\n")
+
+
+async def test_kill(shell: Shell) -> None:
+    job = shell.job("echo a; sleep 995")
+    await shell.sandbox.start(job)
+    await shell.output_contains(job.key, b"a")
+    await shell.sandbox.kill(job.key)
+    assert await shell.ended(job.key) == (JobState.KILLED, 137, b"a\n")
+
+
+async def test_background_processes_die_by_the_key_of_their_command(shell: Shell) -> None:
+    job = shell.job("setsid sleep 996 >/dev/null 2>&1 & echo started")
+    await shell.sandbox.start(job)
+    assert (await shell.ended(job.key)).code == 0
+    assert await shell.text("pgrep -fc '^sleep 996'") == "1"
+    await shell.sandbox.kill(job.key)
+    assert (
+        await shell.text("while pgrep -f '^sleep 996' >/dev/null; do sleep 0.01; done; echo gone") == "gone"
+    )
+
+
+async def test_no_descriptor_leaks_into_commands(shell: Shell) -> None:
+    assert await shell.text("ls /proc/self/fd | xargs") == "0 1 2 3"
+    assert await shell.text("(exec python3 -c 'import os; print(os.listdir(\"/proc/self/fd\"))')") == (
+        "['0', '1', '2', '3']"
+    )
+
+
+async def test_idle_supervisor_sleeps(shell: Shell) -> None:
+    """A silent job must not cost its host a wake-up every few milliseconds."""
+    job = shell.job("sleep 60", session="idle")
+    await shell.sandbox.start(job)
+    await asyncio.sleep(0.5)
+
+    supervisor = lock_holder(shell.sandbox.control.alive_file)
+
+    def switches() -> int:
+        status = Path(f"/proc/{supervisor}/status").read_text()
+        return sum(int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line)
+
+    before = switches()
+    await asyncio.sleep(0.5)
+    assert switches() - before < 5
+    await shell.sandbox.kill(job.key)

@@ -1,0 +1,173 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+from clotho.errors import SandboxLost
+from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.sandbox.launch import lock_holder
+from clotho.sandbox.local import GRACE, LocalBackend
+from tests.sandbox.conftest import BACKENDS, SPECS
+from tests.sandbox.shell import Shell, until
+
+
+async def test_create_is_idempotent(backend: LocalBackend, own: Shell, spec: SandboxSpec, lease: str) -> None:
+    await own.run("echo kept > file")
+    again = await asyncio.gather(*(backend.create(lease, spec) for _ in range(4)))
+    assert {sandbox.incarnation for sandbox in again} == {own.sandbox.incarnation}
+    assert await Shell(again[0]).text("cat file") == "kept"
+
+
+async def test_racing_creations_make_one(backend: LocalBackend, spec: SandboxSpec, lease: str) -> None:
+    made = await asyncio.gather(*(backend.create(lease, spec) for _ in range(4)))
+    assert len({sandbox.incarnation for sandbox in made}) == 1
+    await backend.destroy(lease)
+
+
+async def test_attach(backend: LocalBackend, own: Shell, lease: str) -> None:
+    found = await backend.attach(lease, own.sandbox.incarnation)
+    assert await Shell(found).text("echo there") == "there"
+    with pytest.raises(SandboxLost):
+        await backend.attach(lease, "0" * 16)
+    with pytest.raises(SandboxLost):
+        await backend.attach("nobody/lease/0", own.sandbox.incarnation)
+
+
+async def test_sandbox_outlives_the_worker_that_made_it(
+    backend: LocalBackend, kind: str, folder: object
+) -> None:
+    maker = f"""
+import asyncio, os, signal
+from pathlib import Path
+from tests.sandbox.conftest import BACKENDS, SPECS
+from tests.sandbox.shell import Shell
+async def main():
+    backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
+    shell = Shell(await backend.create("orphan/lease/0", SPECS[{kind!r}]))
+    await shell.run("echo made > file", name="made")
+    print(shell.sandbox.incarnation, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    made = subprocess.run([sys.executable, "-c", maker], capture_output=True, text=True)
+    assert made.returncode == -signal.SIGKILL, made.stderr
+    sandbox = await backend.attach("orphan/lease/0", made.stdout.strip())
+    assert (await Shell(sandbox).run("echo made > file", name="made")).code == 0
+    assert await Shell(sandbox).text("cat file", name="read") == "made"
+    await backend.destroy("orphan/lease/0")
+    with pytest.raises(SandboxLost):
+        await backend.attach("orphan/lease/0", made.stdout.strip())
+
+
+async def test_leases(backend: LocalBackend, own: Shell, lease: str) -> None:
+    assert lease in await backend.leases()
+    await backend.destroy(lease)
+    assert lease not in await backend.leases()
+    await backend.destroy(lease)
+
+
+async def test_destroyed_sandbox_is_lost(backend: LocalBackend, own: Shell, lease: str) -> None:
+    job = own.job("sleep 60")
+    await own.sandbox.start(job)
+    waiting = asyncio.create_task(own.sandbox.wait(job.key, 30))
+    await asyncio.sleep(0)
+    await backend.destroy(lease)
+    with suppress(SandboxLost):
+        assert (await waiting).state is JobState.LOST
+    with pytest.raises(SandboxLost):
+        await own.run("true")
+    with pytest.raises(SandboxLost):
+        await own.sandbox.read_file("x", 1)
+    with pytest.raises(SandboxLost):
+        await own.sandbox.write_file("x", b"")
+    with pytest.raises(SandboxLost):
+        await own.sandbox.renew(60)
+    with pytest.raises(SandboxLost):
+        await backend.renew(lease, 60)
+
+
+async def test_command_of_a_dead_supervisor_is_lost_and_never_run_again(
+    backend: LocalBackend, own: Shell, spec: SandboxSpec, lease: str
+) -> None:
+    job = own.job("echo part; sleep 60")
+    await own.sandbox.start(job)
+    await own.output_contains(job.key, b"part")
+    waiting = asyncio.create_task(own.sandbox.wait(job.key, 30))
+    supervisor = lock_holder(own.sandbox.control.alive_file)
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    assert (await waiting).state is JobState.LOST
+    assert await own.sandbox.output(job.key) == b"part\n"
+    await own.sandbox.start(job)
+    assert (await own.sandbox.wait(job.key, 20)).state is JobState.LOST
+    with pytest.raises(SandboxLost):
+        await own.run("true")
+    again = await backend.create(lease, spec)
+    assert again.incarnation != own.sandbox.incarnation
+    assert (await again.wait(job.key, 0)).state is JobState.ABSENT
+
+
+async def test_lease_is_renewed_and_expires_with_nobody_there(
+    backend: LocalBackend, spec: SandboxSpec, lease: str
+) -> None:
+    short = spec.model_copy(update={"lease_seconds": 1})
+    sandbox = await backend.create(lease, short)
+    began = time.monotonic()
+    await backend.renew(lease, 2)
+    while time.monotonic() - began < 1.5:
+        assert (await backend.attach(lease, sandbox.incarnation)).incarnation == sandbox.incarnation
+        await asyncio.sleep(0.1)
+
+    async def gone() -> bool:
+        try:
+            await backend.attach(lease, sandbox.incarnation)
+        except SandboxLost:
+            return True
+        return False
+
+    await until(gone)
+    assert time.monotonic() - began > 1.9
+    assert lease in await backend.leases(), "its files stay until the host's own deadline"
+    await backend.destroy(lease)
+
+
+async def test_host_reaps_what_outlives_its_lease(
+    backend: LocalBackend, own: Shell, spec: SandboxSpec, lease: str
+) -> None:
+    """A supervisor that is stopped from outside can't end by itself."""
+    supervisor = lock_holder(own.sandbox.control.alive_file)
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGSTOP)
+    assert not await backend.reap()
+    past = time.time() - GRACE - 1
+    for path in (own.sandbox.control.path / "deadline", own.sandbox.control.path.parents[2] / "sandboxes"):
+        os.utime(path, (past, past))
+    os.utime(
+        own.sandbox.control.path.parents[2] / "sandboxes" / own.sandbox.control.path.parent.name, (past, past)
+    )
+    assert len(await backend.reap()) == 1
+    assert lease not in await backend.leases()
+
+
+async def test_thousand_waiters_cost_no_thread(shell: Shell) -> None:
+    job = shell.job("sleep 0.5; exit 4")
+    await shell.sandbox.start(job)
+    results = await asyncio.gather(*(shell.sandbox.wait(job.key, 20) for _ in range(300)))
+    assert {status.exit_code for status in results} == {4}
+
+
+def test_backends_are_reached_from_any_loop(kind: str, folder: object) -> None:
+    backend = BACKENDS[kind](folder / f"sandboxes-{kind}")  # type: ignore[operator]
+
+    async def once() -> str:
+        shell = Shell(await backend.create("loops/lease/0", SPECS[kind]))
+        return await shell.text("echo hello")
+
+    for _ in range(2):
+        assert asyncio.run(once()) == "hello"
+    asyncio.run(backend.destroy("loops/lease/0"))

@@ -1,0 +1,89 @@
+import asyncio
+import time
+
+from clotho.identifiers import job_key
+from clotho.sandbox.base import JobState
+from tests.sandbox.shell import Shell
+
+
+async def test_background_job_is_listed_with_its_process(shell: Shell) -> None:
+    job = shell.job("echo hello; exec sleep 60", session="proc_1")
+    await shell.sandbox.start(job)
+    await shell.output_contains(job.key, b"hello")
+    (session,) = [each for each in await shell.sandbox.sessions() if each.key == job.key]
+    assert (session.session, session.script) == ("proc_1", "echo hello; exec sleep 60")
+    assert abs(session.started - time.time()) < 30
+    assert session.status.state is JobState.RUNNING
+    assert (await shell.sandbox.wait(job.key, 0)).pid == session.status.pid
+    assert await shell.text(f"cat /proc/{session.status.pid}/comm") == "sleep"
+    await shell.sandbox.kill(job.key)
+    assert (await shell.ended(job.key)).state is JobState.KILLED
+
+
+async def test_input_is_delivered_in_order_and_closed(shell: Shell) -> None:
+    job = shell.job("cat; echo end", session="cat")
+    await shell.sandbox.start(job)
+    await shell.sandbox.send_input(job.key, b"one\n")
+    await shell.output_contains(job.key, b"one\n")
+    for line in (b"two\n", b"three\n"):
+        await shell.sandbox.send_input(job.key, line)
+    await shell.sandbox.close_input(job.key)
+    assert await shell.ended(job.key) == (JobState.EXITED, 0, b"one\ntwo\nthree\nend\n")
+
+
+async def test_request_for_input_is_served_once(shell: Shell) -> None:
+    job = shell.job("cat", session="once")
+    await shell.sandbox.start(job)
+    await asyncio.gather(*(shell.sandbox.send_input(job.key, b"x", job_key("request")) for _ in range(8)))
+    await shell.sandbox.send_input(job.key, b"x", job_key("request"))
+    await shell.sandbox.close_input(job.key)
+    assert (await shell.ended(job.key)).output == b"x"
+
+
+async def test_input_larger_than_a_pipe_waits_for_its_reader(shell: Shell) -> None:
+    job = shell.job("sleep 0.3; wc -c", session="large")
+    await shell.sandbox.start(job)
+    await shell.sandbox.send_input(job.key, b"x" * 1_000_000)
+    await shell.sandbox.close_input(job.key)
+    assert (await shell.ended(job.key)).output == b"1000000\n"
+
+
+async def test_input_for_a_job_that_reads_none_is_dropped(shell: Shell) -> None:
+    job = shell.job("exec <&-; sleep 0.3; echo end", session="deaf")
+    await shell.sandbox.start(job)
+    await shell.sandbox.send_input(job.key, b"x" * 1_000_000)
+    assert (await shell.ended(job.key)).output == b"end\n"
+    await shell.sandbox.send_input(job.key, b"too late")
+    await shell.sandbox.close_input(job.key)
+
+
+async def test_terminal(shell: Shell) -> None:
+    job = shell.job(
+        "tty; stty size; read line; echo got $line; read rest || echo eof", session="pty", pty=True
+    )
+    await shell.sandbox.start(job)
+    await shell.output_contains(job.key, b"24 80")
+    await shell.sandbox.send_input(job.key, b"hello\n")
+    await shell.output_contains(job.key, b"got hello")
+    await shell.sandbox.close_input(job.key)
+    result = await shell.ended(job.key)
+    assert result.code == 0
+    assert result.output.startswith(b"/dev/pts/")
+    assert result.output.endswith(b"eof\r\n")
+
+
+async def test_terminal_output_arrives_whole(shell: Shell) -> None:
+    result = await shell.run("seq 20000", pty=True)
+    assert result.output.decode().split() == [str(n) for n in range(1, 20001)]
+
+
+async def test_control_characters_reach_the_foreground_of_a_terminal(shell: Shell) -> None:
+    job = shell.job("trap 'echo caught; exit 9' INT; echo ready; sleep 60", session="int", pty=True)
+    await shell.sandbox.start(job)
+    await shell.output_contains(job.key, b"ready")
+    await shell.sandbox.send_input(job.key, b"\x03")
+    assert (await shell.ended(job.key)).code == 9
+
+
+async def test_foreground_job_can_have_a_terminal(shell: Shell) -> None:
+    assert await shell.text("test -t 0 && test -t 1 && echo terminal", pty=True) == "terminal"

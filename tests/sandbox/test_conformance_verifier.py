@@ -1,0 +1,120 @@
+import pytest
+
+from clotho.errors import InvalidInput, SandboxLost
+from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.sandbox.local import LocalBackend
+from tests.sandbox.shell import Shell, until
+
+HIDDEN = {"check.py": b"print('checked')", "more/answer.txt": b"42"}
+
+
+async def verifier(backend: LocalBackend, lease: str, epoch: int = 0) -> Shell:
+    return Shell(await backend.open_verifier(lease, epoch, HIDDEN))
+
+
+async def test_sees_the_agents_files_in_place(backend: LocalBackend, own: Shell, lease: str) -> None:
+    await own.run("echo 1 > a; echo 2 > ~/b; echo 3 > ${TMPDIR:-/tmp}/c")
+    verify = await verifier(backend, lease)
+    assert (await verify.sandbox.read_file("a", 10)).content == b"1\n"
+    assert (await verify.sandbox.read_file("~/b", 10)).content == b"2\n"
+    assert await verify.text(f"cat a {own.sandbox.home}/b") == "1\n2"
+    if own.sandbox.workspace == "/work":
+        assert await verify.text("cat /tmp/c") == "3"
+
+
+async def test_has_hidden_files_that_the_agent_never_sees(
+    backend: LocalBackend, own: Shell, lease: str
+) -> None:
+    verify = await verifier(backend, lease)
+    assert await verify.text(
+        "python3 $CLOTHO_HIDDEN_FILES/check.py; cat $CLOTHO_HIDDEN_FILES/more/answer.txt"
+    ) == ("checked\n42")
+    assert (await verify.sandbox.read_file("/verifier/more/answer.txt", 10)).content == b"42"
+
+
+async def test_agents_processes_are_dead_before(backend: LocalBackend, own: Shell, lease: str) -> None:
+    await own.run("(setsid sh -c 'while :; do date +%N > ticking; done' >/dev/null 2>&1 &)")
+    session = own.job("sleep 60", session="server")
+    await own.sandbox.start(session)
+    verify = await verifier(backend, lease)
+    assert (await own.ended(session.key)).state is JobState.KILLED
+    assert await verify.text("cat ticking; sleep 0.2; cat ticking | sort -u | wc -l") != ""
+    assert (
+        await verify.text('a=$(cat ticking); sleep 0.2; [ "$a" = "$(cat ticking)" ] && echo still') == "still"
+    )
+    with pytest.raises(SandboxLost):
+        await own.run("true")
+    assert (await backend.attach(lease, own.sandbox.incarnation)).incarnation == own.sandbox.incarnation
+
+
+async def test_nothing_of_the_agents_home_reaches_its_python(
+    backend: LocalBackend, own: Shell, lease: str
+) -> None:
+    site = await own.text("python3 -m site --user-site")
+    plant = f"mkdir -p {site}; for n in usercustomize sitecustomize; do echo 'print(\"planted\")' > {site}/$n.py; done"
+    await own.run(
+        f"{plant}; echo 'echo planted' > ~/.bashrc; cp ~/.bashrc ~/.profile; export BASH_ENV=~/.bashrc"
+    )
+    assert "planted" in await own.text("python3 -c pass")
+    verify = await verifier(backend, lease)
+    assert await verify.text("python3 -c 'print(1)'; echo ${BASH_ENV-}; echo $PYTHONNOUSERSITE") == "1\n\n1"
+    home = await verify.text("echo $HOME; touch $HOME/x $TMPDIR/x && ls $HOME | xargs")
+    assert home.splitlines()[0] != own.sandbox.home
+    assert home.splitlines()[1] == "tmp x"
+
+
+async def test_same_epoch_is_attached_and_its_jobs_are_found(
+    backend: LocalBackend, own: Shell, lease: str
+) -> None:
+    first = await verifier(backend, lease)
+    assert (await first.run("echo x >> count; exit 3", name="check")).code == 3
+    again = await verifier(backend, lease)
+    assert again.sandbox.incarnation == first.sandbox.incarnation
+    assert (await again.run("echo x >> count; exit 3", name="check")).code == 3
+    assert await again.text("cat count", name="count") == "x"
+
+
+async def test_new_epoch_supersedes(backend: LocalBackend, own: Shell, lease: str) -> None:
+    first = await verifier(backend, lease)
+    await first.run("echo x > ~/left")
+    second = await verifier(backend, lease, epoch=1)
+    assert await second.text("ls ~; cat ~/left 2>/dev/null") == "tmp"
+    with pytest.raises(SandboxLost):
+        await first.run("true", name="late")
+    with pytest.raises(SandboxLost):
+        await verifier(backend, lease, epoch=0)
+
+
+async def test_ended_epoch_is_not_started_again(backend: LocalBackend, own: Shell, lease: str) -> None:
+    first = await verifier(backend, lease)
+    first.sandbox.control.say("stop")
+
+    async def ended() -> bool:
+        return first.sandbox.control.incarnation() is None
+
+    await until(ended)
+    with pytest.raises(SandboxLost):
+        await first.run("true", name="late")
+    with pytest.raises(SandboxLost):
+        await verifier(backend, lease)
+
+
+async def test_needs_the_agents_sandbox(backend: LocalBackend, own: Shell, lease: str) -> None:
+    await backend.destroy(lease)
+    with pytest.raises(SandboxLost):
+        await verifier(backend, lease)
+
+
+async def test_hidden_files_stay_in_their_folder(
+    backend: LocalBackend, own: Shell, spec: SandboxSpec, lease: str
+) -> None:
+    for name in ("../up", "/etc/passwd", "a/../../b", "."):
+        with pytest.raises(InvalidInput):
+            await backend.open_verifier(lease, 0, {name: b""})
+    assert await (await verifier(backend, lease)).text("ls $CLOTHO_HIDDEN_FILES | xargs") == "check.py more"
+
+
+async def test_renewal_reaches_it(backend: LocalBackend, own: Shell, lease: str) -> None:
+    verify = await verifier(backend, lease)
+    await backend.renew(lease, 3000)
+    assert verify.sandbox.control.deadline() == pytest.approx(own.sandbox.control.deadline(), abs=5)
