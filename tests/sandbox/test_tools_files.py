@@ -1,14 +1,15 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from clotho.errors import SandboxUnavailable
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.base import SandboxInstance, SandboxSpec
 from clotho.sandbox.local import LocalBackend
 from clotho.toolsets.base import ToolSettings
-from clotho.toolsets.files.search_script import content_script, files_script
+from clotho.toolsets.files import search_script
 from tests.sandbox.tool_calls import Calls
 
 
@@ -27,23 +28,23 @@ async def content(call: Calls, path: str) -> bytes | None:
 class Interrupted:
     """A sandbox that stops answering before write number `writes`, as where a worker dies half-way."""
 
-    def __init__(self, sandbox, writes: int) -> None:
+    def __init__(self, sandbox: SandboxInstance, writes: int) -> None:
         self._sandbox = sandbox
         self._writes = writes
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._sandbox, name)
 
-    async def write_file(self, *arguments):
+    async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
         if self._writes == 0:
             raise SandboxUnavailable("interrupted")
         self._writes -= 1
-        return await self._sandbox.write_file(*arguments)
+        return await self._sandbox.write_file(path, content, after)
 
 
-async def interrupt(call: Calls, after_writes: int, tool: str, **arguments) -> None:
+async def interrupt(call: Calls, after_writes: int, tool: str, **arguments: Any) -> None:
     whole = call.sandbox
-    call.sandbox = Interrupted(whole, after_writes)
+    call.sandbox = cast(SandboxInstance, Interrupted(whole, after_writes))
     with pytest.raises(SandboxUnavailable):
         await call(tool, **arguments)
     call.sandbox = whole
@@ -52,7 +53,7 @@ async def interrupt(call: Calls, after_writes: int, tool: str, **arguments) -> N
 # ---- read_file and write_file ----
 
 
-async def test_what_is_written_is_read(call):
+async def test_what_is_written_is_read(call: Calls) -> None:
     written = await call("write_file", path="a/b/x.py", content="x = 1\nprint('é')\n")
     assert written == {"bytes_written": 18, "dirs_created": True, "lint": {"status": "ok", "output": ""}}
     assert await content(call, "/work/a/b/x.py") == "x = 1\nprint('é')\n".encode()
@@ -63,12 +64,12 @@ async def test_what_is_written_is_read(call):
     assert again["dirs_created"] is False and again["lint"]["status"] == "error"
 
 
-async def test_a_second_attempt_at_writing_says_the_same(call):
+async def test_a_second_attempt_at_writing_says_the_same(call: Calls) -> None:
     arguments = {"path": "new/dir/x", "content": "y"}
     assert await call("write_file", **arguments) == await call.again("write_file", **arguments)
 
 
-async def test_relative_paths_start_where_the_shell_is(call):
+async def test_relative_paths_start_where_the_shell_is(call: Calls) -> None:
     await call.shell("mkdir -p sub && cd sub")
     await call("write_file", path="x", content="here")
     assert await content(call, "/work/sub/x") == b"here"
@@ -76,18 +77,18 @@ async def test_relative_paths_start_where_the_shell_is(call):
     assert await call.shell("cat ../sub/x") == "here"
 
 
-async def test_relative_paths_start_in_the_configured_directory_before_any_command(call):
+async def test_relative_paths_start_in_the_configured_directory_before_any_command(call: Calls) -> None:
     call.settings = ToolSettings(terminal_cwd="/tmp")
     await call("write_file", path="x", content="here")
     assert await content(call, "/tmp/x") == b"here"
 
 
-async def test_tilde_is_home(call):
+async def test_tilde_is_home(call: Calls) -> None:
     await call("write_file", path="~/notes/x", content="here")
     assert await call.shell("cat ~/notes/x") == "here"
 
 
-async def test_protected_and_unwritable_paths_are_refused(call):
+async def test_protected_and_unwritable_paths_are_refused(call: Calls) -> None:
     assert "protected" in (await call("write_file", path="/etc/passwd", content="x"))["error"]
     assert "protected" in (await call("write_file", path="~/.ssh/id", content="x"))["error"]
     for path in ("/usr/bin/x", "/nowhere/x", "/work"):
@@ -96,7 +97,7 @@ async def test_protected_and_unwritable_paths_are_refused(call):
     assert call.dispatched.failure is None
 
 
-async def test_a_window_of_a_long_file(call):
+async def test_a_window_of_a_long_file(call: Calls) -> None:
     await call.shell("seq 3000 > long")
     read = await call("read_file", path="long")
     assert read["content"].endswith("   500|500") and read["truncated"]
@@ -107,19 +108,19 @@ async def test_a_window_of_a_long_file(call):
     assert (past["content"], past["hint"]) == ("", "The file has 3000 lines")
 
 
-async def test_too_much_text_at_once_is_an_error(call):
+async def test_too_much_text_at_once_is_an_error(call: Calls) -> None:
     await call.shell("for i in $(seq 300); do head -c 1000 /dev/zero | tr '\\0' x; echo; done > wide")
     assert "over the maximum of 100,000" in (await call("read_file", path="wide"))["error"]
     assert "error" not in await call("read_file", path="wide", limit=90)
 
 
-async def test_a_read_is_not_spilled_by_its_size(call):
+async def test_a_read_is_not_spilled_by_its_size(call: Calls) -> None:
     await call.shell("for i in $(seq 90); do head -c 1000 /dev/zero | tr '\\0' x; echo; done > wide")
     call.settings = ToolSettings(max_result_chars=5_000)
     assert len((await call("read_file", path="wide"))["content"]) > 90_000
 
 
-async def test_what_is_no_text_is_said(call):
+async def test_what_is_no_text_is_said(call: Calls) -> None:
     await call.shell(
         "printf 'a\\0b' > binary; cp binary x.png; mkdir d; mkfifo pipe; printf '' > empty; echo x > no; chmod 0 no"
     )
@@ -132,7 +133,7 @@ async def test_what_is_no_text_is_said(call):
     assert (await call("read_file", path="empty"))["total_lines"] == 0
 
 
-async def test_a_missing_file_is_answered_with_similar_ones(call):
+async def test_a_missing_file_is_answered_with_similar_ones(call: Calls) -> None:
     await call.shell("mkdir src; touch src/config.py src/Config.yml src/other.txt")
     result = await call("read_file", path="src/confg.py")
     assert result["error"] == "File not found: src/confg.py"
@@ -145,7 +146,7 @@ async def test_a_missing_file_is_answered_with_similar_ones(call):
 SOURCE = "def f(a):\n    return a\n\n\ndef g(a):\n    return a + 1\n"
 
 
-async def test_replacing_shows_a_diff_and_a_syntax_check(call):
+async def test_replacing_shows_a_diff_and_a_syntax_check(call: Calls) -> None:
     await call("write_file", path="x.py", content=SOURCE)
     result = await call(
         "patch", mode="replace", path="x.py", old_string="return a + 1", new_string="return a + (2"
@@ -156,7 +157,7 @@ async def test_replacing_shows_a_diff_and_a_syntax_check(call):
     assert await content(call, "x.py") == SOURCE.replace("a + 1", "a + (2").encode()
 
 
-async def test_mode_and_permissions_and_line_ends_stay(call):
+async def test_mode_and_permissions_and_line_ends_stay(call: Calls) -> None:
     await call.shell("printf 'a\\r\\nb\\r\\n' > x; chmod 755 x")
     assert (await call("patch", mode="replace", path="x", old_string="a\nb", new_string="a\nc\nd"))["success"]
     assert await content(call, "x") == b"a\r\nc\r\nd\r\n"
@@ -177,7 +178,9 @@ async def test_mode_and_permissions_and_line_ends_stay(call):
         ({"mode": "replace", "path": "ro", "old_string": "a", "new_string": "b"}, "denied"),
     ],
 )
-async def test_a_patch_that_cannot_be_made_changes_nothing(call, arguments, words):
+async def test_a_patch_that_cannot_be_made_changes_nothing(
+    call: Calls, arguments: dict[str, Any], words: str
+) -> None:
     await call.shell("printf 'a\\na\\n' > x; mkdir d; printf '\\377' > bin; printf a > ro; chmod 444 ro")
     result = await call("patch", **arguments)
     assert result["success"] is False and words in result["error"] and "diff" not in result
@@ -216,7 +219,7 @@ async def assert_patched(call: Calls) -> None:
     assert await call.shell("ls; stat -c %a bin/run.sh") == "a.py\nbin\nnew\nthere.txt\n755\n"
 
 
-async def test_a_v4a_patch_changes_several_files(call):
+async def test_a_v4a_patch_changes_several_files(call: Calls) -> None:
     await prepare(call)
     result = await call("patch", mode="patch", patch=PATCH)
     assert (
@@ -229,14 +232,14 @@ async def test_a_v4a_patch_changes_several_files(call):
     await assert_patched(call)
 
 
-async def test_a_v4a_patch_is_all_or_nothing(call):
+async def test_a_v4a_patch_is_all_or_nothing(call: Calls) -> None:
     await prepare(call)
     result = await call("patch", mode="patch", patch=PATCH.replace("-one", "-absent line of text"))
     assert not result["success"] and "moved.txt" in result["error"]
     assert await content(call, "a.py") == SOURCE.encode() and await content(call, "old.txt") == b"x\n"
 
 
-async def test_a_second_attempt_at_a_finished_patch_says_the_same(call):
+async def test_a_second_attempt_at_a_finished_patch_says_the_same(call: Calls) -> None:
     await prepare(call)
     assert await call("patch", mode="patch", patch=PATCH) == await call.again(
         "patch", mode="patch", patch=PATCH
@@ -245,14 +248,14 @@ async def test_a_second_attempt_at_a_finished_patch_says_the_same(call):
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
-async def test_an_interrupted_patch_is_finished_by_the_next_attempt(call, writes):
+async def test_an_interrupted_patch_is_finished_by_the_next_attempt(call: Calls, writes: int) -> None:
     await prepare(call)
     await interrupt(call, writes, "patch", mode="patch", patch=PATCH)
     assert (await call.again("patch", mode="patch", patch=PATCH))["success"]
     await assert_patched(call)
 
 
-async def test_a_replacement_is_made_once_whatever_attempt_asks(call):
+async def test_a_replacement_is_made_once_whatever_attempt_asks(call: Calls) -> None:
     await call("write_file", path="x", content="a\n")
     arguments = {"mode": "replace", "path": "x", "old_string": "a", "new_string": "aa"}
     first = await call("patch", **arguments)
@@ -260,7 +263,7 @@ async def test_a_replacement_is_made_once_whatever_attempt_asks(call):
     assert await content(call, "x") == b"aa\n"
 
 
-async def test_a_change_by_somebody_else_between_attempts_is_not_overwritten(call):
+async def test_a_change_by_somebody_else_between_attempts_is_not_overwritten(call: Calls) -> None:
     await call("write_file", path="x", content="a\n")
     arguments = {"mode": "replace", "path": "x", "old_string": "a", "new_string": "b"}
     await interrupt(call, 0, "patch", **arguments)
@@ -270,7 +273,7 @@ async def test_a_change_by_somebody_else_between_attempts_is_not_overwritten(cal
     assert await content(call, "x") == b"other\n"
 
 
-async def test_what_is_no_text_is_moved_and_deleted_but_not_edited(call):
+async def test_what_is_no_text_is_moved_and_deleted_but_not_edited(call: Calls) -> None:
     await call.shell("printf '\\377\\0' | tee a b > /dev/null; head -c 6000000 /dev/zero > large")
     result = await call("patch", mode="patch", patch="*** Move File: a -> c\n*** Delete File: large\n")
     assert result["success"] and await content(call, "c") == b"\xff\0"
@@ -278,7 +281,7 @@ async def test_what_is_no_text_is_moved_and_deleted_but_not_edited(call):
     assert "not UTF-8" in refused["error"] and await call.shell("ls") == "b\nc\n"
 
 
-async def test_patches_follow_the_shell(call):
+async def test_patches_follow_the_shell(call: Calls) -> None:
     await call.shell("mkdir sub; cd sub; echo a > x; echo b > y")
     assert (await call("patch", mode="patch", patch="*** Update File: x\n-a\n+c\n*** Delete File: y\n"))[
         "success"
@@ -299,22 +302,21 @@ touch -d 2001-01-01 src/a.py; touch -d 2002-01-01 'src/deep/b c.txt'; touch -d 2
 """
 
 
+def without_ripgrep(script: Callable[..., str]) -> Callable[..., str]:
+    return lambda *arguments: script(*arguments).replace("command -v rg ", "false ")
+
+
 @pytest.fixture(params=["ripgrep", "grep"])
-async def search(call, request, monkeypatch) -> Calls:
+async def search(call: Calls, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Calls in a small tree, searched with and without ripgrep."""
     if request.param == "grep":
-        tools = "clotho.toolsets.files.search_script"
-        without = {
-            f.__name__: lambda *a, f=f: f(*a).replace("command -v rg ", "false ")
-            for f in (content_script, files_script)
-        }
-        for name, function in without.items():
-            monkeypatch.setattr(f"{tools}.{name}", function)
+        for script in (search_script.content_script, search_script.files_script):
+            monkeypatch.setattr(search_script, script.__name__, without_ripgrep(script))
     await call.shell(TREE)
     return call
 
 
-async def test_searches_content(search):
+async def test_searches_content(search: Calls) -> None:
     result = await search("search_files", pattern="[nN]eedle \\w+")
     assert [(m["path"], m["line"], m["content"]) for m in result["matches"]] == [
         ("src/a.py", 2, "Needle one"),
@@ -322,7 +324,7 @@ async def test_searches_content(search):
     ] and result["total_count"] == 2
 
 
-async def test_searches_with_context_glob_and_paging(search):
+async def test_searches_with_context_glob_and_paging(search: Calls) -> None:
     around = await search("search_files", pattern="Needle", path="src", context=1)
     assert [(m["line"], m["content"]) for m in around["matches"]] == [
         (1, "import os"),
@@ -335,21 +337,21 @@ async def test_searches_with_context_glob_and_paging(search):
     assert page["total_count"] == 3 and len(page["matches"]) == 1 and "offset=2" in page["hint"]
 
 
-async def test_searches_for_counts_and_file_names(search):
+async def test_searches_for_counts_and_file_names(search: Calls) -> None:
     counted = await search("search_files", pattern="needle", output_mode="count")
     assert counted == {"total_count": 2, "counts": {"src/deep/b c.txt": 1, "src/wide": 1}}
     only = await search("search_files", pattern="needle", output_mode="files_only")
     assert sorted(only["files"]) == ["src/deep/b c.txt", "src/wide"]
 
 
-async def test_finds_files_latest_first(search):
+async def test_finds_files_latest_first(search: Calls) -> None:
     every = await search("search_files", pattern="*", target="files")
     assert every["files"][2:] == ["src/deep/b c.txt", "src/a.py"] and every["total_count"] == 4
     assert (await search("search_files", pattern="*.py", target="files"))["files"] == ["src/a.py"]
     assert (await search("search_files", pattern="b c", target="files"))["files"] == ["src/deep/b c.txt"]
 
 
-async def test_one_file_and_odd_paths_are_searched(search):
+async def test_one_file_and_odd_paths_are_searched(search: Calls) -> None:
     one = await search("search_files", pattern="two", path="src/deep/b c.txt")
     assert [m["content"] for m in one["matches"]] == ["needle two: 3"]
     await search.shell("mkdir -- '-odd $(id)'; echo needle > '-odd $(id)/f'; cd src")
@@ -359,25 +361,25 @@ async def test_one_file_and_odd_paths_are_searched(search):
     assert [m["path"] for m in here["matches"]] == ["a.py"]
 
 
-async def test_searches_that_fail_say_why(search):
+async def test_searches_that_fail_say_why(search: Calls) -> None:
     assert "Path not found: none" in (await search("search_files", pattern="x", path="none"))["error"]
     assert "Search failed" in (await search("search_files", pattern="(unclosed"))["error"]
     assert (await search("search_files", pattern="no such thing"))["matches"] == []
     assert (await search("search_files", pattern="*.none", target="files"))["files"] == []
 
 
-async def test_the_shells_own_path_is_not_needed(search):
+async def test_the_shells_own_path_is_not_needed(search: Calls) -> None:
     await search.shell("export PATH=/nowhere")
     assert (await search("search_files", pattern="Needle"))["total_count"] == 1
 
 
-async def test_long_matches_are_cut(call):
+async def test_long_matches_are_cut(call: Calls) -> None:
     await call.shell("head -c 100000 /dev/zero | tr '\\0' y > wide; echo needle >> wide")
     (match,) = (await call("search_files", pattern="needle"))["matches"]
     assert len(match["content"]) <= 500
 
 
-async def test_hostile_file_names_stay_data(call):
+async def test_hostile_file_names_stay_data(call: Calls) -> None:
     name = "a\nb"
     await call.sandbox.write_file(name, b"needle\n")
     await asyncio.wait_for(call("search_files", pattern="needle"), 30)

@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,11 +8,11 @@ from hypothesis import strategies as st
 from clotho.toolsets.coercion import coerce, violation
 
 
-def of(kind: str, **more):
+def of(kind: str, **more: Any) -> dict[str, Any]:
     return {"type": kind, **more}
 
 
-def schema(required=(), **properties):
+def schema(required: Sequence[str] = (), **properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
@@ -39,17 +42,17 @@ def schema(required=(), **properties):
         ("[" * 100_000, "object", "[" * 100_000),
     ],
 )
-def test_values_take_the_type_that_is_asked_for(value, kind, expected):
+def test_values_take_the_type_that_is_asked_for(value: object, kind: str, expected: object) -> None:
     coerced = coerce(value, of(kind))
     assert coerced == expected and type(coerced) is type(expected)
 
 
-def test_null_means_absent():
+def test_null_means_absent() -> None:
     wanted = schema(limit=of("integer"), items=of("array"), path=of("string"))
     assert coerce({"limit": None, "items": "null", "path": "null"}, wanted) == {"path": "null"}
 
 
-def test_coercion_reaches_into_arrays_of_objects():
+def test_coercion_reaches_into_arrays_of_objects() -> None:
     wanted = schema(todos=of("array", items=schema(id=of("string"), done=of("boolean"))))
     assert coerce({"todos": '{"id": 1, "done": "true"}'}, wanted) == {"todos": [{"id": "1", "done": True}]}
     assert coerce({"todos": '[{"id": 1, "done": "true"}]'}, wanted) == {"todos": [{"id": "1", "done": True}]}
@@ -72,7 +75,7 @@ def test_coercion_reaches_into_arrays_of_objects():
         ([], "arguments must be of type object, not array"),
     ],
 )
-def test_violations_say_what_is_wrong(arguments, words):
+def test_violations_say_what_is_wrong(arguments: dict[str, Any], words: str) -> None:
     wanted = schema(
         required=["path"],
         path=of("string"),
@@ -95,13 +98,13 @@ KINDS = ["object", "array", "string", "integer", "number", "boolean"]
 
 
 @given(json_values, st.sampled_from(KINDS))
-def test_coercion_never_raises_and_is_stable(value, kind):
+def test_coercion_never_raises_and_is_stable(value: object, kind: str) -> None:
     once = coerce(value, of(kind))
     assert coerce(once, of(kind)) == once
     violation(once, of(kind))
 
 
 @given(json_values, st.sampled_from(KINDS))
-def test_what_fits_stays_unless_null_is_dropped(value, kind):
+def test_what_fits_stays_unless_null_is_dropped(value: object, kind: str) -> None:
     if violation(value, of(kind)) is None and kind not in ("object", "array"):
         assert coerce(value, of(kind)) == value

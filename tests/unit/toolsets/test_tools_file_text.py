@@ -11,22 +11,22 @@ from clotho.toolsets.files.text_file import TextFile, is_binary
 from clotho.toolsets.files.windows import window
 
 
-def test_a_window_numbers_its_lines():
+def test_a_window_numbers_its_lines() -> None:
     part = window("a\nb\nc\nd\n", 2, 2)
     assert (part.content, part.first, part.last, part.total) == ("     2|b\n     3|c", 2, 3, 4)
 
 
-def test_a_window_past_the_end_is_empty():
+def test_a_window_past_the_end_is_empty() -> None:
     assert window("a\n", 5, 2).content == "" == window("", 1, 10).content
     assert window("", 1, 10).total == 0
 
 
-def test_long_lines_are_cut_and_carriage_returns_not_shown():
+def test_long_lines_are_cut_and_carriage_returns_not_shown() -> None:
     assert window("x" * 2_001 + "\r\ny\r\n", 1, 2).content == f"     1|{'x' * 2_000}... [truncated]\n     2|y"
 
 
 @given(st.lists(st.text("ab", max_size=3), max_size=30), st.integers(1, 12))
-def test_windows_one_after_another_are_the_whole_file(lines, limit):
+def test_windows_one_after_another_are_the_whole_file(lines: list[str], limit: int) -> None:
     text = "".join(f"{line}\n" for line in lines)
     shown, offset = [], 1
     while (part := window(text, offset, limit)).content:
@@ -36,25 +36,25 @@ def test_windows_one_after_another_are_the_whole_file(lines, limit):
 
 
 @given(st.text("ab\n", max_size=30), st.booleans(), st.booleans())
-def test_a_text_file_keeps_its_form(text, crlf, mark):
+def test_a_text_file_keeps_its_form(text: str, crlf: bool, mark: bool) -> None:
     raw = ((text.replace("\n", "\r\n") if crlf else text), "\ufeff" * mark)
     content = (raw[1] + raw[0]).encode()
     file = TextFile.decoded(content, "x")
     assert file.text == text and file.encoded(file.text) == content
 
 
-def test_a_line_added_to_a_crlf_file_ends_like_the_others():
+def test_a_line_added_to_a_crlf_file_ends_like_the_others() -> None:
     file = TextFile.decoded(b"a\r\nb\r\n", "x")
     assert file.encoded(file.text + "c\n") == b"a\r\nb\r\nc\r\n"
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a\0b"])
-def test_what_is_not_text_is_not_edited(content):
+def test_what_is_not_text_is_not_edited(content: bytes) -> None:
     with pytest.raises(InvalidInput):
         TextFile.decoded(content, "x")
 
 
-def test_binary_is_known_by_its_bytes():
+def test_binary_is_known_by_its_bytes() -> None:
     assert is_binary(b"\x7fELF\0\0") and is_binary(bytes(range(128, 256)))
     assert (
         not is_binary("naïve – 日本\n".encode())
@@ -82,7 +82,7 @@ def test_binary_is_known_by_its_bytes():
         ("a.py", "x = '\0'", "error", "null bytes"),
     ],
 )
-def test_lint_parses_and_never_runs(path, text, status, words):
+def test_lint_parses_and_never_runs(path: str, text: str, status: str, words: str) -> None:
     found = lint(path, text)
     assert found["status"] == status and words in found["output"]
 
@@ -102,7 +102,7 @@ def test_lint_parses_and_never_runs(path, text, status, words):
         "/home/agent/.netrc",
     ],
 )
-def test_protected_paths_are_refused(path):
+def test_protected_paths_are_refused(path: str) -> None:
     with pytest.raises(InvalidInput, match="protected"):
         refuse_protected(path)
 
@@ -110,7 +110,7 @@ def test_protected_paths_are_refused(path):
 @pytest.mark.parametrize(
     "path", ["/work/etc/passwd", "etc/passwd", "/etcetera", "~/notes", "/work/.ssh/x", "/tmp/x"]
 )
-def test_ordinary_paths_are_not(path):
+def test_ordinary_paths_are_not(path: str) -> None:
     refuse_protected(path)
 
 
@@ -124,11 +124,11 @@ def test_ordinary_paths_are_not(path):
         ("$(id)", "'$(id)'"),
     ],
 )
-def test_paths_are_words_of_a_script(path, word):
+def test_paths_are_words_of_a_script(path: str, word: str) -> None:
     assert quoted(path) == word
 
 
-def test_a_diff_names_files_and_moves():
+def test_a_diff_names_files_and_moves() -> None:
     assert unified("x", "a\nb\n", "a\nc\n").splitlines()[:3] == ["--- a/x", "+++ b/x", "@@ -1,2 +1,2 @@"]
     assert unified("x", None, "a\n").startswith("--- /dev/null\n+++ b/x")
     assert unified("x", "a\n", "a\n", "y") == "rename x -> y"
@@ -157,7 +157,9 @@ some_lines = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=25)
 
 
 @given(some_lines, some_lines, some_lines, some_lines)
-def test_a_diff_leads_from_one_version_to_the_other(head, old, new, tail):
+def test_a_diff_leads_from_one_version_to_the_other(
+    head: list[str], old: list[str], new: list[str], tail: list[str]
+) -> None:
     before, after = head + old + tail, head + new + tail
     if before != after:
         assert (
@@ -165,14 +167,14 @@ def test_a_diff_leads_from_one_version_to_the_other(head, old, new, tail):
         )
 
 
-def test_a_small_change_in_a_large_file_is_shown_and_a_large_one_counted():
+def test_a_small_change_in_a_large_file_is_shown_and_a_large_one_counted() -> None:
     lines = [f"{i}\n" for i in range(200_000)]
     changed = [*lines[:150_000], "new\n", *lines[150_001:]]
     assert "@@ -149998,7 +149998,7 @@" in unified("x", "".join(lines), "".join(changed))
     assert "[200000 lines became 0]" in unified("x", "".join(lines), "")
 
 
-def test_search_output_is_matches_with_their_context():
+def test_search_output_is_matches_with_their_context() -> None:
     output = (
         "./a.py\x001-import os\n./a.py\x002:match one: two\n./a.py\x003-after\n./a.py\x004:match\n--\n"
         "./a.py\x009-before\n./a.py\x0010:match\n./b-1.py\x002-lead\n./b-1.py\x003:match\n"
@@ -194,7 +196,7 @@ def test_search_output_is_matches_with_their_context():
     assert [match["line"] for match in result["matches"]] == [4, 9, 10]
 
 
-def test_search_text_is_cut_and_strange_lines_are_left_out():
+def test_search_text_is_cut_and_strange_lines_are_left_out() -> None:
     (line,) = found_lines(f"x\x001:{'y' * 600}\nrg: some words\n")
     assert len(line.text) == 500
     assert found_counts("a\x003\nb\x000\nc\n") == {"a": 3}

@@ -20,7 +20,7 @@ class Greeter:
 """
 
 
-def test_the_strategies_come_in_the_given_order():
+def test_the_strategies_come_in_the_given_order() -> None:
     assert list(STRATEGIES) == [
         "exact",
         "line_trimmed",
@@ -82,40 +82,42 @@ def test_the_strategies_come_in_the_given_order():
         ),
     ],
 )
-def test_each_strategy_finds_what_the_earlier_ones_do_not(strategy, text, old, new, expected):
+def test_each_strategy_finds_what_the_earlier_ones_do_not(
+    strategy: str, text: str, old: str, new: str, expected: str
+) -> None:
     done = replace(text, old, new)
     assert (done.strategy, done.text, done.count) == (strategy, expected, 1)
 
 
-def test_a_replacement_takes_the_files_indentation():
+def test_a_replacement_takes_the_files_indentation() -> None:
     tabbed = "def f():\n\tif x:\n\t\treturn 1\n"
     done = replace(tabbed, "    if x:\n        return 1", "    if x:\n        return 2\n    return 3")
     assert done.text == "def f():\n\tif x:\n\t\treturn 2\n\treturn 3\n"
 
 
-def test_a_replacement_that_is_already_indented_right_stays():
+def test_a_replacement_that_is_already_indented_right_stays() -> None:
     text = "class A:\n    def f(self):\n        return 1  \n"
     done = replace(text, "def f(self):\nreturn 1", "    def f(self):\n        return 2")
     assert done.text == "class A:\n    def f(self):\n        return 2\n"
 
 
-def test_the_last_line_may_lack_its_newline():
+def test_the_last_line_may_lack_its_newline() -> None:
     assert replace("a\n  b", "b\n", "c\n", False).text == "a\n  c\n"
 
 
-def test_several_matches_are_an_error_that_says_where():
+def test_several_matches_are_an_error_that_says_where() -> None:
     with pytest.raises(InvalidInput, match=r"Found 3 matches .* lines 1, 2, 4"):
         replace("x\nx\ny\nx\n", "x", "z")
     assert replace("x\nx\ny\nx\n", "x", "z", replace_all=True).text == "z\nz\ny\nz\n"
 
 
-def test_similar_places_are_never_replaced_all_at_once():
+def test_similar_places_are_never_replaced_all_at_once() -> None:
     text = "value one = 1\nother\nvalue one = 2\n"
     with pytest.raises(InvalidInput, match="only similar"):
         replace(text, "value one = 3", "x", replace_all=True)
 
 
-def test_anchors_need_more_similarity_where_they_are_not_unique():
+def test_anchors_need_more_similarity_where_they_are_not_unique() -> None:
     block = "begin\n    first = compute(alpha)\nend\n"
     other = "begin\n    second = nothing like it\nend\n"
     wanted = "begin\n    first = compute(beta)\nend\n"
@@ -128,20 +130,20 @@ def test_anchors_need_more_similarity_where_they_are_not_unique():
     ("old", "new", "words"),
     [("", "x", "empty"), (" \n ", "x", "whitespace"), ("a", "a", "identical"), ("q", "x", "not find")],
 )
-def test_what_cannot_be_replaced_is_said(old, new, words):
+def test_what_cannot_be_replaced_is_said(old: str, new: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         replace("a b c\n", old, new)
 
 
 @given(st.text("ab \t\n", max_size=40), st.integers(0, 40), st.integers(1, 10), st.text("cd\n", max_size=5))
-def test_exact_matches_are_plain_replacement(text, start, length, new):
+def test_exact_matches_are_plain_replacement(text: str, start: int, length: int, new: str) -> None:
     old = text[start : start + length]
     if old.strip():
         assert replace(text, old, new, replace_all=True).text == text.replace(old, new)
 
 
 @given(st.text(max_size=60), st.text(min_size=1, max_size=20), st.booleans())
-def test_matches_lie_in_order_inside_the_text(text, old, whole):
+def test_matches_lie_in_order_inside_the_text(text: str, old: str, whole: bool) -> None:
     match = find(text, old, whole) if old.strip() else None
     end = 0
     for start, stop in match.spans if match else ():
@@ -150,7 +152,7 @@ def test_matches_lie_in_order_inside_the_text(text, old, whole):
         end = stop
 
 
-def test_a_large_file_takes_bounded_time():
+def test_a_large_file_takes_bounded_time() -> None:
     text = "\n".join(f"line {i} of the file with some words = {i * 7 % 1000}" for i in range(20_000))
     started = time.monotonic()
     with pytest.raises(InvalidInput):
@@ -170,12 +172,12 @@ def test_a_large_file_takes_bounded_time():
         ("…" * 300_000, "..x"),
     ],
 )
-def test_repetitive_text_takes_no_quadratic_time(text, old):
+def test_repetitive_text_takes_no_quadratic_time(text: str, old: str) -> None:
     started = time.monotonic()
     assert find(text, old) is None
     assert time.monotonic() - started < 5
 
 
-def test_half_an_ellipsis_is_no_match():
+def test_half_an_ellipsis_is_no_match() -> None:
     assert find("a…b", "..b") is None
     assert replace("wait… now — go", "wait... now", "stop").text == "stop — go"

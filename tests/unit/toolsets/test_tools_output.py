@@ -21,24 +21,24 @@ from clotho.toolsets.secrecy import REDACTED, Redactor, without_tokens
         (b"a\r\nb", "a\r\nb"),
     ],
 )
-def test_escape_sequences_go_and_text_stays(raw, expected):
+def test_escape_sequences_go_and_text_stays(raw: bytes, expected: str) -> None:
     assert plain(raw) == expected
 
 
-def test_a_terminal_ends_lines_in_its_own_way():
+def test_a_terminal_ends_lines_in_its_own_way() -> None:
     assert plain(b"a\r\nb\r\n", pty=True) == "a\nb\n"
 
 
-def test_many_unterminated_sequences_take_no_quadratic_time():
+def test_many_unterminated_sequences_take_no_quadratic_time() -> None:
     assert plain(b"\x1b]" * 500_000) == ""
 
 
 @pytest.mark.parametrize("text", ["-----BEGIN PRIVATE KEY-----", "eyJaaaaaaaaaa-", "sk-", "\x1b[1", "ghp_a"])
-def test_repeated_beginnings_of_secrets_take_no_quadratic_time(text):
+def test_repeated_beginnings_of_secrets_take_no_quadratic_time(text: str) -> None:
     plain(text.encode() * 50_000)
 
 
-def test_truncation_keeps_head_and_tail():
+def test_truncation_keeps_head_and_tail() -> None:
     text = "".join(f"{i:06}\n" for i in range(20_000))
     shown = truncated(text)
     assert shown.startswith(text[:20_000]) and shown.endswith(text[-30_000:])
@@ -47,7 +47,7 @@ def test_truncation_keeps_head_and_tail():
 
 
 @given(st.text(max_size=300), st.integers(10, 200))
-def test_truncation_is_bounded(text, limit):
+def test_truncation_is_bounded(text: str, limit: int) -> None:
     shown = truncated(text, limit)
     assert shown == text if len(text) <= limit else len(shown) < limit + 80
 
@@ -64,16 +64,16 @@ def test_truncation_is_bounded(text, limit):
         "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
     ],
 )
-def test_credentials_are_known_by_their_shape(secret):
+def test_credentials_are_known_by_their_shape(secret: str) -> None:
     assert without_tokens(f"key={secret};") == f"key={REDACTED};"
 
 
 @pytest.mark.parametrize("harmless", ["sk-short", "task-list-of-everything-there-is", "deadbeef" * 8, "AKIA"])
-def test_ordinary_text_stays(harmless):
+def test_ordinary_text_stays(harmless: str) -> None:
     assert without_tokens(harmless) == harmless
 
 
-def test_given_values_are_redacted_also_inside_json():
+def test_given_values_are_redacted_also_inside_json() -> None:
     redact = Redactor(['pass"wörd\\1', "hunter22", "", "abc"])
     assert redact('hunter22 abc pass"wörd\\1') == f"{REDACTED} abc {REDACTED}"
     assert (
@@ -96,7 +96,7 @@ def test_given_values_are_redacted_also_inside_json():
         ("python big.py", 137, "memory"),
     ],
 )
-def test_exit_codes_are_explained(command, code, words):
+def test_exit_codes_are_explained(command: str, code: int, words: str) -> None:
     assert words in (meaning(command, code) or "")
 
 
@@ -112,10 +112,10 @@ def test_exit_codes_are_explained(command, code, words):
         ("x" * 20_000, 1),
     ],
 )
-def test_plain_exit_codes_are_not(command, code):
+def test_plain_exit_codes_are_not(command: str, code: int) -> None:
     assert meaning(command, code) is None
 
 
 @given(st.text(max_size=60), st.integers(0, 255))
-def test_any_command_has_a_meaning_or_none(command, code):
+def test_any_command_has_a_meaning_or_none(command: str, code: int) -> None:
     meaning(command, code)
