@@ -196,7 +196,8 @@ async def test_todo_keeps_its_list_in_the_state() -> None:
         "completed": 1,
         "cancelled": 0,
     }
-    assert second.state["todo"][0]["content"] == "dig" and first.state["todo"][0]["status"] == "pending"
+    assert second.state == {"todo": [{"id": "1", "content": "dig", "status": "completed"}]}
+    assert first.state == {"todo": [{"id": "1", "content": "dig", "status": "pending"}]}
     read = await run("todo", "{}", context=call_with(state=second.state))
     assert json.loads(read.content)["todos"] == second.state["todo"] and read.state == {}
 
