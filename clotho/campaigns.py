@@ -22,6 +22,7 @@ from clotho.records import CampaignProgress, CampaignRequest, Limits, Queues, Re
 from clotho.runs import open_run, write_items
 from clotho.sandbox.base import SandboxSpec
 from clotho.search_attributes import ENVIRONMENT, RUN
+from clotho.temporal import ensure_search_attributes
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve
@@ -102,6 +103,7 @@ async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> C
     Raises InvalidInput if the run exists with other settings or items.
     """
     manifest = order.manifest
+    await ensure_search_attributes(client)
     await open_run(journal, manifest, order.endpoint)
     groups = order.groups
     if order.items is not None:

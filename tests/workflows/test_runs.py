@@ -311,6 +311,7 @@ async def test_cancelling_a_run_ends_everything_canceled_without_rewards(cluster
     script = Script(conversations=(Conversation(variants=((run("sleep 600"),),)),))
     async with serving(ScriptedModel(script)) as url:
         handle = await start(cluster, "cancelled", url, group_size=2)
+
         async def commands_run() -> bool:
             open_ = [
                 execution

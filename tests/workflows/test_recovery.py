@@ -1,0 +1,129 @@
+"""Workers that die: what was done is not done again, and what was under way goes on."""
+
+import asyncio
+import json
+
+from clotho.entries import CallEntry
+from clotho.identifiers import call_key, turn_key
+from clotho.runs import read_end
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say
+
+ROLLOUT = "{run}/g000000/r0"
+
+
+async def written(cluster: Cluster, key: str) -> None:
+    """Wait until the journal has an entry, before or after its rollout is sealed."""
+
+    async def there() -> bool:
+        loose, sealed = cluster.store / key, cluster.store / "/".join(key.split("/")[:3]) / "sealed"
+        return loose.exists() or sealed.exists()
+
+    await eventually(there, f"journal entry {key}")
+
+
+async def call(cluster: Cluster, rollout: str, turn: int) -> CallEntry:
+    return await cluster.open_journal().require(call_key(rollout, f"{turn:04}-00"), CallEntry)
+
+
+async def test_a_new_worker_goes_on_from_the_last_completed_step(private_cluster: Cluster) -> None:
+    """The only worker is killed three times: after a turn, after a command, and in the middle of a call."""
+    cluster, rollout = private_cluster, ROLLOUT.format(run="killed")
+    turns = [run(f"echo {number} >> /work/ran; sleep 0.2") for number in range(6)]
+    script = Script(
+        conversations=(Conversation(variants=((*turns, run("cat /work/ran"), say("Done.")),)),), latency=0.3
+    )
+    model = ScriptedModel(script)
+    async with serving(model) as url:
+        worker = await cluster.start_worker()
+        handle = await start(cluster, "killed", url)
+        for key in (turn_key(rollout, 1), call_key(rollout, "0002-00")):
+            await written(cluster, key)
+            await worker.kill()
+            worker = await cluster.start_worker()
+        await written(cluster, call_key(rollout, "0003-00"))
+        asked = model.calls.requests.total()
+
+        async def asking() -> bool:
+            return model.calls.requests.total() > asked
+
+        await eventually(asking, "the next turn asked for")
+        await worker.kill()
+        await cluster.start_worker()
+        await handle.result()
+    assert model.calls.paid_twice == {}
+    ran = json.loads((await call(cluster, rollout, 6)).content)["output"]
+    assert ran.split() == ["0", "1", "2", "3", "4", "5"]
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and (end.summary.turns, end.summary.tool_calls) == (8, 7)
+
+
+async def test_a_command_outlives_its_worker_and_is_attached_to(private_cluster: Cluster) -> None:
+    cluster, rollout = private_cluster, ROLLOUT.format(run="attach")
+    command = (
+        "for i in $(seq 60); do echo line $i; sleep 0.1; done; echo once >> /work/count; wc -l < /work/count"
+    )
+    script = Script(conversations=(Conversation(variants=((run(command), say("Done.")),)),))
+    async with serving(ScriptedModel(script)) as url:
+        worker = await cluster.start_worker()
+        handle = await start(cluster, "attach", url)
+
+        async def command_runs() -> bool:
+            return bool(await outputs(cluster))
+
+        for _ in range(2):
+            await eventually(command_runs, "output of the command")
+            await worker.kill()
+            worker = await cluster.start_worker()
+        await handle.result()
+    result = json.loads((await call(cluster, rollout, 0)).content)
+    assert result["output"].split("\n")[:60] == [f"line {number}" for number in range(1, 61)]
+    assert result["output"].split()[-1] == "1"
+
+
+async def outputs(cluster: Cluster) -> list[str]:
+    """The leases whose sandbox lives, with a command that has written something."""
+    return list(await cluster.sandboxes().leases())
+
+
+async def test_a_worker_told_to_stop_finishes_its_calls(private_cluster: Cluster) -> None:
+    """SIGTERM in the middle of a model call: the call is journalled, and the next worker doesn't ask again."""
+    cluster, rollout = private_cluster, ROLLOUT.format(run="drained")
+    script = Script(conversations=(Conversation(variants=((run("true"), say("Done.")),)),), latency=2.0)
+    model = ScriptedModel(script)
+    async with serving(model) as url:
+        worker = await cluster.start_worker()
+        handle = await start(cluster, "drained", url)
+
+        async def asked() -> bool:
+            return bool(model.calls.requests)
+
+        await eventually(asked, "the first turn asked for")
+        await worker.stop(seconds=20)
+        assert (cluster.store / turn_key(rollout, 0)).exists(), "the call in flight was lost"
+        await cluster.start_worker()
+        await handle.result()
+    assert set(model.calls.requests.values()) == {1}
+
+
+async def test_two_workers_share_the_work(private_cluster: Cluster) -> None:
+    """Models in one process, tools and workflows in another, and one of each killed on the way."""
+    cluster = private_cluster
+    script = Script(
+        conversations=(Conversation(variants=((run("true"), run("true"), say("Done.")),)),), latency=0.2
+    )
+    model = ScriptedModel(script)
+    async with serving(model) as url:
+        llm = await cluster.start_worker("llm")
+        tools = await cluster.start_worker("workflows,tools")
+        handle = await start(cluster, "apart", url, groups=4, group_size=2)
+        await written(cluster, turn_key("apart/g000001/r0", 0))
+        await asyncio.gather(llm.kill(), tools.kill())
+        await cluster.start_worker("llm")
+        await cluster.start_worker("workflows,tools")
+        progress = await handle.result()
+    assert (progress.scored, progress.rollouts) == (4, 8)
+    assert model.calls.paid_twice == {}
