@@ -15,7 +15,7 @@ def usable(scratch: Path) -> bool:
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         return False
     image, mount_point = scratch / "probe.img", scratch / "probe"
-    mount_point.mkdir(parents=True, exist_ok=True)
+    mount_point.mkdir()
     try:
         make(image, mount_point, PROBE_MB)
     except subprocess.CalledProcessError:

@@ -54,8 +54,16 @@ class LocalHost:
             own_user=self._privileged,
             memory="cgroup" if self._controllers else "unlimited",
             processes="cgroup" if self._controllers else "user",
-            disk="disk" if disk.usable(self._root / "empty") else "file size",
+            disk="disk" if self._disk_usable() else "file size",
         )
+
+    def _disk_usable(self) -> bool:
+        scratch = self._root / "programs" / f"probe-{os.getpid()}-{time.monotonic_ns()}"
+        scratch.mkdir()
+        try:
+            return disk.usable(scratch)
+        finally:
+            shutil.rmtree(scratch)
 
     def _failed_checks(self) -> tuple[str, ...]:
         if self._bubblewrap is None:

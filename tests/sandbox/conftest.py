@@ -1,6 +1,6 @@
 """Backends under conformance test: another one joins by an entry in BACKENDS."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,20 @@ async def own(backend: LocalBackend, spec: SandboxSpec, lease: str) -> AsyncIter
 @pytest.fixture(scope="session")
 def local(folder: Path) -> LocalBackend:
     return LocalBackend(folder / "sandboxes-local")
+
+
+Fresh = Callable[..., Awaitable[Shell]]
+
+
+@pytest.fixture
+async def fresh(local: LocalBackend, lease: str) -> AsyncIterator[Fresh]:
+    """Makes the test's isolated sandbox, with fields of its spec changed."""
+
+    async def made(**changed: object) -> Shell:
+        return Shell(await local.create(lease, SPECS["local"].model_copy(update=changed)))
+
+    yield made
+    await local.destroy(lease)
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ async def test_create_is_idempotent(backend: LocalBackend, own: Shell, spec: San
 
 async def test_racing_creations_make_one(backend: LocalBackend, spec: SandboxSpec, lease: str) -> None:
     made = await asyncio.gather(*(backend.create(lease, spec) for _ in range(4)))
-    assert len({sandbox.incarnation for sandbox in made}) == 1
     await backend.destroy(lease)
+    assert len({sandbox.incarnation for sandbox in made}) == 1
 
 
 async def test_attach(backend: LocalBackend, own: Shell, lease: str) -> None:

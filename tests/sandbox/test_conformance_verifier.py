@@ -51,7 +51,7 @@ async def test_nothing_of_the_agents_home_reaches_its_python(
     backend: LocalBackend, own: Shell, lease: str
 ) -> None:
     site = await own.text("python3 -m site --user-site")
-    plant = f"mkdir -p {site}; for n in usercustomize sitecustomize; do echo 'print(\"planted\")' > {site}/$n.py; done"
+    plant = f"mkdir -p {site}; echo 'print(\"planted\")' > {site}/usercustomize.py"
     await own.run(
         f"{plant}; echo 'echo planted' > ~/.bashrc; cp ~/.bashrc ~/.profile; export BASH_ENV=~/.bashrc"
     )

@@ -119,7 +119,7 @@ static int reap(void) {
     struct signalfd_siginfo info;
     int n = 0;
     while (read(polled[CHILDREN].fd, &info, sizeof info) == sizeof info)
-        if (info.ssi_signo == SIGTERM) leaving = 1;
+        if (info.ssi_signo == SIGTERM && (info.ssi_pid == 0 || getpid() != 1)) leaving = 1; /* 0: from outside */
     while (n < MAX_DEAD && (dead[n].pid = waitpid(-1, &dead[n].status, WNOHANG)) > 0) n++;
     hear_keepers();
     for (int i = 0; i < n; i++) {

@@ -1,0 +1,53 @@
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from clotho.errors import IsolationUnavailable, SandboxUnavailable
+from clotho.sandbox.users import UserRegistry
+
+
+def sandbox(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    return made
+
+
+def test_each_sandbox_has_its_own_user_and_keeps_it(tmp_path: Path) -> None:
+    registry = UserRegistry(tmp_path / "users", range(2_050_000, 2_050_010))
+    a, b = sandbox(tmp_path, "a"), sandbox(tmp_path, "b")
+    assert registry.claim(a) == registry.claim(a)
+    assert registry.claim(a) != registry.claim(b)
+
+
+def test_racing_claims_never_share(tmp_path: Path) -> None:
+    sandboxes = [sandbox(tmp_path, str(n)) for n in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        users = list(
+            pool.map(
+                lambda s: UserRegistry(tmp_path / "users", range(2_050_000, 2_050_016)).claim(s), sandboxes
+            )
+        )
+    assert len(set(users)) == 16
+
+
+def test_user_is_free_when_released_or_when_its_sandbox_is_gone(tmp_path: Path) -> None:
+    registry = UserRegistry(tmp_path / "users", range(2_050_000, 2_050_001))
+    first = sandbox(tmp_path, "first")
+    user = registry.claim(first)
+    with pytest.raises(SandboxUnavailable):
+        registry.claim(sandbox(tmp_path, "second"))
+    registry.release(user)
+    assert registry.claim(tmp_path / "second") == user
+    (tmp_path / "second").rmdir()
+    assert registry.claim(first) == user
+
+
+def test_users_of_the_system_are_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(SandboxUnavailable):
+        UserRegistry(tmp_path / "users", range(1)).claim(sandbox(tmp_path, "root"))
+
+
+def test_range_outside_of_the_user_namespace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IsolationUnavailable, match="uid_map"):
+        UserRegistry(tmp_path / "users", range(2**32 - 2, 2**32 + 5)).require_usable()
