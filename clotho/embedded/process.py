@@ -4,24 +4,28 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from clotho.embedded.tether import tethered
+
 STOP_SECONDS = 10.0
 LOG_TAIL_BYTES = 4_096
 
 
 class ChildProcess:
-    """A server run as a child; both its streams go to `log`, which is appended to."""
+    """A program run as a child, which does not outlive its parent; both its streams are appended to `log`."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.log = log
         self._command = tuple(command)
-        self._log = log
         self._process: asyncio.subprocess.Process | None = None
+        self._log_start = 0
 
     async def start(self) -> None:
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("ab") as log:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
             # A session of its own: Ctrl-C must reach the workers, which still need the servers to drain.
             self._process = await asyncio.create_subprocess_exec(
-                *self._command,
+                *tethered(self._command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -37,21 +41,37 @@ class ChildProcess:
         return self._process.pid if self._process is not None else None
 
     @property
+    def output(self) -> str:
+        """What it has said since it was started."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    @property
     def last_words(self) -> str:
         """The last line of the log that isn't blank."""
-        with self._log.open("rb") as log:
-            log.seek(max(0, log.seek(0, 2) - LOG_TAIL_BYTES))
+        with self.log.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, 2) - LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
+    async def wait(self) -> int:
+        """The exit status, once it has ended."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    def terminate(self) -> None:
+        """SIGTERM, if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
         """SIGTERM, and SIGKILL to what is still there after `seconds`."""
-        process = self._process
-        if process is None or process.returncode is not None:
+        if not self.running:
             return
-        process.terminate()
+        self.terminate()
         try:
-            await asyncio.wait_for(process.wait(), seconds)
+            await asyncio.wait_for(self.wait(), seconds)
         except TimeoutError:
             await self.kill()
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from clotho.config import Settings, cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
+from clotho.embedded.ports import free_port, port_is_free
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
-from clotho.embedded.temporal_server import TemporalServer, free_port, port_is_free
+from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import InvalidInput
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 

@@ -1,7 +1,6 @@
 """A Temporal development server as a child process, with the settings that Clotho's loops need."""
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -11,10 +10,10 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from clotho.embedded.ports import HOST, claim, free_port
 from clotho.embedded.process import ChildProcess
 from clotho.errors import InvalidInput
 
-HOST = "127.0.0.1"
 START_SECONDS = 60.0
 POLL_SECONDS = 0.1
 
@@ -50,7 +49,7 @@ class TemporalServer:
         self._db = db
         self._log = log
         command = server_command(binary, self.port, self.ui_port, db, search_attributes)
-        self._process = ChildProcess(command, log)
+        self.process = ChildProcess(command, log)
 
     @property
     def address(self) -> str:
@@ -62,20 +61,19 @@ class TemporalServer:
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid
+        return self.process.pid
 
     @property
     def running(self) -> bool:
-        return self._process.running
+        return self.process.running
 
     async def start(self, seconds: float = START_SECONDS) -> None:
         """Return when the server serves. Raises InvalidInput with one line that says why it doesn't."""
         for port in filter(None, (self.port, self.ui_port)):
-            if not port_is_free(port):
-                raise InvalidInput(f"port {port} is in use: stop what listens there, or choose another")
+            claim(port)
         if self._db is not None:
             self._db.parent.mkdir(parents=True, exist_ok=True)
-        await self._process.start()
+        await self.process.start()
         try:
             await asyncio.wait_for(self._serving(), seconds)
         except TimeoutError:
@@ -88,11 +86,11 @@ class TemporalServer:
             raise
 
     async def stop(self) -> None:
-        await self._process.stop()
+        await self.process.stop()
 
     async def kill(self) -> None:
         """SIGKILL: what a crash leaves is left."""
-        await self._process.kill()
+        await self.process.kill()
 
     async def restart(self) -> None:
         """Start again at the same address with the same database, after `stop` or `kill`."""
@@ -109,9 +107,9 @@ class TemporalServer:
 
     async def _serving(self) -> None:
         while True:
-            if not self._process.running:
+            if not self.process.running:
                 raise InvalidInput(
-                    f"the Temporal server did not start: {self._process.last_words} [{self._log}]"
+                    f"the Temporal server did not start: {self.process.last_words} [{self._log}]"
                 )
             try:
                 client = await Client.connect(self.address)
@@ -136,17 +134,3 @@ def server_command(
     for name, value in DYNAMIC_CONFIG.items():
         command += ["--dynamic-config-value", f"{name}={value}"]
     return command
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def port_is_free(port: int) -> bool:
-    try:
-        socket.create_server((HOST, port)).close()
-    except OSError:
-        return False
-    return True

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from clotho.embedded.temporal_server import free_port
+from clotho.embedded.ports import free_port
 from clotho.errors import ContextOverflow, InvalidInput, ModelRejected, ModelUnavailable
 from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
 from clotho.inference.openai_chat import OpenAIChat, OpenAIChatServers, request_body

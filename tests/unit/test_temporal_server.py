@@ -9,8 +9,9 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
 from clotho.config import cache_folder, program_on_path
+from clotho.embedded.ports import free_port
 from clotho.embedded.temporal_binary import temporal_binary
-from clotho.embedded.temporal_server import TemporalServer, free_port, server_command
+from clotho.embedded.temporal_server import TemporalServer, server_command
 from clotho.errors import InvalidInput
 
 

@@ -1,23 +1,26 @@
 """The model server as a child process."""
 
 import asyncio
-import os
-import signal
+import re
 import sys
 from pathlib import Path
 
+from clotho.embedded.ports import claim
+from clotho.embedded.process import ChildProcess
 from clotho.errors import ModelUnavailable
 
 READY = "serving at "
 """What the server's one line on standard output starts with; its URL follows."""
-SECONDS_TO_START = 60
-SECONDS_TO_STOP = 10
+READY_LINE = re.compile(rf"^{READY}\S*:(\d+)\n", re.MULTILINE)
+START_SECONDS = 60.0
+POLL_SECONDS = 0.02
 
 
 class EmbeddedModelServer:
     """Runs the server in a process of its own; `url` is where it answers, and stays the same over restarts.
 
-    Raises ModelUnavailable, with the end of the log, when the process ends instead of becoming ready.
+    Raises InvalidInput for a port in use, and ModelUnavailable, with the end of the log, when the process ends
+    instead of becoming ready.
     """
 
     def __init__(
@@ -27,7 +30,7 @@ class EmbeddedModelServer:
         self._log = log
         self._port = port
         self._weights = weights
-        self._process: asyncio.subprocess.Process | None = None
+        self.process = self._process()
 
     @property
     def url(self) -> str:
@@ -36,60 +39,41 @@ class EmbeddedModelServer:
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+        return self.process.pid if self.process.running else None
 
     async def start(self) -> None:
         """Start and wait until requests are answered."""
-        arguments = ["--port", str(self._port), "--model-name", self.model]
-        if self._weights is not None:
-            arguments += ["--weights", str(self._weights)]
-        descriptor = await asyncio.to_thread(
-            os.open, self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
-        )
+        claim(self._port)
+        self.process = self._process()
+        await self.process.start()
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "clotho.embedded.model",
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=descriptor,
-            )
-        finally:
-            os.close(descriptor)
-        try:
-            self._port = await asyncio.wait_for(self._announced_port(self._process), SECONDS_TO_START)
+            self._port = await asyncio.wait_for(self._announced_port(), START_SECONDS)
         except BaseException:
-            await self.stop()
+            await self.process.kill()
             raise
 
     async def stop(self) -> None:
         """Ask the process to end, and kill it if it doesn't."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), SECONDS_TO_STOP)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await self.process.stop()
 
     async def kill(self) -> None:
         """End the process at once, as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            await self.stop()
+        await self.process.kill()
 
-    async def _announced_port(self, process: asyncio.subprocess.Process) -> int:
-        assert process.stdout is not None
-        line = (await process.stdout.readline()).decode()
-        if not line.startswith(READY):
-            log = await asyncio.to_thread(self._log.read_text)
-            raise ModelUnavailable(f"the model server ended before it was ready: {log[-500:].strip()}")
-        return int(line.rpartition(":")[2])
+    def _process(self) -> ChildProcess:
+        command = [sys.executable, "-m", "clotho.embedded.model"]
+        command += ["--port", str(self._port), "--model-name", self.model]
+        command += ["--weights", str(self._weights)] if self._weights is not None else []
+        return ChildProcess(command, self._log)
+
+    async def _announced_port(self) -> int:
+        while (announced := READY_LINE.search(self.process.output)) is None:
+            if not self.process.running:
+                raise ModelUnavailable(
+                    f"the model server ended before it was ready: {self.process.output[-500:]}"
+                )
+            await asyncio.sleep(POLL_SECONDS)
+        return int(announced[1])
 
     async def __aenter__(self) -> "EmbeddedModelServer":
         await self.start()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import socket
 import sys
 import time
@@ -68,13 +67,11 @@ async def test_kill_restart_on_the_same_port_and_stop_under_load(tmp_path: Path)
         stream = asyncio.ensure_future(http.post("/inference/v1/generate", json=ENDLESS | {"stream": True}))
         while (await http.get("/health")).json()["open_requests"] < 5:
             await asyncio.sleep(0.005)
-        process = server._process
-        assert process is not None
-        process.send_signal(signal.SIGTERM)
+        server.process.terminate()
         assert [answer.status_code for answer in await asyncio.gather(*requests)] == [503] * 4
         last = json.loads((await stream).text.rstrip().rpartition("data: ")[2])
         assert last["error"]["type"] == "service_unavailable"
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(server.process.wait(), 10) == 0
         await server.stop()
 
 

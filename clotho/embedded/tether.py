@@ -1,0 +1,32 @@
+"""A program that is told to end when the process that started it dies, however that dies.
+
+Run as a script, it asks the kernel for SIGTERM at its parent's death, then becomes the program.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+PR_SET_PDEATHSIG = 1
+
+
+def tethered(command: Sequence[str]) -> list[str]:
+    """`command` for this process, and nobody else, to start. Its process id is the program's own."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+
+
+def main() -> None:
+    parent, *command = sys.argv[1:]
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        sys.exit("the parent died before this program started")
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main()
