@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from clotho.sandbox.local import LocalBackend
 from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -36,8 +35,9 @@ from clotho.inference.openai_chat import OpenAIChatServers
 from clotho.journal import Journal
 from clotho.logs import configure
 from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
-from clotho.records import Queues
+from clotho.records import Stations
 from clotho.sandbox.keeper import LeaseKeeper
+from clotho.sandbox.local import LocalBackend
 from clotho.store.filesystem import FilesystemStore
 from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
 from clotho.toolsets.dispatch import Dispatcher
@@ -60,7 +60,7 @@ class Composition:
     settings: Settings
     client: Client
     journal: Journal
-    queues: Queues
+    stations: Stations
 
     def workflows(self) -> list[Worker]:
         sizes = self.settings.worker
@@ -68,7 +68,7 @@ class Composition:
         return [
             Worker(
                 self.client,
-                task_queue=self.queues.workflows,
+                task_queue=self.stations.workflows,
                 workflows=[Campaign, RolloutGroup, Rollout],
                 workflow_runner=SandboxedWorkflowRunner(restrictions=passed),
                 workflow_failure_exception_types=[ClothoError],
@@ -86,11 +86,11 @@ class Composition:
             key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
             return servers.at(endpoint.base_url, key)
 
-        model = Model(self.journal, backend, self.queues.llm)
+        model = Model(self.journal, backend, self.stations.model.queue)
         return [
             Worker(
                 self.client,
-                task_queue=self.queues.llm,
+                task_queue=self.stations.model.queue,
                 activities=[model.sample_turn, model.check_model],
                 max_concurrent_activities=self.settings.worker.max_model_calls,
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
@@ -122,9 +122,9 @@ class Composition:
             rollouts.conclude,
         ]
         served = {
-            self.queues.sandbox: in_sandbox,
+            self.stations.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,
-            self.queues.environment: beside,
+            self.stations.environment.queue: beside,
         }
         return [
             Worker(
@@ -145,14 +145,14 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
     journal = Journal(FilesystemStore(settings.store))
-    parts = Composition(settings, client, journal, Queues())
+    parts = Composition(settings, client, journal, Stations())
     workers = parts.workflows() if "workflows" in roles else []
     workers += parts.llm() if "llm" in roles else []
     async with asyncio.TaskGroup() as tasks:
         keeping = None
         if "tools" in roles:
             backend = LocalBackend(settings.sandbox.root)
-            workers += parts.tools(backend, f"{parts.queues.sandbox}-{host_name(settings)}")
+            workers += parts.tools(backend, f"{parts.stations.sandbox.queue}-{host_name(settings)}")
             keeper = LeaseKeeper(backend, RolloutOwners(client), settings.sandbox.lease_seconds)
             keeping = tasks.create_task(keeper.run())
         for worker in workers:

@@ -18,7 +18,7 @@ from clotho.environment import EnvironmentConfig, make_environment
 from clotho.identifiers import campaign_id, checked_run_name
 from clotho.inference.base import Sampling
 from clotho.journal import Journal
-from clotho.records import CampaignProgress, CampaignRequest, Limits, Queues, Record
+from clotho.records import CampaignProgress, CampaignRequest, Limits, Record, Stations
 from clotho.runs import open_run, write_items
 from clotho.sandbox.base import SandboxSpec
 from clotho.search_attributes import ENVIRONMENT, RUN
@@ -39,7 +39,7 @@ class RunOrder(Record):
     max_open_groups: int
     items: tuple[Item, ...] | None = None
     """None: the environment's own."""
-    queues: Queues = Queues()
+    stations: Stations = Stations()
 
 
 CampaignHandle = WorkflowHandle[object, CampaignProgress]
@@ -115,14 +115,14 @@ async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> C
         groups=groups,
         group_size=manifest.group_size,
         limits=manifest.limits,
-        queues=order.queues,
+        stations=order.stations,
         max_open_groups=order.max_open_groups,
     )
     return await client.start_workflow(
         WORKFLOW,
         request,
         id=campaign_id(manifest.run),
-        task_queue=order.queues.workflows,
+        task_queue=order.stations.workflows,
         result_type=CampaignProgress,
         # Whatever is finished is found in the journal, so starting a finished campaign again costs nothing.
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,

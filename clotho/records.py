@@ -1,5 +1,6 @@
 """What crosses the boundary between workflows and activities: references and small counters, never content."""
 
+from datetime import timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -30,13 +31,31 @@ class Limits(Record):
     max_active_seconds: float | None = None
 
 
-class Queues(Record):
-    """Where each kind of work of a run is served."""
+class Station(Record):
+    """Where a kind of work is served, and how patiently it is waited for."""
+
+    queue: str
+    in_all: timedelta
+    """How long one step may take, outages and all attempts included."""
+    heartbeat: timedelta
+    """How long a worker may be silent before it counts as dead. Model calls are many: beats cost the server."""
+
+    def on(self, queue: str) -> "Station":
+        """The same kind of work on another queue."""
+        return self.model_copy(update={"queue": queue})
+
+
+class Stations(Record):
+    """The task queues of a run."""
 
     workflows: str = "clotho"
-    llm: str = "clotho-llm"
-    environment: str = "clotho-env"
-    sandbox: str = "clotho-sandbox"
+    model: Station = Station(queue="clotho-llm", in_all=timedelta(hours=12), heartbeat=timedelta(seconds=30))
+    environment: Station = Station(
+        queue="clotho-env", in_all=timedelta(hours=6), heartbeat=timedelta(seconds=10)
+    )
+    sandbox: Station = Station(
+        queue="clotho-sandbox", in_all=timedelta(hours=6), heartbeat=timedelta(seconds=10)
+    )
 
 
 class CampaignRequest(Record):
@@ -46,7 +65,7 @@ class CampaignRequest(Record):
     """How many groups of the manifest this campaign drives, counted from the first."""
     group_size: int
     limits: Limits
-    queues: Queues
+    stations: Stations
     max_open_groups: int = 16
     next_group: int = 0
     """This and `progress` are carried over a continue-as-new."""
@@ -113,7 +132,7 @@ class GroupRequest(Record):
     """Index of the dataset item in the run's manifest."""
     size: int
     limits: Limits
-    queues: Queues
+    stations: Stations
 
 
 class AwaitClosed(Record):
@@ -133,7 +152,7 @@ class RolloutRequest(Record):
     rollout: str
     environment: str
     limits: Limits
-    queues: Queues
+    stations: Stations
     state: "RolloutState | None" = None
     """Carried over a continue-as-new."""
 

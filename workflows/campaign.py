@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
 
 from workflows import attributes
 from workflows.rollout_group import RolloutGroup, reason
-from workflows.steps import BOOKKEEPING, UNLIMITED, all_of, step
+from workflows.steps import all_of, endless, step
 
 LOOK_AHEAD = 500
 """Groups whose end is looked up at once; what is scored already is skipped without a workflow."""
@@ -40,7 +40,7 @@ class Campaign:
     @workflow.init
     def __init__(self, request: CampaignRequest) -> None:
         self.request = request
-        self.queues = request.queues
+        self.stations = request.stations
         self.next_group = request.next_group
         self.progress = request.progress or CampaignProgress()
 
@@ -55,20 +55,18 @@ class Campaign:
     async def prepare(self) -> None:
         """Fail now what would fail every group; then have the items in the store."""
         run = self.request.run
-        await step(Model.check_model, ModelCheck(run=run), self.queues.llm, BOOKKEEPING, "check model server")
+        await step(Model.check_model, ModelCheck(run=run), self.stations.model, "check model server")
         items = ItemsRequest(run=run, groups=self.request.groups)
-        queue = self.queues.environment
-        self.count(groups=await step(Groups.enumerate_items, items, queue, BOOKKEEPING, "enumerate items"))
+        station = self.stations.environment
+        self.count(groups=await step(Groups.enumerate_items, items, station, "enumerate items"))
 
     async def unfinished(self) -> list[int]:
         """The next items whose groups aren't scored."""
         first = self.next_group
         self.next_group = min(first + LOOK_AHEAD, self.progress.groups)
         request = UnfinishedRequest(run=self.request.run, first=first, groups=self.next_group - first)
-        queue = self.queues.environment
-        items = await step(
-            Groups.unfinished_groups, request, queue, BOOKKEEPING, f"look up groups from {first}"
-        )
+        station = self.stations.environment
+        items = await step(Groups.unfinished_groups, request, station, f"look up groups from {first}")
         self.count(skipped=self.progress.skipped + request.groups - len(items))
         return items
 
@@ -97,7 +95,7 @@ class Campaign:
 
     async def roll_out(self, group: str, item: int) -> GroupSummary:
         """Run the group as a child; one that somebody else started is waited for instead."""
-        request, queue = self.request, self.queues.environment
+        request, station = self.request, self.stations.environment
         while True:
             try:
                 return await workflow.execute_child_workflow(
@@ -109,10 +107,10 @@ class Campaign:
                         item=item,
                         size=request.group_size,
                         limits=request.limits,
-                        queues=request.queues,
+                        stations=request.stations,
                     ),
                     id=group,
-                    task_queue=self.queues.workflows,
+                    task_queue=self.stations.workflows,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                     cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -120,9 +118,9 @@ class Campaign:
                 )
             except WorkflowAlreadyStartedError:
                 await step(
-                    Groups.await_closed, AwaitClosed(workflow=group), queue, UNLIMITED, f"wait for {group}"
+                    Groups.await_closed, AwaitClosed(workflow=group), endless(station), f"wait for {group}"
                 )
-                scored = await step(Groups.find_scored, group, queue, BOOKKEEPING, f"look up {group}")
+                scored = await step(Groups.find_scored, group, station, f"look up {group}")
                 if scored is not None:
                     return scored
 

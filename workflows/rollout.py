@@ -23,13 +23,14 @@ with workflow.unsafe.imports_passed_through():
         RolloutRequest,
         RolloutState,
         RolloutSummary,
+        Station,
         ToolCallReference,
         TurnRequest,
         TurnResult,
     )
 
 from workflows import attributes
-from workflows.steps import BOOKKEEPING, CLEAN_UP, MODEL, TOOL, clean_up, execute, step
+from workflows.steps import CLEAN_UP_TIME, clean_up, execute, step
 
 
 @workflow.defn
@@ -43,7 +44,7 @@ class Rollout:
     def __init__(self, request: RolloutRequest) -> None:
         self.request = request
         self.rollout = request.rollout
-        self.queues = request.queues
+        self.stations = request.stations
         self.state = request.state or RolloutState()
         self.acquiring: asyncio.Future[Lease] | None = None
         self.keeps_sandbox = False
@@ -81,7 +82,7 @@ class Rollout:
         number = self.state.turn
         request = TurnRequest(run=self.request.run, rollout=self.rollout, turn=number)
         self.show(f"sampling turn {number}")
-        turn = await step(Model.sample_turn, request, self.queues.llm, MODEL, f"turn {number}")
+        turn = await step(Model.sample_turn, request, self.stations.model, f"turn {number}")
         self.state = self.state.after_turn(turn)
         return turn
 
@@ -97,8 +98,7 @@ class Rollout:
             lease=lease,
             tool_state=self.state.tool_state,
         )
-        queue = lease.queue if lease else self.queues.sandbox
-        result = await step(Tools.call_tool, request, queue, TOOL, f"{turn}.{index} {call.name}")
+        result = await step(Tools.call_tool, request, self.station_of(lease), f"{turn}.{index} {call.name}")
         self.state = self.state.after_call(result)
 
     async def sandbox(self) -> Lease:
@@ -107,7 +107,7 @@ class Rollout:
             request = LeaseRequest(run=self.request.run, rollout=self.rollout)
             # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
             self.acquiring = asyncio.ensure_future(
-                execute(Sandboxes.acquire, request, self.queues.sandbox, TOOL, "create sandbox")
+                execute(Sandboxes.acquire, request, self.stations.sandbox, "create sandbox")
             )
             self.state = self.state.with_lease(await asyncio.shield(self.acquiring))
         assert self.state.lease is not None
@@ -119,20 +119,17 @@ class Rollout:
         request = RewardRequest(
             run=self.request.run, rollout=self.rollout, ending=ending, turns=self.state.turn, lease=lease
         )
-        queue = lease.queue if lease else self.queues.sandbox
-        reward = await step(Verifier.verify, request, queue, TOOL, "verify")
+        reward = await step(Verifier.verify, request, self.station_of(lease), "verify")
         if reward.lease is not None:
             self.state = self.state.with_lease(reward.lease)
 
     async def find_end(self) -> RolloutSummary | None:
         """What an earlier run of this rollout came to: another workflow run, or another Temporal database."""
-        return await step(
-            Rollouts.find_end, self.rollout, self.queues.environment, BOOKKEEPING, "look up end"
-        )
+        return await step(Rollouts.find_end, self.rollout, self.stations.environment, "look up end")
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
         request = ConcludeRequest(run=self.request.run, rollout=self.rollout, ending=ending, state=self.state)
-        summary = await step(Rollouts.conclude, request, self.queues.environment, BOOKKEEPING, "write end")
+        summary = await step(Rollouts.conclude, request, self.stations.environment, "write end")
         attributes.show_result(summary.ending.outcome, summary.score)
         self.show(f"{summary.ending.outcome}, reward {summary.score:g}")
         return summary
@@ -140,10 +137,15 @@ class Rollout:
     async def release_sandbox(self) -> None:
         lease = self.state.lease
         if lease is None and self.acquiring is not None:
-            lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP.in_all.total_seconds())
+            lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP_TIME.total_seconds())
         if lease is not None:
             request = ReleaseRequest(run=self.request.run, rollout=self.rollout, lease=lease)
-            await execute(Sandboxes.release, request, lease.queue, CLEAN_UP, "release sandbox")
+            station = self.station_of(lease).model_copy(update={"in_all": CLEAN_UP_TIME})
+            await execute(Sandboxes.release, request, station, "release sandbox")
+
+    def station_of(self, lease: Lease | None) -> Station:
+        """Where work with the sandbox of `lease` is served; any sandbox host, if there is none yet."""
+        return self.stations.sandbox.on(lease.queue) if lease else self.stations.sandbox
 
     def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():

@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
 
 from workflows import attributes
 from workflows.rollout import Rollout
-from workflows.steps import BOOKKEEPING, UNLIMITED, all_of, step
+from workflows.steps import all_of, endless, step
 
 REASON_LIMIT = 300
 
@@ -51,12 +51,12 @@ class RolloutGroup:
         return await self.conclude()
 
     async def find_scored(self) -> GroupSummary | None:
-        group, queue = self.request.group, self.request.queues.environment
-        return await step(Groups.find_scored, group, queue, BOOKKEEPING, "look up scored group")
+        group, station = self.request.group, self.request.stations.environment
+        return await step(Groups.find_scored, group, station, "look up scored group")
 
     async def prepare(self) -> None:
-        queue = self.request.queues.environment
-        prepared = await step(Groups.prepare_group, self.request, queue, BOOKKEEPING, "resolve tools")
+        station = self.request.stations.environment
+        prepared = await step(Groups.prepare_group, self.request, station, "resolve tools")
         dropped = f"; unavailable: {', '.join(prepared.unavailable)}" if prepared.unavailable else ""
         self.tools = f"tools: {', '.join(prepared.tools) or 'none'}{dropped}"
         self.show()
@@ -83,10 +83,10 @@ class RolloutGroup:
                         rollout=rollout,
                         environment=request.environment,
                         limits=request.limits,
-                        queues=request.queues,
+                        stations=request.stations,
                     ),
                     id=rollout,
-                    task_queue=request.queues.workflows,
+                    task_queue=request.stations.workflows,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                     cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -94,23 +94,18 @@ class RolloutGroup:
                     static_summary=f"sibling {rollout.rpartition('/')[2]}",
                 )
             except WorkflowAlreadyStartedError:
-                queue = request.queues.environment
-                await step(
-                    Groups.await_closed,
-                    AwaitClosed(workflow=rollout),
-                    queue,
-                    UNLIMITED,
-                    f"wait for {rollout}",
-                )
-                end = await step(Rollouts.find_end, rollout, queue, BOOKKEEPING, f"look up end of {rollout}")
+                station = request.stations.environment
+                closed = AwaitClosed(workflow=rollout)
+                await step(Groups.await_closed, closed, endless(station), f"wait for {rollout}")
+                end = await step(Rollouts.find_end, rollout, station, f"look up end of {rollout}")
                 if end is not None:
                     return end
 
     async def conclude(self) -> GroupSummary:
         siblings = tuple(sorted(self.scored, key=lambda summary: summary.rollout))
         conclusion = GroupConclusion(run=self.request.run, group=self.request.group, siblings=siblings)
-        queue = self.request.queues.environment
-        summary = await step(Groups.conclude_group, conclusion, queue, BOOKKEEPING, "write scored group")
+        station = self.request.stations.environment
+        summary = await step(Groups.conclude_group, conclusion, station, "write scored group")
         mean = sum(sibling.score for sibling in summary.siblings) / len(summary.siblings)
         attributes.show_result("scored", mean)
         return summary

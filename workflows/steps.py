@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from clotho.identifiers import displayable
+    from clotho.records import Station
 
 SUMMARY_LIMIT = 60
 
@@ -19,20 +19,7 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long a kind of step may take in all its attempts, and how soon a dead worker is noticed."""
-
-    in_all: timedelta
-    heartbeat: timedelta
-
-
-BOOKKEEPING = Patience(in_all=timedelta(hours=6), heartbeat=timedelta(seconds=30))
-MODEL = Patience(in_all=timedelta(hours=12), heartbeat=timedelta(seconds=30))
-TOOL = Patience(in_all=timedelta(hours=6), heartbeat=timedelta(seconds=10))
-UNLIMITED = Patience(in_all=timedelta(days=365), heartbeat=timedelta(seconds=30))
-CLEAN_UP = Patience(in_all=timedelta(minutes=1), heartbeat=timedelta(seconds=10))
-
+CLEAN_UP_TIME = timedelta(minutes=1)
 RETRIES = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(seconds=30)
 )
@@ -42,12 +29,11 @@ RETRIES = RetryPolicy(
 async def step(
     activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
     argument: Argument,
-    queue: str,
-    patience: Patience,
+    station: Station,
     summary: str,
 ) -> Result:
-    """Run an activity method on `queue`; `summary` is what the UI shows for it."""
-    result = await execute(activity, argument, queue, patience, summary)
+    """Run an activity method; `summary` is what the UI shows for it."""
+    result = await execute(activity, argument, station, summary)
     if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError  # a cancel that meets a completing activity is otherwise lost
     return result
@@ -56,21 +42,25 @@ async def step(
 async def execute(
     activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
     argument: Argument,
-    queue: str,
-    patience: Patience,
+    station: Station,
     summary: str,
 ) -> Result:
     """As `step`, for clean-up, which goes on after a cancel."""
     return await workflow.execute_activity_method(
         activity,
         argument,
-        task_queue=queue,
+        task_queue=station.queue,
         summary=displayable(summary, SUMMARY_LIMIT),
-        schedule_to_close_timeout=patience.in_all,
-        heartbeat_timeout=patience.heartbeat,
+        schedule_to_close_timeout=station.in_all,
+        heartbeat_timeout=station.heartbeat,
         retry_policy=RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     )
+
+
+def endless(station: Station) -> Station:
+    """For a wait on somebody else's work, which may go on for as long as a run."""
+    return station.model_copy(update={"in_all": timedelta(days=365)})
 
 
 async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -19,12 +19,21 @@ from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries import Endpoint, Item
 from clotho.journal import Journal
+from clotho.records import Stations
 from clotho.sandbox.local import LocalBackend
 from clotho.store.filesystem import FilesystemStore
 from clotho.temporal import connect
 
 WORKER = Path("worker.py")
 """Found from the folder that tests and benchmarks are run in: a checkout's."""
+
+
+FAST = Stations(
+    model=Stations().model.model_copy(update={"heartbeat": timedelta(seconds=5)}),
+    environment=Stations().environment.model_copy(update={"heartbeat": timedelta(seconds=5)}),
+    sandbox=Stations().sandbox.model_copy(update={"heartbeat": timedelta(seconds=5)}),
+)
+"""Dead workers are noticed soon, so that tests of their death don't wait long."""
 
 
 @dataclass
@@ -83,15 +92,18 @@ class Cluster:
         group_size: int = 1,
         items: tuple[Item, ...] | None = None,
         max_open_groups: int = 16,
+        api_key_variable: str | None = None,
+        stations: Stations = FAST,
         **manifest: Any,
     ) -> CampaignHandle:
         """Start a run as `clotho run` does."""
         order = RunOrder(
             manifest=run_manifest(environment, run, model, group_size=group_size, **manifest),
-            endpoint=Endpoint(base_url=model_url),
+            endpoint=Endpoint(base_url=model_url, api_key_variable=api_key_variable),
             groups=groups,
             max_open_groups=max_open_groups,
             items=items,
+            stations=stations,
         )
         return await start_campaign(self.client, self.open_journal(), order)
 

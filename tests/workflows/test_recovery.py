@@ -109,21 +109,20 @@ async def test_a_worker_told_to_stop_finishes_its_calls(private_cluster: Cluster
     assert set(model.calls.requests.values()) == {1}
 
 
-async def test_two_workers_share_the_work(private_cluster: Cluster) -> None:
-    """Models in one process, tools and workflows in another, and one of each killed on the way."""
+async def test_models_and_tools_in_processes_of_their_own_die_together(private_cluster: Cluster) -> None:
     cluster = private_cluster
-    script = Script(
-        conversations=(Conversation(variants=((run("true"), run("true"), say("Done.")),)),), latency=0.2
-    )
-    model = ScriptedModel(script)
+    turns = (run("true"), run("true"), say("Done."))
+    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), latency=0.2))
     async with serving(model) as url:
         llm = await cluster.start_worker("llm")
         tools = await cluster.start_worker("workflows,tools")
         handle = await start(cluster, "apart", url, groups=4, group_size=2)
         await written(cluster, turn_key("apart/g000001/r0", 0))
         await asyncio.gather(llm.kill(), tools.kill())
+        journalled = {key for key in await cluster.open_journal().keys("apart/") if "/turn/" in key}
         await cluster.start_worker("llm")
         await cluster.start_worker("workflows,tools")
         progress = await handle.result()
     assert (progress.scored, progress.rollouts) == (4, 8)
-    assert model.calls.paid_twice == {}
+    assert journalled
+    assert {model.calls.requests[key] for key in journalled} == {1}

@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
+from clotho.embedded.model import EmbeddedModelServer
 from clotho.entries import CallEntry, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
 from clotho.export import Format, export_run
@@ -282,29 +284,19 @@ async def test_a_failing_sibling_leaves_the_others_and_can_be_retried(cluster: C
     assert model.calls.paid_twice == {}
 
 
-async def test_what_would_fail_every_rollout_fails_at_once(cluster: Cluster) -> None:
-    async with serving(ScriptedModel(Script(conversations=(scoring(1.0),)))) as url:
-        handle = await start(cluster, "no-key", url, groups=4)
-        await handle.result()
-    from clotho.entries import Endpoint
-    from clotho.runs import open_run, read_manifest
-
-    journal = cluster.open_journal()
-    manifest = await read_manifest(journal, "no-key")
-    await open_run(
-        journal, manifest, Endpoint(base_url="http://127.0.0.1:9/v1", api_key_variable="NO_SUCH_KEY")
-    )
-    from clotho.records import CampaignRequest, Queues
-
-    request = CampaignRequest(
-        run="no-key", environment="x", groups=8, group_size=1, limits=manifest.limits, queues=Queues()
-    )
-    handle = await cluster.client.start_workflow(
-        "Campaign", request, id="no-key/~campaign", task_queue="clotho"
-    )
-    with pytest.raises(WorkflowFailureError) as raised:
-        await handle.result()
-    assert "NO_SUCH_KEY is not set" in failure(raised.value)
+async def test_what_would_fail_every_rollout_fails_at_once(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> None:
+    orders: dict[str, dict[str, Any]] = {
+        "NO_SUCH_KEY is not set": {"run": "no-key", "api_key_variable": "NO_SUCH_KEY"},
+        "does not exist": {"run": "no-model", "model": "unheard-of"},
+    }
+    for said, order in orders.items():
+        handle = await start(cluster, model_url=f"{embedded_model.url}/v1", groups=4, **order)
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+        assert said in failure(raised.value)
+        assert await cluster.open_journal().keys(f"{order['run']}/g000000/") == []
 
 
 async def test_cancelling_a_run_ends_everything_canceled_without_rewards(cluster: Cluster) -> None:
