@@ -20,6 +20,8 @@ from clotho.errors import CommandConflict, InvalidInput, SandboxLost, SandboxUna
 from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
 
 GRACE_MS = 2_000
+NEVER = "-"
+"""Identity of a key that was killed before it held a command."""
 _staged = itertools.count()
 
 
@@ -108,10 +110,16 @@ class ControlDirectory:
         entries = {"job": header + job.script.encode()}
         if job.stdin is not None:
             entries["stdin"] = job.stdin
-        if not self._stage(self._jobs, job.key, entries) and self._identity(job.key) != identity:
+        if not self._stage(self._jobs, job.key, entries) and self._identity(job.key) not in (identity, NEVER):
             raise CommandConflict(f"job {job.key} already holds another command")
         if job.session is not None:
             (self.path / "sessions" / job.key).touch()
+
+    def kill(self, key: str) -> None:
+        """A key that holds no command yet is taken, so that none can start under it."""
+        never = {"job": f"identity {NEVER}\n\n".encode(), "started": b"0\n", "done": b"killed 137 0\n"}
+        if self.job_folder(key).exists() or not self._stage(self._jobs, key, never):
+            self.say("kill", key)
 
     def job_status(self, key: str, incarnation: str) -> JobStatus:
         """Raises SandboxLost for a job that never started in a sandbox that is gone."""
@@ -205,16 +213,16 @@ class ControlDirectory:
             unfinished.mkdir(0o700)
         except FileNotFoundError:
             raise SandboxLost("the sandbox was destroyed") from None
-        for name, content in entries.items():
-            self._write(unfinished / name, content)
-        self._give(unfinished)
         try:
+            for name, content in entries.items():
+                self._write(unfinished / name, content)
+            self._give(unfinished)
             unfinished.rename(parent / key)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            shutil.rmtree(unfinished)
-            return False
+            shutil.rmtree(unfinished, ignore_errors=True)
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
         return True
 
     def _write(self, path: Path, content: bytes) -> None:

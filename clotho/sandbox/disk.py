@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from clotho.errors import SandboxUnavailable
+
 MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")
 OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
 PROBE_MB = 4
@@ -18,7 +20,7 @@ def usable(scratch: Path) -> bool:
     mount_point.mkdir()
     try:
         make(image, mount_point, PROBE_MB)
-    except subprocess.CalledProcessError:
+    except SandboxUnavailable:
         return False
     finally:
         remove(image, mount_point)
@@ -46,4 +48,6 @@ def remove(image: Path, mount_point: Path) -> None:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SandboxUnavailable(f"a sandbox's disk: {command[0]}: {result.stderr.strip()}")

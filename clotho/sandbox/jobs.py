@@ -1,7 +1,7 @@
 """A sandbox as the host drives it: jobs, input and files, through its supervisor's control directory.
 
 Waiting is for entries to appear in that directory, and for the supervisor's lock to go: it takes neither a
-thread nor a poll. What touches files runs in the loop's thread pool.
+thread nor a poll. What touches files runs in threads.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
 from clotho.sandbox.bubblewrap import located
 from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.threads import with_files
 from clotho.sandbox.watches import Watches
 
 RECHECK = 5.0
@@ -62,7 +63,7 @@ class SupervisedSandbox:
     async def start(self, job: Job) -> None:
         if job.workdir is not None:
             job = job.model_copy(update={"workdir": self._located(job.workdir)})
-        await asyncio.to_thread(self._start, job)
+        await with_files(self._start, job)
         if job.session is not None:
             await self._appearance(self.control.job_folder(job.key), "pid", "done")
 
@@ -87,18 +88,18 @@ class SupervisedSandbox:
         ):
             while True:
                 changed.clear()
-                status = await asyncio.to_thread(self.control.job_status, key, self._incarnation)
+                status = await with_files(self.control.job_status, key, self._incarnation)
                 remaining = deadline - loop.time()
                 if status.state is not JobState.RUNNING or remaining <= 0:
                     return status
                 if not await _set_within(changed, min(remaining, RECHECK)):
-                    await asyncio.to_thread(self._ask_to_run, key)
+                    await with_files(self._ask_to_run, key)
 
     async def output(self, key: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return await asyncio.to_thread(self.control.output, key, offset, limit)
+        return await with_files(self.control.output, key, offset, limit)
 
     async def kill(self, key: str) -> None:
-        await asyncio.to_thread(self.control.say, "kill", key)
+        await with_files(self.control.kill, key)
 
     async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
         if data:
@@ -109,12 +110,12 @@ class SupervisedSandbox:
 
     async def _send(self, key: str, data: bytes, request: str | None) -> None:
         request = request or secrets.token_hex(16)
-        if await asyncio.to_thread(self.control.stage_input, key, request, data):
-            await asyncio.to_thread(self.control.say, "input", key, request)
+        if await with_files(self.control.stage_input, key, request, data):
+            await with_files(self.control.say, "input", key, request)
             await self._appearance(self.control.job_folder(key), f"taken.{request}", "done")
 
     async def sessions(self) -> Sequence[SessionInfo]:
-        return await asyncio.to_thread(lambda: tuple(self.control.sessions(self._incarnation)))
+        return await with_files(lambda: tuple(self.control.sessions(self._incarnation)))
 
     # ---- files ----
 
@@ -123,19 +124,19 @@ class SupervisedSandbox:
         try:
             word, size, _ = await self._transfer(key, path, after, None, max_bytes)
             if word == "ok":
-                return await asyncio.to_thread(self.control.transfer_content, key)
+                return await with_files(self.control.transfer_content, key)
             if word not in READ_ERRORS:
                 raise SandboxUnavailable(f"reading a file of the sandbox: {word} {size}")
             return FileContent.model_validate({"error": word, "size": size})
         finally:
-            await asyncio.to_thread(self.control.forget_transfer, key)
+            await with_files(self.control.forget_transfer, key)
 
     async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
         key = secrets.token_hex(16)
         try:
             word, size, resolved = await self._transfer(key, path, after, content, len(content))
         finally:
-            await asyncio.to_thread(self.control.forget_transfer, key)
+            await with_files(self.control.forget_transfer, key)
         if word == "ok":
             return resolved
         if word == "failed":
@@ -148,16 +149,14 @@ class SupervisedSandbox:
         if "\0" in path:
             return "not_found", 0, ""
         for _ in range(TRANSFER_TRIES):
-            await asyncio.to_thread(
-                self.control.stage_transfer, key, self._located(path), after, content, max_bytes
-            )
-            await asyncio.to_thread(self.control.say, "file", key)
+            await with_files(self.control.stage_transfer, key, self._located(path), after, content, max_bytes)
+            await with_files(self.control.say, "file", key)
             await self._appearance(self.control.transfer_folder(key), "done")
-            answer = await asyncio.to_thread(self.control.transfer_answer, key)
+            answer = await with_files(self.control.transfer_answer, key)
             assert answer is not None
             if answer[0] != "interrupted":
                 return answer
-            await asyncio.to_thread(self.control.forget_transfer, key)
+            await with_files(self.control.forget_transfer, key)
         raise SandboxUnavailable("file transfers are killed from inside the sandbox")
 
     def _located(self, path: str) -> str:
@@ -168,7 +167,7 @@ class SupervisedSandbox:
     # ---- the instance ----
 
     async def renew(self, seconds: float) -> None:
-        await asyncio.to_thread(self.control.renew, seconds)
+        await with_files(self.control.renew, seconds)
 
     async def _appearance(self, folder: Path, *names: str) -> None:
         """Wait until one of `names` is in `folder`. Raises SandboxLost where the supervisor ends first."""
@@ -178,8 +177,8 @@ class SupervisedSandbox:
             for name in names:
                 stack.enter_context(watches.entry(folder, name, changed))
             stack.enter_context(watches.closing(self.control.alive_file, changed))
-            while not await asyncio.to_thread(_any_exists, folder, names):
-                if await asyncio.to_thread(self.control.incarnation) != self._incarnation:
+            while not await with_files(_any_exists, folder, names):
+                if await with_files(self.control.incarnation) != self._incarnation:
                     raise SandboxLost("the sandbox's supervisor is gone")
                 if asyncio.get_running_loop().time() > deadline:
                     raise SandboxUnavailable("the sandbox's supervisor doesn't answer: is its disk full?")

@@ -114,29 +114,3 @@ def lock_holder(file: Path) -> int | None:
         if fields[1] == "FLOCK" and fields[5] == wanted:
             return int(fields[4])
     return None
-
-
-def end_processes_of(user: int) -> None:
-    """End what is left of a sandbox's own user. A supervisor's lock goes before its last children."""
-    deadline = time.monotonic() + END_TIMEOUT
-    while left := [path for path in Path("/proc").iterdir() if path.name.isdigit() and _owner(path) == user]:
-        if time.monotonic() > deadline:
-            raise SandboxUnavailable(f"processes of user {user} can't be ended")
-        for path in left:
-            with suppress(ProcessLookupError):
-                process = os.pidfd_open(int(path.name))
-                try:
-                    if _owner(path) == user:
-                        signal.pidfd_send_signal(process, signal.SIGKILL)
-                finally:
-                    os.close(process)
-        time.sleep(0.002)
-
-
-def _owner(process: Path) -> int | None:
-    """None for one that has ended, even where its parent hasn't noticed."""
-    try:
-        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-        return None if state == "Z" else process.stat().st_uid
-    except (FileNotFoundError, ProcessLookupError):
-        return None

@@ -4,7 +4,6 @@ A sandbox outlives the worker that made it. Whether it lives is told by the lock
 process id. Making and ending one is serialised by a lock on its folder, across processes.
 """
 
-import asyncio
 import fcntl
 import os
 import shutil
@@ -21,6 +20,7 @@ from clotho.sandbox.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.jobs import SupervisedSandbox
 from clotho.sandbox.local_host import LocalHost
+from clotho.sandbox.threads import with_sandboxes
 from clotho.sandbox.users import RANGE, UserRegistry
 
 REGISTRY = Path("/run/clotho/users")
@@ -50,35 +50,35 @@ class LocalBackend:
 
     async def create(self, lease: str, spec: SandboxSpec) -> SupervisedSandbox:
         """The sandbox of `lease`, made unless it lives. Raises IsolationUnavailable."""
-        return await asyncio.to_thread(self._create, lease, spec)
+        return await with_sandboxes(self._create, lease, spec)
 
     async def attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
-        return await asyncio.to_thread(self._attach, lease, incarnation)
+        return await with_sandboxes(self._attach, lease, incarnation)
 
     async def open_verifier(
         self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]
     ) -> SupervisedSandbox:
         """`hidden_files` maps paths under HIDDEN_FILES to contents. An epoch that is over is SandboxLost."""
-        return await asyncio.to_thread(self._open_verifier, lease, epoch, hidden_files)
+        return await with_sandboxes(self._open_verifier, lease, epoch, hidden_files)
 
     async def destroy(self, lease: str) -> None:
-        await asyncio.to_thread(self._destroy, self._folder(lease))
+        await with_sandboxes(self._destroy, self._folder(lease))
 
     async def renew(self, lease: str, seconds: float) -> None:
         """Renews all instances of the lease, a verifier's too."""
-        await asyncio.to_thread(self._renew, lease, seconds)
+        await with_sandboxes(self._renew, lease, seconds)
 
     async def leases(self) -> Sequence[str]:
-        records = await asyncio.to_thread(lambda: [folder.read_record() for folder in self._folders()])
+        records = await with_sandboxes(lambda: [folder.read_record() for folder in self._folders()])
         return tuple(record.lease for record in records if record is not None)
 
     async def reap(self) -> Sequence[str]:
         """Destroy sandboxes past their lease and grace; returns the names of their folders."""
-        return await asyncio.to_thread(self._reap)
+        return await with_sandboxes(self._reap)
 
     async def probe(self) -> IsolationReport:
         """What this host enforces; tried once."""
-        return await asyncio.to_thread(self._probe)
+        return await with_sandboxes(self._probe)
 
     # ---- the same, blocking ----
 

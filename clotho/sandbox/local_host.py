@@ -19,6 +19,7 @@ from clotho.sandbox.bubblewrap import PROGRAM, View, account_files, as_user
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.isolation import IsolationReport, failed_checks
+from clotho.sandbox.processes import end_processes_of
 from clotho.sandbox.seccomp import program
 from clotho.sandbox.supervisor import supervisor_path
 from clotho.sandbox.users import UserRegistry
@@ -70,7 +71,6 @@ class LocalHost:
             return ("starts at all: bubblewrap isn't installed",)
         folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
         folder.files.mkdir(mode=0o711)
-        user = None
         try:
             user = self._claim_user(folder)
             self._fill(folder, user)
@@ -79,7 +79,7 @@ class LocalHost:
         except (IsolationUnavailable, SandboxUnavailable) as error:
             return (f"starts at all: {error}",)
         finally:
-            self._remove(folder, user)
+            self._remove(folder)
 
     def _require(self, spec: SandboxSpec) -> bool:
         """Whether a sandbox of `spec` is isolated. Raises IsolationUnavailable where it must be and can't."""
@@ -142,11 +142,10 @@ class LocalHost:
 
     def end(self, folder: SandboxFolder) -> None:
         """End every instance, and take back what the sandbox was given. Nothing is left of it."""
-        record = folder.read_record()
         for control in folder.controls.glob("*"):
             launch.end(ControlDirectory(control, None))
         cgroups.end(self._controllers, folder.name)
-        self._remove(folder, None if record is None else record.user)
+        self._remove(folder)
         for child in self._children:
             child.poll()
 
@@ -173,9 +172,10 @@ class LocalHost:
             file.write_bytes(content)
             file.chmod(0o755)
 
-    def _remove(self, folder: SandboxFolder, user: int | None) -> None:
+    def _remove(self, folder: SandboxFolder) -> None:
+        user = self._users.held_by(folder.files) if self._privileged else None
         if user is not None:
-            launch.end_processes_of(user)
+            end_processes_of(user)
         disk.remove(folder.image, folder.disk)
         for path in (
             folder.controls,

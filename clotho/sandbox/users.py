@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
+from clotho.sandbox.processes import users_of_processes
 
 RANGE = range(2_000_000, 2_010_000)
 """Above the users of distributions and common subuid ranges; below 2^21, where tar's number fields end."""
@@ -32,20 +33,31 @@ class UserRegistry:
                 own.unlink()
 
     def _claim(self, sandbox: Path, own: Path) -> int:
-        holders = {int(c.name): c.read_text() for c in self._folder.iterdir() if c.name.isdigit()}
+        holders = self._holders()
         for user, holder in holders.items():
-            if holder == str(sandbox):
+            if holder == sandbox:
                 return user
+        living = set(users_of_processes().values())
         for user in self._users:
-            if user in holders and Path(holders[user]).exists():
-                continue
-            if _in_passwd(user):
+            if (user in holders and holders[user].exists()) or user in living or _in_passwd(user):
                 continue
             claim = self._folder / str(user)
             claim.unlink(missing_ok=True)
             os.link(own, claim)
             return user
         raise SandboxUnavailable(f"all {len(self._users)} users for sandboxes are taken")
+
+    def _holders(self) -> dict[int, Path]:
+        return {
+            int(path.name): Path(path.read_text()) for path in self._folder.iterdir() if path.name.isdigit()
+        }
+
+    def held_by(self, sandbox: Path) -> int | None:
+        """The user of the sandbox in this folder: none after a boot, which folders outlive and claims don't."""
+        if not self._folder.exists():
+            return None
+        with self._locked():
+            return next((user for user, holder in self._holders().items() if holder == sandbox), None)
 
     def release(self, user: int) -> None:
         """To be called when no process of the user's lives and its sandbox's folder is gone."""

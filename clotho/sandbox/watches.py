@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Watches:
-    """What one event loop is waiting for. The descriptor stays open: closing one of inotify costs 10 ms."""
+    """What one event loop is waiting for. The descriptor stays open with it: closing one costs 10 ms."""
 
     _of_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, Watches]" = WeakKeyDictionary()
 
@@ -30,6 +30,9 @@ class Watches:
             raise OSError(ctypes.get_errno(), "inotify_init1: no more inotify instances for this user")
         self._waiting: dict[int, set[tuple[asyncio.Event, bytes]]] = {}
         loop.add_reader(self._descriptor, self._read)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
 
     @classmethod
     def of_running_loop(cls) -> "Watches":

@@ -152,6 +152,33 @@ async def test_kill(shell: Shell) -> None:
     assert await shell.ended(job.key) == (JobState.KILLED, 137, b"a\n")
 
 
+async def test_killed_before_it_began_it_never_starts(shell: Shell) -> None:
+    job = shell.job("echo ran >> ~/never")
+    await asyncio.gather(*(shell.sandbox.kill(job.key) for _ in range(4)))
+    await shell.sandbox.start(job)
+    assert await shell.ended(job.key) == (JobState.KILLED, 137, b"")
+    assert await shell.text("ls ~/never 2>/dev/null") == ""
+
+
+async def test_kill_after_the_end_changes_nothing(shell: Shell) -> None:
+    job = shell.job("exit 3")
+    await shell.sandbox.start(job)
+    result = await shell.ended(job.key)
+    await shell.sandbox.kill(job.key)
+    assert await shell.ended(job.key) == result
+
+
+async def test_callers_that_fill_the_loops_threads_are_served(shell: Shell) -> None:
+    """A synchronous caller waits in a thread of the loop's pool for a coroutine on the loop."""
+    loop = asyncio.get_running_loop()
+
+    def caller() -> object:
+        return asyncio.run_coroutine_threadsafe(shell.run("exit 2"), loop).result(20)
+
+    results = await asyncio.gather(*(asyncio.to_thread(caller) for _ in range(40)))
+    assert set(results) == {(EXITED, 2, b"")}
+
+
 async def test_background_processes_die_by_the_key_of_their_command(shell: Shell) -> None:
     job = shell.job("setsid sleep 996 >/dev/null 2>&1 & echo started")
     await shell.sandbox.start(job)

@@ -1,10 +1,13 @@
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -39,7 +42,7 @@ async def test_attach(backend: LocalBackend, own: Shell, lease: str) -> None:
 
 
 async def test_sandbox_outlives_the_worker_that_made_it(
-    backend: LocalBackend, kind: str, folder: object
+    backend: LocalBackend, kind: str, folder: Path
 ) -> None:
     maker = f"""
 import asyncio, os, signal
@@ -161,13 +164,20 @@ async def test_thousand_waiters_cost_no_thread(shell: Shell) -> None:
     assert {status.exit_code for status in results} == {4}
 
 
-def test_backends_are_reached_from_any_loop(kind: str, folder: object) -> None:
-    backend = BACKENDS[kind](folder / f"sandboxes-{kind}")  # type: ignore[operator]
+def test_loops_come_and_go(kind: str, folder: Path) -> None:
+    backend = BACKENDS[kind](folder / f"sandboxes-{kind}")
 
     async def once() -> str:
-        shell = Shell(await backend.create("loops/lease/0", SPECS[kind]))
-        return await shell.text("echo hello")
+        return await Shell(await backend.create("loops/lease/0", SPECS[kind])).text("echo hello")
 
-    for _ in range(2):
-        assert asyncio.run(once()) == "hello"
+    def inotify_descriptors() -> int:
+        gc.collect()
+        links = (os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
+        return sum("inotify" in link for link in links)
+
+    before = inotify_descriptors()
+    with ThreadPoolExecutor(1) as other_thread:
+        for _ in range(3):
+            assert other_thread.submit(lambda: asyncio.run(once())).result() == "hello"
     asyncio.run(backend.destroy("loops/lease/0"))
+    assert inotify_descriptors() == before

@@ -34,6 +34,7 @@ async def test_has_hidden_files_that_the_agent_never_sees(
 
 async def test_agents_processes_are_dead_before(backend: LocalBackend, own: Shell, lease: str) -> None:
     await own.run("(setsid sh -c 'while :; do date +%N > ticking; done' >/dev/null 2>&1 &)")
+    await own.run("until [ -e ticking ]; do sleep 0.01; done")
     session = own.job("sleep 60", session="server")
     await own.sandbox.start(session)
     verify = await verifier(backend, lease)

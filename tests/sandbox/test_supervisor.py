@@ -1,14 +1,21 @@
 """The program that is shipped, and its beginning; what it does is in the conformance tests."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from clotho.errors import IsolationUnavailable
+from clotho.identifiers import job_key
+from clotho.sandbox.base import JobState
+from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.jobs import SupervisedSandbox
+from clotho.sandbox.launch import Launch, end, start
 from clotho.sandbox.supervisor import ARCHITECTURES, supervisor_path
 from clotho.sandbox.supervisor.build import build
+from tests.sandbox.shell import Shell
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -41,6 +48,37 @@ def test_one_supervisor_per_control_directory(tmp_path: Path) -> None:
         assert first.wait(5) == 0
     for descriptor in (directory, ready, tell):
         os.close(descriptor)
+
+
+@pytest.mark.skipif(shutil.which("dash") is None, reason="dash stands for the sh of small images")
+async def test_image_without_bash(tmp_path: Path) -> None:
+    """Commands run in sh, and keep their directory and variables."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, target in {"sh": "dash", "cat": "cat", "ls": "ls"}.items():
+        (programs / name).symlink_to(str(shutil.which(target)))
+    control = ControlDirectory(tmp_path / "control", None)
+    control.create()
+    started = Launch(
+        command=[str(supervisor_path())],
+        environment={"PATH": str(programs)},
+        folder=tmp_path,
+        log=tmp_path / "log",
+        groups=(),
+        lease_seconds=60,
+        max_processes=0,
+        max_file_bytes=0,
+        inherited=(),
+    )
+    process, incarnation = start(started, control)
+    shell = Shell(SupervisedSandbox(control, incarnation, str(tmp_path), str(tmp_path), {}))
+    first = await shell.run("cd /usr; export A='x  y'; echo ${BASH_VERSION-sh}; exit 3", name="first")
+    assert first == (JobState.EXITED, 3, b"sh\n")
+    second = await shell.run("echo $PWD $A; ls /proc/self/fd", after=job_key("first"))
+    assert second.output.split() == [b"/usr", b"x", b"y", b"0", b"1", b"2", b"3"]
+    assert (await shell.run("echo $PWD", after=job_key("first"), workdir="bin")).output == b"/usr/bin\n"
+    end(control)
+    assert process.wait(5) == 0
 
 
 def test_needs_nothing_of_the_system() -> None:

@@ -1,9 +1,14 @@
+import signal
+import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
+from clotho.sandbox.bubblewrap import as_user
+from clotho.sandbox.processes import end_processes_of
 from clotho.sandbox.users import UserRegistry
 
 
@@ -51,3 +56,27 @@ def test_users_of_the_system_are_left_alone(tmp_path: Path) -> None:
 def test_range_outside_of_the_user_namespace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsolationUnavailable, match="uid_map"):
         UserRegistry(tmp_path / "users", range(2**32 - 2, 2**32 + 5)).require_usable()
+
+
+def test_user_with_living_processes_is_not_free(tmp_path: Path) -> None:
+    users = range(2_050_100, 2_050_102)
+    with subprocess.Popen([*as_user(2_050_100), "sleep", "60"]) as stray:
+
+        def running() -> bool:
+            return Path(f"/proc/{stray.pid}").stat().st_uid == 2_050_100
+
+        while not running():
+            time.sleep(0.01)
+        assert UserRegistry(tmp_path / "users", users).claim(sandbox(tmp_path, "a")) == 2_050_101
+        end_processes_of(2_050_100)
+        assert stray.wait(5) == -signal.SIGKILL
+
+
+def test_registry_forgets_at_boot_and_a_folder_does_not(tmp_path: Path) -> None:
+    registry = UserRegistry(tmp_path / "users", range(2_050_000, 2_050_001))
+    old, new = sandbox(tmp_path, "old"), sandbox(tmp_path, "new")
+    user = registry.claim(old)
+    registry.release(user)
+    assert registry.claim(new) == user
+    assert registry.held_by(old) is None
+    assert registry.held_by(new) == user

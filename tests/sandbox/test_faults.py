@@ -1,0 +1,93 @@
+"""What goes wrong around a local sandbox: processes killed at random, and disks that fill up."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.sandbox.launch import lock_holder
+from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.processes import users_of_processes
+from tests.sandbox.shell import Shell
+
+ROUNDS = 60
+
+
+async def test_random_kills_never_run_a_command_twice(isolated: Shell) -> None:
+    """Keepers and commands are killed from outside at random, and attempts abandoned."""
+    chance = random.Random(1)
+    user = int(await isolated.text("id -u"))
+    spared = {lock_holder(isolated.sandbox.control.alive_file)}
+    for number in range(ROUNDS):
+        job = isolated.job(f"echo run >> c{number}; echo a; sleep 0.03; echo b; exit 7", timeout=5)
+        attempts = [asyncio.create_task(isolated.run(job.script, job.key, timeout=5)) for _ in range(2)]
+        await asyncio.sleep(chance.random() * 0.01)
+        attempts[0].cancel()
+        killed = chance.random() < 0.5 and await asyncio.to_thread(kill_one_of, user, spared, chance)
+        result = await attempts[1]
+        runs = (await isolated.text(f"cat c{number} 2>/dev/null")).split()
+        assert len(runs) <= 1
+        if not killed:
+            assert result == (JobState.EXITED, 7, b"a\nb\n")
+        if result.code == 7:
+            assert runs == ["run"]
+            assert result.output.endswith(b"b\n")
+
+
+def kill_one_of(user: int, spared: set[int | None], chance: random.Random) -> bool:
+    """Kill a process of the sandbox, except its supervisor and what is outside of its namespace."""
+    inside = [
+        int(path.name)
+        for path, owner in users_of_processes().items()
+        if owner == user and int(path.name) not in spared and len(namespace_pids(path)) > 1
+    ]
+    if not inside:
+        return False
+    try:
+        os.kill(chance.choice(inside), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def namespace_pids(process: Path) -> list[str]:
+    try:
+        return (process / "status").read_text().split("NSpid:")[1].splitlines()[0].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+@pytest.fixture
+def tiny(folder: Path) -> Iterator[Path]:
+    """A file system of 1 MB for everything, the control directory too."""
+    mount_point = folder / "tiny"
+    mount_point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=711", "tiny", str(mount_point)], check=True)
+    yield mount_point
+    subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
+
+
+async def test_disk_of_the_host_fills_up_under_a_command(
+    tiny: Path, lease: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clotho.sandbox.disk.usable", lambda scratch: False)
+    backend = LocalBackend(tiny)
+    assert (await backend.probe()).disk == "file size"
+    shell = Shell(await backend.create(lease, SandboxSpec()))
+    await shell.run("cd /usr; export A=1", name="before")
+    result = await shell.run("cat /dev/zero > fill; echo $?; exit 9")
+    assert (result.state, result.code) == (JobState.EXITED, 9)
+    job = shell.job("echo later")
+    with pytest.raises(OSError, match="No space"):
+        await shell.sandbox.start(job)
+    assert not [name for name in os.listdir(shell.sandbox.control.path / "c") if name.startswith(".")]
+    (tiny / "sandboxes" / shell.sandbox.control.path.parent.name / "disk" / "work" / "fill").unlink()
+    await shell.sandbox.start(job)
+    assert (await shell.ended(job.key)).output == b"later\n"
+    await backend.destroy(lease)
