@@ -2,13 +2,14 @@
 
 import importlib
 import pkgutil
+import traceback
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from clotho.entries import Item, ToolError
-from clotho.errors import InvalidInput
+from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.records import Record
 from clotho.tool_context import AsyncToolContext, ToolContext
 
@@ -105,15 +106,15 @@ class Environment:
 def load_environment(name: str) -> type[Environment]:
     """The class called `module:Class`, or the one environment in `environments/{name}.py`.
 
-    Raises InvalidInput naming what there is.
+    Raises InvalidInput naming what there is, EnvironmentFailed for a module that is there and fails.
     """
     module_name, _, class_name = name.partition(":")
     path = module_name if class_name else f"{EXAMPLES}.{module_name}"
     try:
         module = importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name is None or not path.startswith(error.name):
-            raise
+    except Exception as error:
+        if not (isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}.")):
+            raise EnvironmentFailed(f"environment {name!r} can't be imported: {_at_fault(error)}") from error
         known = ", ".join(known_environments()) or "none"
         raise InvalidInput(
             f"unknown environment {name!r}: there is no module {path}. Here are: {known}; or give module:Class"
@@ -130,6 +131,13 @@ def load_environment(name: str) -> type[Environment]:
             f"environment {name!r}: module {path} has these environments: {classes}; give module:Class"
         )
     return chosen[0]
+
+
+def _at_fault(error: Exception) -> str:
+    """The exception on one line, and where the author's code raised it."""
+    text = " ".join("".join(traceback.format_exception_only(error)).split())
+    frames = [f for f in traceback.extract_tb(error.__traceback__)[1:] if "importlib" not in f.filename]
+    return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
 
 
 def known_environments() -> list[str]:

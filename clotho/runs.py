@@ -7,6 +7,7 @@ from clotho.entries import EndEntry, Endpoint, GroupEntry, Item, ItemChunk, RunM
 from clotho.environment import Environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import RUNS, end_key, endpoint_prefix, group_id, items_key, manifest_key, scored_key
+from clotho.inference.base import checked_base_url
 from clotho.journal import Journal
 
 CHUNK = 100
@@ -18,6 +19,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) 
 
     Raises InvalidInput with both values of every field that may not change and did.
     """
+    checked_base_url(endpoint.base_url)
     stored = await journal.write(manifest_key(manifest.run), manifest)
     if stored.fingerprint != manifest.fingerprint:
         raise InvalidInput(
@@ -98,11 +100,15 @@ async def unfinished(journal: Journal, run: str, first: int, last: int) -> list[
     return [first + offset for offset, entry in enumerate(entries) if entry is None]
 
 
-async def scored_groups(journal: Journal, run: str) -> list[tuple[str, GroupEntry]]:
-    """The run's finished groups by id."""
-    keys = [key for key in await journal.keys(f"{run}/") if key.endswith("/scored") and key.count("/") == 2]
+async def scored_groups(journal: Journal, run: str, limit: int | None = None) -> list[tuple[str, GroupEntry]]:
+    """The run's finished groups by id, the first `limit` of them."""
+    keys = (await scored_keys(journal, run))[:limit]
     entries = await journal.read_many(keys, GroupEntry)
     return [(key.removesuffix("/scored"), entry) for key, entry in zip(keys, entries, strict=True) if entry]
+
+
+async def scored_keys(journal: Journal, run: str) -> list[str]:
+    return [key for key in await journal.keys(f"{run}/") if key.endswith("/scored") and key.count("/") == 2]
 
 
 async def read_end(journal: Journal, rollout: str) -> EndEntry | None:

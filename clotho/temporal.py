@@ -1,5 +1,6 @@
 """The connection to a Temporal cluster, and what its namespace must know."""
 
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -11,7 +12,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.config import TemporalSettings
-from clotho.errors import InvalidInput, Unavailable
+from clotho.errors import InvalidInput, Unavailable, bounded
 from clotho.sandbox.keeper import OwnerState
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 
@@ -40,8 +41,13 @@ async def connect(settings: TemporalSettings) -> Client:
     except RuntimeError as error:
         raise InvalidInput(
             f"no Temporal server answers at {options['target_host']}: start one with `clotho dev`, "
-            f"or set TEMPORAL_ADDRESS ({error})"
+            f"or set TEMPORAL_ADDRESS ({_innermost(str(error))})"
         ) from error
+
+
+def _innermost(error: str) -> str:
+    """The last text that the SDK's nested errors quote: it is the one that says something."""
+    return bounded((re.findall(r'"([^"]+)"', error) or [error])[-1], 200)
 
 
 async def ensure_search_attributes(client: Client) -> None:

@@ -4,9 +4,11 @@ Everything here is JSON by `model_dump(mode="json")`: a sampled turn goes into t
 """
 
 from typing import Literal, Protocol
+from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, field_validator
 
+from clotho.errors import InvalidInput
 from clotho.records import Record
 
 ToolSchema = dict[str, JsonValue]
@@ -145,3 +147,15 @@ class ModelBackend(Protocol):
 
     async def check(self, model: str) -> None:
         """Raise now what every turn of `model` would raise: an unknown model, a refused key, no server."""
+
+
+def checked_base_url(url: str) -> str:
+    """`url` without a slash at its end, fit to be shown and kept; raises InvalidInput."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise InvalidInput(
+            "the model server's URL holds credentials: keep the key in an environment variable"
+        )
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InvalidInput(f"{url!r} is no URL of a model server: give one such as http://host:8000/v1")
+    return url.rstrip("/")

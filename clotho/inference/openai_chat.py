@@ -3,13 +3,12 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 import openai
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, InvalidInput, ModelUnavailable
-from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
+from clotho.errors import ClothoError, ModelUnavailable
+from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall, checked_base_url
 from clotho.inference.openai_answer import read_completion, read_model_list
 from clotho.inference.provider_errors import refusal
 
@@ -24,7 +23,7 @@ class OpenAIChat:
     """
 
     def __init__(self, base_url: str, api_key: str | None = None, timeout: float = 3600.0) -> None:
-        self._endpoint = _checked(base_url)
+        self._endpoint = checked_base_url(base_url)
         self._api_key = api_key
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
@@ -130,12 +129,3 @@ def request_body(call: TurnCall) -> dict[str, JsonValue]:
     if call.tools:
         body["tools"] = list(call.tools)
     return body | sampling.extra_body
-
-
-def _checked(url: str) -> str:
-    """`url`, fit to be shown and kept."""
-    if "@" in urlsplit(url).netloc:
-        raise InvalidInput(
-            "the model server's URL holds credentials: keep the key in an environment variable"
-        )
-    return url
