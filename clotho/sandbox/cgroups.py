@@ -20,19 +20,25 @@ class Controller:
     """A hierarchy, and the files in it that bound a group."""
 
     hierarchy: Path
-    memory: str | None
-    processes: str | None
+    memory: str | None = None
+    processes: str | None = None
+    memory_and_swap: str | None = None
+    no_swap: str | None = None
 
 
 def usable(root: Path = Path("/sys/fs/cgroup")) -> tuple[Controller, ...]:
     """The controllers that this process can bound sandboxes with; none where it can't bound both."""
     candidates: tuple[Controller, ...]
     if (root / "cgroup.controllers").exists():
-        candidates = (Controller(root, "memory.max", "pids.max"),)
+        candidates = (Controller(root, memory="memory.max", processes="pids.max", no_swap="memory.swap.max"),)
     else:
         candidates = (
-            Controller(root / "memory", "memory.limit_in_bytes", None),
-            Controller(root / "pids", None, "pids.max"),
+            Controller(
+                root / "memory",
+                memory="memory.limit_in_bytes",
+                memory_and_swap="memory.memsw.limit_in_bytes",
+            ),
+            Controller(root / "pids", processes="pids.max"),
         )
     return candidates if all(_works(controller) for controller in candidates) else ()
 
@@ -63,10 +69,15 @@ def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, process
     for controller in controllers:
         group = controller.hierarchy / PARENT / name
         group.mkdir(parents=True, exist_ok=True)
-        if controller.memory:
-            (group / controller.memory).write_text(str(memory_mb << 20))
-        if controller.processes:
-            (group / controller.processes).write_text(str(processes + PROCESS_HEADROOM))
+        bounds = {
+            controller.memory: memory_mb << 20,
+            controller.memory_and_swap: memory_mb << 20,
+            controller.no_swap: 0,
+            controller.processes: processes + PROCESS_HEADROOM,
+        }
+        for file, bound in bounds.items():
+            if file is not None and (group / file).exists():  # kernels without swap have no file for it
+                (group / file).write_text(str(bound))
         groups.append(group)
     return groups
 

@@ -24,7 +24,7 @@ class SandboxRecord(Record):
     """The user it runs as, None where that is the worker's own."""
     isolated: bool
     disk_image: bool
-    """Whether its files are on a disk of their own, in an image."""
+    """Whether its files, and its control directories, are on disks of their own, in images."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,16 @@ class SandboxFolder:
 
     @property
     def controls(self) -> Path:
+        """Holds the control directories: on a disk of their own, which a full workspace leaves alone."""
         return self.root / "control" / self.name
+
+    @property
+    def control_image(self) -> Path:
+        return self.files / "control.img"
+
+    def instances(self) -> list[Path]:
+        """The control directories of the agent's instance and of verifiers."""
+        return [self.control(), *self.controls.glob("verifier-*")]
 
     def control(self, instance: str = AGENT) -> Path:
         return self.controls / instance

@@ -85,7 +85,7 @@ class LocalBackend:
     def _create(self, lease: str, spec: SandboxSpec) -> SupervisedSandbox:
         folder = self._folder(lease)
         with self._locked(folder):
-            record = folder.read_record()
+            record = self._found(folder)
             if record is not None:
                 control = ControlDirectory(folder.control(), record.user)
                 incarnation = control.incarnation()
@@ -104,7 +104,7 @@ class LocalBackend:
 
     def _attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
         folder = self._folder(lease)
-        record = _record_of(folder, lease)
+        record = self._record_of(folder, lease)
         control = ControlDirectory(folder.control(), record.user)
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
@@ -113,7 +113,7 @@ class LocalBackend:
     def _open_verifier(self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]) -> SupervisedSandbox:
         folder = self._folder(lease)
         with self._locked(folder):
-            record = _record_of(folder, lease)
+            record = self._record_of(folder, lease)
             view = View(folder, epoch)
             control = ControlDirectory(folder.verifier_control(epoch), record.user)
             newest = max(folder.verifier_epochs(), default=-1)
@@ -136,12 +136,12 @@ class LocalBackend:
 
     def _renew(self, lease: str, seconds: float) -> None:
         folder = self._folder(lease)
-        record = _record_of(folder, lease)
-        for path in folder.controls.glob("verifier-*"):
-            verifier = ControlDirectory(path, record.user)
+        record = self._record_of(folder, lease)
+        agent, *verifiers = (ControlDirectory(path, record.user) for path in folder.instances())
+        for verifier in verifiers:
             if verifier.incarnation() is not None:
                 verifier.renew(seconds)
-        ControlDirectory(folder.control(), record.user).renew(seconds)
+        agent.renew(seconds)
 
     def _reap(self) -> Sequence[str]:
         overdue = [folder for folder in self._folders() if _overdue(folder)]
@@ -158,6 +158,18 @@ class LocalBackend:
         return self._host.report()
 
     # ---- folders ----
+
+    def _found(self, folder: SandboxFolder) -> SandboxRecord | None:
+        record = folder.read_record()
+        if record is not None:
+            self._host.mount(folder, record)
+        return record
+
+    def _record_of(self, folder: SandboxFolder, lease: str) -> SandboxRecord:
+        record = self._found(folder)
+        if record is None:
+            raise SandboxLost(f"no sandbox of lease {lease} on this host")
+        return record
 
     def _folder(self, lease: str) -> SandboxFolder:
         return SandboxFolder.of_lease(self._root, lease)
@@ -188,13 +200,6 @@ class LocalBackend:
             os.close(descriptor)
 
 
-def _record_of(folder: SandboxFolder, lease: str) -> SandboxRecord:
-    record = folder.read_record()
-    if record is None:
-        raise SandboxLost(f"no sandbox of lease {lease} on this host")
-    return record
-
-
 def _instance(
     view: View, record: SandboxRecord, control: ControlDirectory, incarnation: str
 ) -> SupervisedSandbox:
@@ -223,6 +228,6 @@ def _check_hidden(names: Iterable[str]) -> None:
 
 def _overdue(folder: SandboxFolder) -> bool:
     """Half-made ones too, by the age of their folder."""
-    files = [path / "deadline" for path in folder.controls.glob("*")]
+    files = [path / "deadline" for path in folder.instances()]
     times = [path.stat().st_mtime for path in (*files, folder.files) if path.exists()]
     return bool(times) and max(times) + GRACE < time.time()

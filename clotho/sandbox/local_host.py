@@ -113,16 +113,20 @@ class LocalHost:
         if bounded:
             folder.disk.mkdir()
             disk.make(folder.image, folder.disk, spec.disk_mb)
+            disk.make(folder.control_image, folder.controls, spec.disk_mb)
         self._fill(folder, user)
         record = SandboxRecord(lease=lease, spec=spec, user=user, isolated=isolated, disk_image=bounded)
         folder.write_record(record)
         return record
 
+    def mount(self, folder: SandboxFolder, record: SandboxRecord) -> None:
+        if record.disk_image:
+            disk.mount(folder.image, folder.disk)
+            disk.mount(folder.control_image, folder.controls)
+
     def start(self, view: View, record: SandboxRecord, control: ControlDirectory) -> str:
         """Start a supervisor over the sandbox's files; returns its incarnation."""
         folder = view.folder
-        if record.disk_image:
-            disk.mount(folder.image, folder.disk)
         spec = record.spec
         with _seccomp_filter() as seccomp:
             wanted = launch.Launch(
@@ -142,8 +146,11 @@ class LocalHost:
 
     def end(self, folder: SandboxFolder) -> None:
         """End every instance, and take back what the sandbox was given. Nothing is left of it."""
-        for control in folder.controls.glob("*"):
-            launch.end(ControlDirectory(control, None))
+        record = folder.read_record()
+        if record is not None:
+            self.mount(folder, record)
+        for path in folder.instances():
+            launch.end(ControlDirectory(path, None))
         cgroups.end(self._controllers, folder.name)
         self._remove(folder)
         for child in self._children:
@@ -177,6 +184,7 @@ class LocalHost:
         if user is not None:
             end_processes_of(user)
         disk.remove(folder.image, folder.disk)
+        disk.remove(folder.control_image, folder.controls)
         for path in (
             folder.controls,
             folder.files,

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,3 +92,54 @@ async def test_disk_of_the_host_fills_up_under_a_command(
     await shell.sandbox.start(job)
     assert (await shell.ended(job.key)).output == b"later\n"
     await backend.destroy(lease)
+
+
+async def test_worker_with_mounts_of_its_own_finds_sandboxes(
+    isolated: Shell, folder: Path, lease: str
+) -> None:
+    """As under a service manager that gives each start of a worker a mount namespace."""
+    finder = f"""
+import asyncio
+from pathlib import Path
+from clotho.sandbox.local import LocalBackend
+from tests.sandbox.shell import Shell
+async def main():
+    shell = Shell(await LocalBackend(Path({str(folder)!r}) / "sandboxes-local").attach(
+        {lease!r}, {isolated.sandbox.incarnation!r}))
+    print(await shell.text("cat made"))
+asyncio.run(main())
+"""
+    await isolated.run("echo here > made")
+    root = folder / "sandboxes-local"
+    unmount = f"grep -o '{root}[^ ]*' /proc/mounts | xargs umount"
+    command = f"{unmount} && exec {sys.executable} -c '{finder.replace(chr(39), chr(34))}'"
+    process = await asyncio.create_subprocess_exec(
+        *("unshare", "--mount", "--propagation", "private", "sh", "-c", command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert output == b"here\n", errors
+
+
+async def test_smuggled_descriptors_fill_only_the_sandboxs_own_disks(isolated: Shell) -> None:
+    """A command that writes to the output of one that has ended, where no cap is looked at any more."""
+    victim = isolated.job("sleep 0.5; echo done")
+    await isolated.sandbox.start(victim)
+    thief = """
+        for n in $(seq 500); do
+            for fd in /proc/[0-9]*/fd/1; do [ $fd -ef /proc/self/fd/1 ] || { exec 5>>$fd && break 2; }; done
+            sleep 0.01
+        done 2>/dev/null
+        sleep 1; head -c 250M /dev/zero >&5; echo wrote"""
+    await isolated.run(thief)
+    assert (await isolated.sandbox.output(victim.key, 0, 5)) == b"done\n"
+    used = await asyncio.to_thread(disk_usage, isolated.sandbox.control.path)
+    assert 100 < used <= 210
+    assert (await isolated.sandbox.wait(victim.key, 0)).output_size == 5
+
+
+def disk_usage(path: Path) -> int:
+    """MB."""
+    status = os.statvfs(path)
+    return (status.f_blocks - status.f_bfree) * status.f_frsize >> 20
