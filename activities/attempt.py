@@ -44,10 +44,13 @@ async def attempt(
 
 
 async def _beat(progress: Callable[[], int]) -> None:
-    """A third of the timeout apart: how cancellation is heard and a worker's death noticed."""
+    """A third of the timeout apart: how cancellation is heard and a worker's death noticed.
+
+    Most activities end before the first beat is due, and cost the server none.
+    """
     timeout = activity.info().heartbeat_timeout
     if timeout is None:
         return
     while True:
-        activity.heartbeat(progress())
         await asyncio.sleep(timeout.total_seconds() / 3)
+        activity.heartbeat(progress())
