@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -29,7 +28,7 @@ from activities.tools import Tools
 from clotho.authors import Environments
 from clotho.config import Settings, host_name, load_settings, secret
 from clotho.entries import Endpoint
-from clotho.errors import ClothoError, InvalidInput
+from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.inference.base import ModelBackend
 from clotho.inference.openai_chat import OpenAIChatServers
 from clotho.journal import Journal
@@ -38,7 +37,7 @@ from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
 from clotho.records import Stations
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend
-from clotho.store.filesystem import FilesystemStore
+from clotho.store.open import open_store
 from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry
@@ -144,7 +143,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
-    journal = Journal(FilesystemStore(settings.store))
+    journal = Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
     parts = Composition(settings, client, journal, Stations())
     workers = parts.workflows() if "workflows" in roles else []
     workers += parts.llm() if "llm" in roles else []
@@ -188,7 +187,8 @@ def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
         asyncio.run(serve(roles, settings))
     except* ClothoError as errors:
         log.error("%s", errors.exceptions[0])
-        status = REJECTED
+        # Another status than REJECTED: an outage while starting is no reason to stay away.
+        status = 1 if isinstance(errors.exceptions[0], Unavailable) else REJECTED
     logging.shutdown()
     os._exit(status)
 
@@ -206,7 +206,9 @@ def main(
         str | None, typer.Option(help=f"What to serve, of {','.join(ROLES)}. Default: all, models apart.")
     ] = None,
     processes: Annotated[int, typer.Option(help="How many processes with these roles.", min=1)] = 1,
-    store: Annotated[Path | None, typer.Option(help="Folder of the journal.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Where the journal is: a folder or s3://bucket/prefix.")
+    ] = None,
     temporal: Annotated[str | None, typer.Option(help="Temporal's address.", metavar="HOST:PORT")] = None,
 ) -> None:
     """Run Clotho's workers until SIGTERM; a second SIGTERM ends them at once."""
@@ -219,7 +221,7 @@ def main(
     if len(layout) == 1:
         run_here(layout[0], settings)
     configure(settings.log_format, "worker")
-    command = [sys.executable, __file__, "--store", str(settings.store)]
+    command = [sys.executable, __file__, "--store", settings.store]
     command += ["--temporal", temporal] if temporal else []
     plans = [
         ProcessPlan(name=f"{number}:{'+'.join(group)}", argv=(*command, "--roles", ",".join(group)))

@@ -20,6 +20,7 @@ from clotho.errors import InvalidInput
 from clotho.logs import LogFormat
 
 CONFIG_FILE = "clotho.yaml"
+STATE_FOLDER = ".clotho"
 
 
 class Section(BaseModel):
@@ -56,6 +57,17 @@ class SandboxSettings(Section):
     """How long a sandbox outlives the last sign of its host's workers."""
 
 
+class S3Settings(Section):
+    """How a store in S3 is reached. Credentials come from AWS's own variables, files and roles."""
+
+    endpoint: str | None = None
+    """URL of a server that isn't AWS's; None: what AWS's own configuration says."""
+    region: str | None = None
+    """None: what AWS's own configuration says, else us-east-1."""
+    timeout: float = 15.0
+    """Seconds without a byte after which an attempt counts as lost."""
+
+
 class Settings(BaseSettings):
     """One tree for every process; unknown keys are errors.
 
@@ -66,13 +78,20 @@ class Settings(BaseSettings):
         env_prefix="CLOTHO_", env_nested_delimiter="__", extra="forbid", frozen=True, yaml_file=CONFIG_FILE
     )
 
-    store: Path = Path(".clotho/store")
+    store: str = f"{STATE_FOLDER}/store"
+    """Where the journal is: a folder, or s3://bucket/prefix."""
     host: str | None = None
     """This machine's persistent name in task queues; None: made once and kept in the cache folder."""
     log_format: LogFormat = "text"
+    s3: S3Settings = S3Settings()
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
+
+    @property
+    def folder(self) -> Path:
+        """Where logs, exports and development servers' files go: beside the store's folder, if it is one."""
+        return Path(STATE_FOLDER) if "://" in self.store else Path(self.store).parent
 
     @classmethod
     def settings_customise_sources(

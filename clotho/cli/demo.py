@@ -48,7 +48,7 @@ def command(
             )
             handle = await start_campaign(client, journal, order)
             await follow(console, handle, journal, run)
-            exported = settings.store.parent / "exports" / f"{run}.jsonl"
+            exported = settings.folder / "exports" / f"{run}.jsonl"
             lines = await export_run(journal, run, Format.GROUPS, exported)
             console.print(f"{lines} groups in {exported}")
             console.print(f"a transcript: .venv/bin/clotho show {run}/g000000/r0")

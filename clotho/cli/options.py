@@ -1,15 +1,17 @@
 """Options that several commands share."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from clotho.config import Settings
 from clotho.journal import Journal
-from clotho.store.filesystem import FilesystemStore
+from clotho.store.open import open_store
 
-Store = Annotated[Path | None, typer.Option(help="Folder of the journal.", show_default=".clotho/store")]
+Store = Annotated[
+    str | None,
+    typer.Option(help="Where the journal is: a folder or s3://bucket/prefix.", show_default=".clotho/store"),
+]
 Address = Annotated[
     str | None,
     typer.Option("--temporal", help="Temporal's address; else TEMPORAL_ADDRESS.", metavar="HOST:PORT"),
@@ -17,4 +19,4 @@ Address = Annotated[
 
 
 def open_journal(settings: Settings) -> Journal:
-    return Journal(FilesystemStore(settings.store))
+    return Journal(open_store(settings.store, settings.s3))

@@ -72,7 +72,7 @@ async def local_services(settings: Settings, ports: Ports, announce: Announce) -
 
     Raises InvalidInput for a port in use, a Temporal binary that can't be had, or a folder without worker.py.
     """
-    folder = settings.store.parent
+    folder = settings.folder
     logs = prepared_logs(folder)
     binary = await temporal_binary(
         cache_folder() / "bin",
@@ -97,7 +97,7 @@ async def local_services(settings: Settings, ports: Ports, announce: Announce) -
             sys.executable,
             str(WORKER),
             "--store",
-            str(settings.store),
+            settings.store,
             "--temporal",
             temporal.address,
         ]
