@@ -1,10 +1,9 @@
 """Scored groups as JSON lines, for supervised training and for reading."""
 
-import asyncio
 import json
 import os
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -34,26 +33,41 @@ class Format(StrEnum):
     GROUPS = "groups"
 
 
-async def export_run(journal: Journal, run: str, form: Format, output: Path | None) -> int:
-    """Write the run's scored groups to `output`, or standard output; returns the number of lines.
+async def export_run(journal: Journal, run: str, form: Format, output: Path) -> int:
+    """Write the run's scored groups to `output`; returns the number of lines.
 
-    The file appears whole or not at all. Raises InvalidInput for an unknown run.
+    A file appears whole or not at all; into a pipe or device lines go as they come. Raises InvalidInput for an
+    unknown run.
     """
-    await read_manifest(journal, run)
     lines = 0
-    if output is None:
-        async for line in _lines(journal, run, form):
-            sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+    with placed(output) as path, path.open("w", encoding="utf-8") as file:
+        async for line in export_lines(journal, run, form):
+            file.write(line)
             lines += 1
-        return lines
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    await asyncio.to_thread(output.parent.mkdir, parents=True, exist_ok=True)
-    with temporary.open("w") as file:
-        async for line in _lines(journal, run, form):
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            lines += 1
-    temporary.rename(output)
     return lines
+
+
+@contextmanager
+def placed(output: Path) -> Iterator[Path]:
+    """The file to write so that `output` appears whole or not at all: itself, where it is a pipe or device."""
+    if output.exists() and not output.is_file():
+        yield output
+        return
+    target = output.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield temporary
+        temporary.rename(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+async def export_lines(journal: Journal, run: str, form: Format) -> AsyncIterator[str]:
+    """The run's scored groups as lines of JSON. Raises InvalidInput for an unknown run."""
+    await read_manifest(journal, run)
+    async for line in _lines(journal, run, form):
+        yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
 async def _lines(journal: Journal, run: str, form: Format) -> AsyncIterator[Line]:

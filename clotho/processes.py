@@ -5,10 +5,14 @@ import logging
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+
+from clotho.embedded.tether import tethered
 
 QUICK_DEATH = 5.0
 """A process that lived shorter than this, in seconds, is started again only after a pause."""
+PAUSE = 1.0
 REJECTED = 2
 """The exit status of a process that can't run as configured: starting it again would not help."""
 
@@ -24,37 +28,60 @@ class ProcessPlan:
 
 
 class ProcessGroup:
-    """Keeps processes running until SIGTERM or SIGINT; a second signal is passed on too, and ends them at once."""
+    """Keeps processes running until SIGTERM or SIGINT; a second signal ends them at once.
+
+    They don't outlive this process, should it be killed: they are told to stop then too.
+    """
 
     def __init__(self, plans: Sequence[ProcessPlan]) -> None:
         self._plans = plans
         self._running: dict[str, asyncio.subprocess.Process] = {}
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     async def run(self) -> int:
         """Returns the exit status for this process: REJECTED if a child refused its configuration."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(number, self._on_signal)
         return max(await asyncio.gather(*(self._keep(plan) for plan in self._plans)))
 
     async def _keep(self, plan: ProcessPlan) -> int:
-        while not self._stopping:
+        served = False
+        while not self._stopping.is_set():
             started = time.monotonic()
             # A session of its own: Ctrl-C reaches it once, through this process.
-            process = await asyncio.create_subprocess_exec(*plan.argv, start_new_session=True)
+            process = await asyncio.create_subprocess_exec(*tethered(plan.argv), start_new_session=True)
             self._running[plan.name] = process
+            if self._stopping.is_set():
+                process.terminate()
             status = await process.wait()
-            if status == REJECTED:
+            if self._stopping.is_set():
+                break
+            served = served or time.monotonic() - started > QUICK_DEATH
+            # One that served before is configured well: it was started again into an outage.
+            if status == REJECTED and not served:
                 self._stop()
                 return REJECTED
-            if not self._stopping:
-                log.warning("process %s (pid %d) ended with status %d", plan.name, process.pid, status)
-                await asyncio.sleep(max(0.0, min(1.0, QUICK_DEATH - (time.monotonic() - started))))
+            log.warning("process %s (pid %d) ended with status %d", plan.name, process.pid, status)
+            await self._pause(time.monotonic() - started)
         return 0
 
+    async def _pause(self, lived: float) -> None:
+        if lived < QUICK_DEATH:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), PAUSE)
+
+    def _on_signal(self) -> None:
+        if not self._stopping.is_set():
+            self._stop()
+            return
+        for process in self._alive():
+            process.kill()
+
     def _stop(self) -> None:
-        self._stopping = True
-        for process in self._running.values():
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
+        self._stopping.set()
+        for process in self._alive():
+            process.terminate()
+
+    def _alive(self) -> list[asyncio.subprocess.Process]:
+        return [process for process in self._running.values() if process.returncode is None]

@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 
 import typer
+from temporalio.service import RPCError
 
 from clotho.cli import demo, dev, export, run, show, status
+from clotho.cli.terminal import foreign
 from clotho.errors import ClothoError
 
 app = typer.Typer(
@@ -28,5 +30,11 @@ def main() -> None:
     try:
         app()
     except ClothoError as error:
-        typer.echo(f"clotho: {error}", err=True)
-        sys.exit(1)
+        fail(str(error))
+    except RPCError as error:
+        fail(f"Temporal answers {error.status.name}: {error.message}")
+
+
+def fail(message: str) -> None:
+    typer.echo(f"clotho: {foreign(message).plain}", err=True)
+    sys.exit(1)

@@ -1,6 +1,8 @@
 """`clotho demo`: the whole chain on one machine, from sampled turns to exported groups."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from itertools import count
 from typing import Annotated
 
@@ -8,11 +10,12 @@ import typer
 from rich.console import Console
 
 from clotho.campaigns import RunOrder, run_manifest, start_campaign
-from clotho.cli.dev import interrupted
 from clotho.cli.follow import follow
+from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
-from clotho.config import load_settings
-from clotho.embedded.services import Ports, local_services
+from clotho.cli.terminal import again, make_console, one_line
+from clotho.config import Settings, load_settings
+from clotho.embedded.services import Ports, Services, local_services
 from clotho.entries import Endpoint
 from clotho.export import Format, export_run
 from clotho.identifiers import campaign_id
@@ -31,35 +34,56 @@ def command(
 ) -> None:
     """Start all services, roll out file_tasks with the embedded model, and export what it came to."""
     settings = load_settings(store=store)
-    console = Console()
+    demonstration = Demonstration(settings, make_console(), groups, group_size)
+    asyncio.run(demonstration.run(keep))
 
-    async def demonstrate() -> None:
-        journal = open_journal(settings)
+
+@dataclass(frozen=True)
+class Demonstration:
+    settings: Settings
+    console: Console
+    groups: int
+    group_size: int
+
+    async def run(self, keep: bool) -> None:
+        interruption = Interruption()
+        shown = False
+        try:
+            async with AsyncExitStack() as stack:
+                starting = local_services(self.settings, Ports.free(), self.say, interruption.hurry)
+                services = await interruption.ends(stack.enter_async_context(starting))
+                await interruption.ends(services.during(self.roll_out(services)))
+                shown = True
+                if keep:
+                    self.say("services stay up until Ctrl-C")
+                    await interruption.ends(services.during(asyncio.Event().wait()))
+        except Interrupted:
+            if not shown:
+                raise typer.Exit(EXIT_STATUS) from None
+        if not keep:
+            self.say("to keep the Temporal UI up: make demo KEEP=1")
+
+    async def roll_out(self, services: Services) -> None:
+        settings = self.settings
+        journal = await open_journal(settings)
         run = await unused_name(journal)
-        async with local_services(settings, Ports.free(), console.print) as services:
-            client = await connect(
-                settings.temporal.model_copy(update={"address": services.temporal.address})
-            )
-            order = RunOrder(
-                manifest=run_manifest(ENVIRONMENT, run, services.model.model, group_size=group_size),
-                endpoint=Endpoint(base_url=services.model_url),
-                groups=groups,
-                max_open_groups=groups,
-            )
-            handle = await start_campaign(client, journal, order)
-            await follow(console, handle, journal, run)
-            exported = settings.folder / "exports" / f"{run}.jsonl"
-            lines = await export_run(journal, run, Format.GROUPS, exported)
-            console.print(f"{lines} groups in {exported}")
-            console.print(f"a transcript: .venv/bin/clotho show {run}/g000000/r0")
-            console.print(f"Temporal UI: {workflow_link(services.ui, client.namespace, campaign_id(run))}")
-            if keep:
-                console.print("services stay up until Ctrl-C")
-                await interrupted().wait()
-            else:
-                console.print("to keep the UI up: make demo KEEP=1")
+        client = await connect(settings.temporal.model_copy(update={"address": services.temporal.address}))
+        order = RunOrder(
+            manifest=run_manifest(ENVIRONMENT, run, services.model.model, group_size=self.group_size),
+            endpoint=Endpoint(base_url=services.model_url),
+            groups=self.groups,
+            max_open_groups=self.groups,
+        )
+        handle = await start_campaign(client, journal, order)
+        self.say(f"run {run}: {workflow_link(services.ui, client.namespace, campaign_id(run))}")
+        await follow(self.console, client, handle, journal, run)
+        exported = settings.folder / "exports" / f"{run}.jsonl"
+        lines = await export_run(journal, run, Format.GROUPS, exported)
+        self.say(f"{lines} groups in {exported}")
+        self.say(f"a transcript: {again(f'show {run}/g000000/r0', settings)}")
 
-    asyncio.run(demonstrate())
+    def say(self, line: str) -> None:
+        one_line(self.console, line)
 
 
 async def unused_name(journal: Journal) -> str:

@@ -1,53 +1,55 @@
 """`clotho dev`: all services on this machine, in the foreground."""
 
 import asyncio
-import signal
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 import typer
 
+from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.options import Store
-from clotho.config import load_settings
-from clotho.embedded.services import MODEL_PORT, TEMPORAL_PORT, UI_PORT, Ports, local_services
-from clotho.errors import InvalidInput
+from clotho.cli.terminal import again
+from clotho.cli.waiting import until_served
+from clotho.config import Settings, load_settings
+from clotho.embedded.services import MODEL_PORT, TEMPORAL_PORT, UI_PORT, Ports, Services, local_services
+from clotho.records import Stations
+from clotho.temporal import connect
 
 
 def command(
-    temporal_port: Annotated[int, typer.Option(help="Temporal's port.")] = TEMPORAL_PORT,
-    ui_port: Annotated[int, typer.Option(help="The Temporal UI's port.")] = UI_PORT,
-    model_port: Annotated[int, typer.Option(help="The embedded model's port.")] = MODEL_PORT,
+    temporal_port: Annotated[int, typer.Option(help="Temporal's port.", min=1, max=65_535)] = TEMPORAL_PORT,
+    ui_port: Annotated[int, typer.Option(help="The Temporal UI's port.", min=1, max=65_535)] = UI_PORT,
+    model_port: Annotated[
+        int, typer.Option(help="The embedded model's port.", min=1, max=65_535)
+    ] = MODEL_PORT,
     store: Store = None,
 ) -> None:
-    """Run a Temporal server, the embedded model and the workers until Ctrl-C."""
+    """Run a Temporal server, the embedded model and the workers until Ctrl-C.
+
+    Workers finish the calls that they have in flight; a second Ctrl-C ends these too.
+    """
     settings = load_settings(store=store)
     ports = Ports(temporal_port, ui_port, model_port)
 
     async def serve() -> None:
-        stopped = interrupted()
-        async with local_services(settings, ports, typer.echo) as services:
-            typer.echo("ready; in another terminal:")
-            typer.echo(f"  clotho run file_tasks --run my-first --model {services.model_url}")
-            typer.echo("Ctrl-C stops everything")
-            ended = asyncio.create_task(services.ended())
-            await asyncio.wait(
-                [ended, asyncio.create_task(stopped.wait())], return_when=asyncio.FIRST_COMPLETED
-            )
-            if ended.done():
-                raise InvalidInput(f"{ended.result()} ended by itself; see {services.logs}")
+        interruption = Interruption()
+        try:
+            async with AsyncExitStack() as stack:
+                services = await interruption.ends(
+                    stack.enter_async_context(local_services(settings, ports, typer.echo, interruption.hurry))
+                )
+                await interruption.ends(services.during(attend(services, settings)))
+        except Interrupted:
+            typer.echo("stopped")
 
     asyncio.run(serve())
 
 
-def interrupted() -> asyncio.Event:
-    """Set by Ctrl-C or SIGTERM; the next one has its usual effect, for who will not wait for a drain."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        stopped.set()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
-    return stopped
+async def attend(services: Services, settings: Settings) -> None:
+    """Say when and how work can be given; never returns."""
+    client = await connect(settings.temporal.model_copy(update={"address": services.temporal.address}))
+    await until_served(client, Stations())
+    elsewhere = "" if services.temporal.port == TEMPORAL_PORT else f" --temporal {services.temporal.address}"
+    order = f"run file_tasks --run my-first --model {services.model_url}{elsewhere}"
+    typer.echo(f"ready; in another terminal:\n  {again(order, settings)}\nCtrl-C stops everything")
+    await asyncio.Event().wait()

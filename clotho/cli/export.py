@@ -1,21 +1,24 @@
 """`clotho export`: a run's scored groups as JSON lines."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from clotho.cli.options import Store, open_journal
+from clotho.cli.options import Store, existing_journal
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
-from clotho.export import Format, export_run
+from clotho.export import Format, export_lines, export_run
 
 
 def command(
     run: Annotated[str, typer.Argument(help="The run's name.")],
     form: Annotated[Format, typer.Option("--format", help="What a line holds.")] = Format.MESSAGES,
-    output: Annotated[Path | None, typer.Option(help="File to write; standard output if absent.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="File to write; standard output if absent.", metavar="FILE")
+    ] = None,
     store: Store = None,
 ) -> None:
     """Write the scored groups of a run as JSON lines.
@@ -23,10 +26,21 @@ def command(
     messages: a rollout a line, in the OpenAI format. sharegpt: a rollout a line, as from/value pairs.
     groups: a group a line, with its item and all of its rollouts.
     """
-    journal = open_journal(load_settings(store=store))
+    settings = load_settings(store=store)
+
+    async def to_file(path: Path) -> int:
+        return await export_run(await existing_journal(settings), run, form, path)
+
+    async def to_standard_output() -> None:
+        async for line in export_lines(await existing_journal(settings), run, form):
+            sys.stdout.write(line)
+        sys.stdout.flush()
+
+    if output is None:
+        asyncio.run(to_standard_output())
+        return
     try:
-        lines = asyncio.run(export_run(journal, run, form, output))
+        lines = asyncio.run(to_file(output))
     except OSError as error:
         raise InvalidInput(f"{output} can't be written: {error.strerror}") from error
-    if output is not None:
-        typer.echo(f"{lines} lines in {output}", err=True)
+    typer.echo(f"{lines} lines in {output}", err=True)

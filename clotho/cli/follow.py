@@ -1,38 +1,78 @@
-"""A campaign's progress while it runs, and its groups when it has ended."""
+"""A campaign followed to its end, and its groups when it has ended."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError
 
 from clotho.campaigns import CampaignHandle
-from clotho.errors import InvalidInput
+from clotho.cli.progress import Display, Lines, LiveTable
+from clotho.cli.waiting import held_up
+from clotho.errors import ClothoError
 from clotho.journal import Journal
 from clotho.records import CampaignProgress, Ending
-from clotho.runs import scored_groups
+from clotho.runs import scored_groups, scored_keys
 
 PERIOD = 0.5
+TROUBLE_PERIOD = 5.0
+GROUPS_SHOWN = 50
 
 
-async def follow(console: Console, handle: CampaignHandle, journal: Journal, run: str) -> CampaignProgress:
-    """Show the campaign until it ends, then its groups; raises InvalidInput with the reason if it failed."""
+class RunFailed(ClothoError):
+    """The campaign ended without its result; the message says why."""
+
+
+async def follow(
+    console: Console, client: Client, handle: CampaignHandle, journal: Journal, run: str
+) -> CampaignProgress:
+    """Show the campaign until it ends, then its groups; raises RunFailed if it failed."""
     result = asyncio.ensure_future(handle.result())
-    with Live(console=console, transient=True, refresh_per_second=4) as live:
-        while not result.done():
-            progress = await current_progress(handle)
-            if progress is not None:
-                live.update(progress_table(progress))
-            await asyncio.wait([result], timeout=PERIOD)
+    troubles = Troubles(client, run)
+    try:
+        with display_on(console) as display:
+            while not result.done():
+                display.show(await current_progress(handle), await troubles.now())
+                await asyncio.wait([result], timeout=PERIOD)
+    finally:
+        result.cancel()
     console.print(await groups_table(journal, run))
     try:
         return await result
     except WorkflowFailureError as error:
-        raise InvalidInput(failure_text(run, error)) from error
+        raise RunFailed(failure_text(run, error)) from error
+
+
+@contextmanager
+def display_on(console: Console) -> Iterator[Display]:
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Live(console=console, transient=True, refresh_per_second=4) as live:
+        yield LiveTable(live)
+
+
+class Troubles:
+    """What holds a run up, asked for now and then."""
+
+    def __init__(self, client: Client, run: str) -> None:
+        self._client = client
+        self._run = run
+        self._last: str | None = None
+        self._next = asyncio.get_running_loop().time() + TROUBLE_PERIOD / 2
+
+    async def now(self) -> str | None:
+        time = asyncio.get_running_loop().time()
+        if time >= self._next:
+            self._last = await held_up(self._client, self._run)
+            self._next = time + TROUBLE_PERIOD
+        return self._last
 
 
 async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
@@ -46,28 +86,14 @@ async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
     return progress
 
 
-def progress_table(progress: CampaignProgress) -> Table:
-    table = Table(
-        "groups scored", "running", "failed", "rollouts", "turns", "tool calls", "tokens", "mean reward"
-    )
-    mean = f"{progress.reward_sum / progress.rollouts:.3f}" if progress.rollouts else "-"
-    table.add_row(
-        f"{progress.scored + progress.skipped}/{progress.groups}",
-        str(progress.running),
-        str(progress.failed),
-        str(progress.rollouts),
-        str(progress.turns),
-        str(progress.tool_calls),
-        f"{progress.sampled_tokens:,}",
-        mean,
-    )
-    return table
-
-
 async def groups_table(journal: Journal, run: str) -> Table:
-    """A row for each scored group of the run."""
-    table = Table("group", "rewards", "turns", "tokens", "outcomes", title=f"run {run}")
-    for group, entry in await scored_groups(journal, run):
+    """A row for each scored group of the run, up to a screenful or two."""
+    count = len(await scored_keys(journal, run))
+    caption = (
+        None if count <= GROUPS_SHOWN else f"the first {GROUPS_SHOWN} of {count}; `clotho export` has all"
+    )
+    table = Table("group", "rewards", "turns", "tokens", "outcomes", title=f"run {run}", caption=caption)
+    for group, entry in await scored_groups(journal, run, GROUPS_SHOWN):
         siblings = entry.siblings
         endings = [ending_text(sibling.ending) for sibling in siblings]
         table.add_row(

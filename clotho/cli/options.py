@@ -1,16 +1,21 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what they open."""
 
+import asyncio
 from typing import Annotated
 
 import typer
 
 from clotho.config import Settings
 from clotho.journal import Journal
-from clotho.store.open import open_store
+from clotho.store.open import open_existing, open_store
 
 Store = Annotated[
     str | None,
-    typer.Option(help="Where the journal is: a folder or s3://bucket/prefix.", show_default=".clotho/store"),
+    typer.Option(
+        help="Where the journal is: a folder or s3://bucket/prefix; else CLOTHO_STORE.",
+        show_default=".clotho/store",
+        metavar="STORE",
+    ),
 ]
 Address = Annotated[
     str | None,
@@ -18,5 +23,10 @@ Address = Annotated[
 ]
 
 
-def open_journal(settings: Settings) -> Journal:
-    return Journal(open_store(settings.store, settings.s3))
+async def open_journal(settings: Settings) -> Journal:
+    return Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
+
+
+async def existing_journal(settings: Settings) -> Journal:
+    """For commands that only read: a mistyped folder must not come to be."""
+    return Journal(await asyncio.to_thread(open_existing, settings.store, settings.s3))

@@ -3,20 +3,29 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, ValidationError
 from rich.console import Console
+from temporalio.client import Client
 
-from clotho.campaigns import RunOrder, run_manifest, start_campaign
+from clotho.campaigns import CampaignHandle, RunOrder, run_manifest, start_campaign
 from clotho.cli.follow import follow
+from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.items import read_items
 from clotho.cli.options import Address, Store, open_journal
-from clotho.config import load_settings
-from clotho.entries import Endpoint, Item
+from clotho.cli.served_model import only_model
+from clotho.cli.terminal import again, make_console, one_line
+from clotho.config import Settings, load_settings
+from clotho.entries import Endpoint, RunManifest
 from clotho.errors import InvalidInput
-from clotho.temporal import connect
+from clotho.identifiers import campaign_id, manifest_key
+from clotho.inference.base import checked_base_url
+from clotho.journal import Journal
+from clotho.temporal import connect, workflow_link
 
 
 def command(
@@ -24,10 +33,18 @@ def command(
         str, typer.Argument(help="A module in environments/, or module:Class.", metavar="ENV")
     ],
     model: Annotated[
-        str, typer.Option(help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1.")
+        str,
+        typer.Option(
+            help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1.", metavar="URL"
+        ),
     ],
-    run: Annotated[str, typer.Option(help="The run's name; giving it again resumes it.")],
-    model_name: Annotated[str, typer.Option(help="The model's name, as the server knows it.")] = "default",
+    run: Annotated[str, typer.Option(help="The run's name; giving it again resumes it.", metavar="NAME")],
+    model_name: Annotated[
+        str | None,
+        typer.Option(
+            help="The model's name, as the server knows it.", show_default="the one it lists", metavar="NAME"
+        ),
+    ] = None,
     api_key_env: Annotated[
         str | None,
         typer.Option(help="Environment variable that holds the key, in the workers.", metavar="NAME"),
@@ -36,7 +53,13 @@ def command(
     group_size: Annotated[int, typer.Option(help="Rollouts of each item.", min=1)] = 4,
     max_open_groups: Annotated[int, typer.Option(help="How many groups run at once.", min=1)] = 16,
     items: Annotated[
-        Path | None, typer.Option(help="JSONL file of items, in place of the environment's own.", exists=True)
+        Path | None,
+        typer.Option(
+            help="JSONL file of items, in place of the environment's own.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -63,38 +86,79 @@ def command(
 
     Ctrl-C stops following; the run goes on.
     """
-    manifest = run_manifest(
-        environment,
-        run,
-        model_name,
-        overrides=parse_overrides(config or []),
-        temperature=temperature,
-        max_tokens=max_tokens,
-        extra_body=parse_object("--extra-body", extra_body) if extra_body else None,
-        standard_sampling=standard_sampling,
-        seed=seed,
-        group_size=group_size,
-        unsafe_local=unsafe_local,
-    )
+    try:
+        manifest = run_manifest(
+            environment,
+            run,
+            model_name or "",
+            overrides=parse_overrides(config or []),
+            temperature=temperature,
+            max_tokens=max_tokens,
+            extra_body=parse_object("--extra-body", extra_body) if extra_body else None,
+            standard_sampling=standard_sampling,
+            seed=seed,
+            group_size=group_size,
+            unsafe_local=unsafe_local,
+        )
+    except ValidationError as error:
+        raise InvalidInput("; ".join(fault["msg"] for fault in error.errors())) from error
     order = RunOrder(
         manifest=manifest,
-        endpoint=Endpoint(base_url=model, api_key_variable=api_key_env),
+        endpoint=Endpoint(base_url=checked_base_url(model), api_key_variable=api_key_env),
         groups=groups,
         max_open_groups=max_open_groups,
         items=read_items(items) if items else None,
     )
     settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+    asyncio.run(Following(settings, make_console()).run(order, detach))
 
-    async def start_and_follow() -> None:
-        client = await connect(settings.temporal)
-        journal = open_journal(settings)
-        handle = await start_campaign(client, journal, order)
-        console = Console()
-        console.print(f"run [bold]{run}[/]: {settings.temporal.ui}")
-        if not detach:
-            await follow(console, handle, journal, run)
 
-    asyncio.run(start_and_follow())
+@dataclass(frozen=True)
+class Following:
+    """One `clotho run`: the run is started, then watched as long as the user likes."""
+
+    settings: Settings
+    console: Console
+
+    async def run(self, order: RunOrder, detach: bool) -> None:
+        """Exits with 130 when interrupted."""
+        interruption, run = Interruption(), order.manifest.run
+        started = False
+        try:
+            journal, client, handle = await interruption.ends(self.start(order))
+            started = True
+            link = workflow_link(self.settings.temporal.ui, client.namespace, campaign_id(run))
+            self.say(f"run {run}: {link}")
+            if detach:
+                self.say(f"it goes on by itself; to see how: {again(f'status {run}', self.settings)}")
+            else:
+                await interruption.ends(follow(self.console, client, handle, journal, run))
+        except Interrupted:
+            if started:
+                self.say(
+                    f"the run goes on; give the same command to follow it again, or see: "
+                    f"{again(f'status {run}', self.settings)}"
+                )
+            raise typer.Exit(EXIT_STATUS) from None
+
+    async def start(self, order: RunOrder) -> tuple[Journal, Client, CampaignHandle]:
+        journal = await open_journal(self.settings)
+        named = await with_model_name(journal, order)
+        client = await connect(self.settings.temporal)
+        return journal, client, await start_campaign(client, journal, named)
+
+    def say(self, line: str) -> None:
+        one_line(self.console, line)
+
+
+async def with_model_name(journal: Journal, order: RunOrder) -> RunOrder:
+    """Where none was given: the name that the run has had so far, else of the one model that the server lists."""
+    manifest = order.manifest
+    if manifest.model:
+        return order
+    begun = await journal.read(manifest_key(manifest.run), RunManifest)
+    name = begun.model if begun else await only_model(order.endpoint)
+    return order.model_copy(update={"manifest": manifest.model_copy(update={"model": name})})
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, JsonValue]:
@@ -119,19 +183,3 @@ def parse_object(option: str, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput(f"{option} must be a JSON object")
     return value
-
-
-def read_items(path: Path) -> tuple[Item, ...]:
-    """One JSON object a line; raises InvalidInput that names the line."""
-    item_type = TypeAdapter(Item)
-    items = []
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            items.append(item_type.validate_json(line))
-        except ValidationError as error:
-            raise InvalidInput(f"{path}:{number}: not a JSON object: {error.errors()[0]['msg']}") from error
-    if not items:
-        raise InvalidInput(f"{path} holds no items")
-    return tuple(items)

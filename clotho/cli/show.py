@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.rule import Rule
 
 from clotho.cli.follow import ending_text
-from clotho.cli.options import Store, open_journal
+from clotho.cli.options import Store, existing_journal
+from clotho.cli.terminal import foreign, make_console
 from clotho.config import load_settings
 from clotho.entries import CallEntry, Prompt, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
@@ -28,14 +27,19 @@ def command(
     store: Store = None,
 ) -> None:
     """Show a rollout turn by turn, with its tool results, timings and reward. Running ones too."""
-    journal = open_journal(load_settings(store=store))
-    asyncio.run(show(Console(), journal, rollout))
+    settings = load_settings(store=store)
+
+    async def show_stored() -> None:
+        await show(make_console(), await existing_journal(settings), rollout)
+
+    asyncio.run(show_stored())
 
 
 async def show(console: Console, journal: Journal, rollout: str) -> None:
-    if await journal.read(prompt_key(rollout), Prompt) is None:
+    if not is_rollout_id(rollout) or await journal.read(prompt_key(rollout), Prompt) is None:
         raise InvalidInput(
-            f"there is no rollout {rollout!r} in {journal.store_identity}; see `clotho status RUN`"
+            f"there is no rollout {rollout!r} in {journal.store_identity}: give RUN/GROUP/rN, "
+            "with a group that `clotho status RUN` shows"
         )
     transcript = await read_transcript(journal, rollout, await count_turns(journal, rollout))
     for message in transcript.prompt.messages:
@@ -47,6 +51,12 @@ async def show(console: Console, journal: Journal, rollout: str) -> None:
     await show_end(console, journal, rollout)
 
 
+def is_rollout_id(text: str) -> bool:
+    """Whether `text` has the form of one: it becomes part of a key in the store."""
+    parts = text.split("/")
+    return len(parts) == 3 and not any(part.startswith(".") or not part for part in parts)
+
+
 async def count_turns(journal: Journal, rollout: str) -> int:
     """How many turns the journal has, without a gap."""
     for number in count():
@@ -55,50 +65,50 @@ async def count_turns(journal: Journal, rollout: str) -> int:
     raise AssertionError("unreachable")
 
 
+def heading(console: Console, text: str, style: str = "bold") -> None:
+    console.print(foreign(f"── {text}", style))
+
+
 def show_message(console: Console, message: ChatMessage) -> None:
-    console.print(Rule(message.role, align="left"))
+    heading(console, message.role)
     text = message.content if isinstance(message.content, str) else json.dumps(message.content)
-    console.print(escape(text), highlight=False)
+    console.print(foreign(text))
 
 
 def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
     if (sampled := turn.sampled) is None:
-        console.print(Rule(f"turn {number}: context overflow", align="left"))
-        console.print(escape(turn.context_overflow or ""), highlight=False)
+        heading(console, f"turn {number}: context overflow")
+        console.print(foreign(turn.context_overflow or ""))
         return
     at = datetime.fromtimestamp(sampled.started).strftime("%H:%M:%S")
-    console.print(
-        Rule(
-            f"assistant, turn {number} · {at} · {sampled.seconds:.2f} s · {sampled.usage.completion_tokens} tokens "
-            f"after {sampled.usage.prompt_tokens} · {sampled.finish_reason}",
-            align="left",
-        )
+    heading(
+        console,
+        f"assistant, turn {number} · {at} · {sampled.seconds:.2f} s · {sampled.usage.completion_tokens} tokens "
+        f"after {sampled.usage.prompt_tokens} · {sampled.finish_reason}",
     )
     if sampled.message.reasoning_content:
-        console.print(escape(sampled.message.reasoning_content), style="dim", highlight=False)
+        console.print(foreign(sampled.message.reasoning_content, "dim"))
     if isinstance(sampled.message.content, str) and sampled.message.content:
-        console.print(escape(sampled.message.content), highlight=False)
+        console.print(foreign(sampled.message.content))
     for call in sampled.message.tool_calls:
-        console.print(
-            f"[cyan]{escape(call.function.name)}[/]({escape(call.function.arguments)})", highlight=False
-        )
+        console.print(foreign(f"{call.function.name}({call.function.arguments})", "cyan"))
 
 
 def show_call(console: Console, call: CallEntry) -> None:
-    failed = " · [red]counted as an error[/]" if call.error else ""
-    console.print(Rule(f"{escape(call.tool)} · {call.seconds:.3f} s{failed}", align="left"))
-    console.print(escape(call.content), highlight=False)
+    failed = " · counted as an error" if call.error else ""
+    heading(console, f"{call.tool} · {call.seconds:.3f} s{failed}", "bold red" if call.error else "bold")
+    console.print(foreign(call.content))
 
 
 async def show_end(console: Console, journal: Journal, rollout: str) -> None:
     reward = await journal.read(reward_key(rollout), RewardEntry)
     if reward is not None:
         parts = " · ".join(f"{name} {value:g}" for name, value in reward.breakdown.items())
-        console.print(Rule(f"reward {reward.score:g} · verified in {reward.seconds:.3f} s", align="left"))
-        console.print(escape("\n".join(text for text in (parts, reward.log) if text)), highlight=False)
+        heading(console, f"reward {reward.score:g} · verified in {reward.seconds:.3f} s")
+        console.print(foreign("\n".join(text for text in (parts, reward.log) if text)))
     end = await read_end(journal, rollout)
     if end is None:
-        console.print("[yellow]not finished[/]")
+        console.print("not finished", style="yellow")
         return
     summary = end.summary
     console.print(

@@ -4,17 +4,18 @@ import asyncio
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client
 
 from clotho.cli.follow import groups_table
-from clotho.cli.options import Address, Store, open_journal
+from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.terminal import foreign, make_console, one_line
+from clotho.cli.waiting import held_up
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
-from clotho.identifiers import campaign_id
+from clotho.identifiers import campaign_id, checked_run_name
 from clotho.journal import Journal
-from clotho.runs import list_runs, read_manifest, scored_groups
+from clotho.runs import list_runs, read_manifest, scored_keys
 from clotho.search_attributes import RUN
 from clotho.temporal import connect, workflow_link
 
@@ -28,21 +29,26 @@ def command(
 ) -> None:
     """Show the runs in the store, or one run: its scored groups, and what runs or failed."""
     settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
-    journal, console = open_journal(settings), Console()
+    console = make_console()
 
     async def show() -> None:
+        journal = await existing_journal(settings)
         if run is None:
             console.print(await runs_table(journal))
             return
-        await read_manifest(journal, run)
+        await read_manifest(journal, checked_run_name(run))
         console.print(await groups_table(journal, run))
         try:
             client = await connect(settings.temporal)
         except InvalidInput as error:
-            console.print(f"workflows not shown: {error}")
+            one_line(console, f"what runs or failed is not shown: {error}")
             return
-        console.print(await workflows_table(client, run))
-        console.print(workflow_link(settings.temporal.ui, client.namespace, campaign_id(run)))
+        workflows = await workflows_table(client, run)
+        if workflows.row_count:
+            console.print(workflows)
+            if trouble := await held_up(client, run):
+                console.print(foreign(trouble, "yellow"), soft_wrap=True)
+        one_line(console, workflow_link(settings.temporal.ui, client.namespace, campaign_id(run)))
 
     asyncio.run(show())
 
@@ -51,15 +57,19 @@ async def runs_table(journal: Journal) -> Table:
     table = Table("run", "environment", "model", "group size", "scored groups")
     for name in await list_runs(journal):
         manifest = await read_manifest(journal, name)
-        scored = len(await scored_groups(journal, name))
-        table.add_row(name, manifest.environment, manifest.model, str(manifest.group_size), str(scored))
+        scored = len(await scored_keys(journal, name))
+        table.add_row(
+            name, manifest.environment, foreign(manifest.model), str(manifest.group_size), str(scored)
+        )
     return table
 
 
 async def workflows_table(client: Client, run: str) -> Table:
     """The run's workflows that are open, or ended without a result."""
-    table = Table("workflow", "status", "started", title="open or failed")
     query = f"{RUN} = '{run}' AND ExecutionStatus != 'Completed' AND ExecutionStatus != 'ContinuedAsNew'"
+    count = (await client.count_workflows(query)).count
+    caption = f"the latest {OPEN_SHOWN} of {count}; the Temporal UI has all" if count > OPEN_SHOWN else None
+    table = Table("workflow", "status", "started", title="open or failed", caption=caption)
     async for execution in client.list_workflows(query, limit=OPEN_SHOWN):
         status = execution.status.name.lower() if execution.status else "-"
         table.add_row(execution.id, status, f"{execution.start_time:%Y-%m-%d %H:%M:%S}")

@@ -1,11 +1,13 @@
 """Everything a run needs, on one machine: Temporal, the embedded model and the workers."""
 
 import asyncio
+import fcntl
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from clotho.config import Settings, cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
@@ -13,7 +15,7 @@ from clotho.embedded.ports import free_port, port_is_free
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.errors import InvalidInput
+from clotho.errors import InvalidInput, Unavailable
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 
 WORKER = Path("worker.py")
@@ -22,6 +24,7 @@ UI_PORT = 8233
 MODEL_PORT = 8101
 
 Announce = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -57,30 +60,46 @@ class Services:
     def model_url(self) -> str:
         return f"{self.model.url}/v1"
 
-    async def ended(self) -> str:
-        """Wait until one of the services ends by itself, and say which."""
-        while True:
-            for name, running in (("Temporal", self.temporal.running), ("the workers", self.worker.running)):
-                if not running:
-                    return name
-            await asyncio.sleep(0.5)
+    async def during(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do `work`; raises Unavailable with a service's last words if that ends by itself meanwhile."""
+        services = {
+            "Temporal": self.temporal.process,
+            "the embedded model": self.model.process,
+            "the workers": self.worker,
+        }
+        task = asyncio.create_task(work)
+        ends = {asyncio.create_task(process.wait()): name for name, process in services.items()}
+        try:
+            done, _ = await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
+            if task in done:
+                return task.result()
+            name = next(name for end, name in ends.items() if end in done)
+            raise Unavailable(f"{name} ended: {services[name].last_words} [{services[name].log}]")
+        finally:
+            for waiting in (task, *ends):
+                waiting.cancel()
+            await asyncio.wait([task, *ends])
 
 
 @asynccontextmanager
-async def local_services(settings: Settings, ports: Ports, announce: Announce) -> AsyncIterator[Services]:
+async def local_services(
+    settings: Settings, ports: Ports, announce: Announce, hurry: asyncio.Event
+) -> AsyncIterator[Services]:
     """Start everything, and stop it in the reverse order: the workers drain while the servers still answer.
 
-    Raises InvalidInput for a port in use, a Temporal binary that can't be had, or a folder without worker.py.
+    `hurry` ends what workers have in flight. Raises InvalidInput for a port in use, a Temporal binary that
+    can't be had, a folder without worker.py, or a store whose services run already.
     """
     folder = settings.folder
-    logs = prepared_logs(folder)
-    binary = await temporal_binary(
-        cache_folder() / "bin",
-        on_path=program_on_path("temporal"),
-        go=program_on_path("go"),
-        announce=announce,
-    )
+    logs = folder / "logs"
     async with AsyncExitStack() as stack:
+        stack.enter_context(exclusive(folder))
+        binary = await temporal_binary(
+            cache_folder() / "bin",
+            on_path=program_on_path("temporal"),
+            go=program_on_path("go"),
+            announce=announce,
+        )
         temporal = TemporalServer(
             binary,
             logs / "temporal.log",
@@ -90,28 +109,46 @@ async def local_services(settings: Settings, ports: Ports, announce: Announce) -
             search_attributes=SEARCH_ATTRIBUTES,
         )
         await stack.enter_async_context(temporal)
-        announce(f"Temporal {temporal.address}, UI {temporal.ui_url}")
+        announce(f"Temporal         {temporal.address}, UI {temporal.ui_url}")
         model = await stack.enter_async_context(EmbeddedModelServer(logs / "model.log", port=ports.model))
-        announce(f"embedded model {model.url}/v1")
-        command = [
-            sys.executable,
-            str(WORKER),
-            "--store",
-            settings.store,
-            "--temporal",
-            temporal.address,
-        ]
+        announce(f"embedded model   {model.url}/v1")
+        command = [sys.executable, str(WORKER), "--store", settings.store, "--temporal", temporal.address]
         worker = ChildProcess(command, logs / "worker.log")
+        stack.push_async_callback(drained, worker, settings.worker.drain_seconds, hurry)
         await worker.start()
-        stack.push_async_callback(worker.stop, settings.worker.drain_seconds)
-        announce(f"workers started; logs in {logs}")
-        yield Services(temporal, model, worker, logs)
-        announce("stopping: workers finish what is in flight")
+        announce(f"workers          logs in {logs}")
+        try:
+            yield Services(temporal, model, worker, logs)
+        finally:
+            announce("stopping; workers finish the calls in flight (Ctrl-C: end them now)")
 
 
-def prepared_logs(folder: Path) -> Path:
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """One set of services for a folder: two Temporal servers would break their common database."""
     if not WORKER.is_file():
         raise InvalidInput("there is no worker.py here: run this in a checkout of Clotho")
-    logs = folder / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    return logs
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "services.lock").open("w")
+    except OSError as error:
+        raise InvalidInput(f"{folder} can't be written: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInput(
+                f"services for {folder} run already (`clotho dev` or `clotho demo`): use them with `clotho run`, "
+                "or give another --store"
+            ) from None
+        yield
+
+
+async def drained(worker: ChildProcess, seconds: float, hurry: asyncio.Event) -> None:
+    """Stop the workers, which may take `seconds`, or until there is a `hurry`."""
+    stopping, hurried = asyncio.create_task(worker.stop(seconds)), asyncio.create_task(hurry.wait())
+    await asyncio.wait([stopping, hurried], return_when=asyncio.FIRST_COMPLETED)
+    if not stopping.done():
+        worker.terminate()
+    hurried.cancel()
+    await stopping

@@ -1,0 +1,50 @@
+"""Ctrl-C and SIGTERM, for commands that have something to stop in an orderly way."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+EXIT_STATUS = 130
+"""What shells give to a command that Ctrl-C ended."""
+
+Result = TypeVar("Result")
+
+
+class Interrupted(Exception):
+    """A signal came before the work was done."""
+
+
+class Interruption:
+    """The first signal ends the work under way, so that what was started is stopped; a further one hurries that.
+
+    To be made within a running event loop, whose signal handlers it takes.
+    """
+
+    def __init__(self) -> None:
+        self.hurry = asyncio.Event()
+        self._came = asyncio.Event()
+        self._working = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+
+    async def ends(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do `work`; cancels it, lets it clean up, and raises Interrupted if a signal comes first."""
+        self._working = True
+        task, signalled = asyncio.create_task(work), asyncio.create_task(self._came.wait())
+        try:
+            await asyncio.wait([task, signalled], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+            if task.cancelled():
+                raise Interrupted
+            return task.result()
+        finally:
+            self._working = False
+            signalled.cancel()
+
+    def _on_signal(self) -> None:
+        if self._came.is_set() or not self._working:
+            self.hurry.set()
+        self._came.set()

@@ -1,0 +1,28 @@
+"""A run's items from a JSONL file."""
+
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from clotho.entries import Item
+from clotho.errors import InvalidInput
+
+ITEM: TypeAdapter[Item] = TypeAdapter(Item)
+
+
+def read_items(path: Path) -> tuple[Item, ...]:
+    """One JSON object a line, blank lines aside; raises InvalidInput that names the line."""
+    # Not splitlines(): a JSON string may hold the other line separators of Unicode.
+    lines = path.read_bytes().split(b"\n")
+    items = tuple(_item(path, number, line) for number, line in enumerate(lines, 1) if line.strip())
+    if not items:
+        raise InvalidInput(f"{path} holds no items: write one JSON object a line")
+    return items
+
+
+def _item(path: Path, number: int, line: bytes) -> Item:
+    try:
+        return ITEM.validate_json(line)
+    except ValidationError as error:
+        reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise InvalidInput(f"{path}:{number}: not a JSON object ({reason})") from None

@@ -1,0 +1,44 @@
+"""What the commands print: on a terminal and elsewhere, with foreign text that is shown and never obeyed."""
+
+import os.path
+import sys
+
+from rich.console import Console
+from rich.text import Text
+
+from clotho.config import Settings, program_on_path
+
+PLAIN_WIDTH = 160
+"""Columns where the output is no terminal: room for every table, and nobody scrolls sideways there."""
+INVISIBLE = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"},
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+    # Directional overrides make text read as what it is not.
+    **dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD),
+}
+
+
+def make_console() -> Console:
+    """Strings printed on it are text as it is: no markup, no emoji codes, no colours by guess."""
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console
+
+
+def foreign(text: str, style: str = "") -> Text:
+    """Text from a model, a sandbox or a server; control characters become visible."""
+    return Text(text.translate(INVISIBLE), style)
+
+
+def one_line(console: Console, text: str) -> None:
+    """For links and commands, which must survive being copied."""
+    console.print(text, soft_wrap=True)
+
+
+def again(command: str, settings: Settings) -> str:
+    """A `clotho` command as the user would type it here, with the store that is in use now."""
+    program = "clotho" if program_on_path("clotho") else os.path.relpath(sys.argv[0])
+    store = "" if settings.store == Settings.model_fields["store"].default else f" --store {settings.store}"
+    return f"{program} {command}{store}"

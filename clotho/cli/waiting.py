@@ -1,0 +1,73 @@
+"""What holds a run up: task queues that no worker serves, and steps that are tried again and again."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from clotho.identifiers import campaign_id
+from clotho.records import Stations
+from clotho.search_attributes import RUN
+
+POLL_LIFETIME = timedelta(seconds=70)
+"""A worker's poll lasts a minute: one that was last seen earlier has ended."""
+LOOK_AT = 5
+"""Rollouts and groups looked at for what they wait for."""
+QUICKLY = timedelta(seconds=2)
+PERIOD = 0.1
+
+
+async def until_served(client: Client, stations: Stations) -> None:
+    """Return when workers ask for every kind of work."""
+    while True:
+        if not await unserved(client, stations):
+            return
+        await asyncio.sleep(PERIOD)
+
+
+async def unserved(client: Client, stations: Stations) -> list[str]:
+    """The task queues for which no worker asks."""
+    workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+    kinds = {
+        stations.workflows: workflows,
+        stations.model.queue: activities,
+        stations.environment.queue: activities,
+        stations.sandbox.queue: activities,
+    }
+    served = await asyncio.gather(*(_is_polled(client, queue, kind) for queue, kind in kinds.items()))
+    return [queue for queue, polled in zip(kinds, served, strict=True) if not polled]
+
+
+async def _is_polled(client: Client, queue: str, kind: TaskQueueType.ValueType) -> bool:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
+    )
+    described = await client.workflow_service.describe_task_queue(request, timeout=QUICKLY)
+    earliest = datetime.now(UTC) - POLL_LIFETIME
+    return any(poller.last_access_time.ToDatetime(UTC) > earliest for poller in described.pollers)
+
+
+async def held_up(client: Client, run: str) -> str | None:
+    """Why the run makes no headway, in one line; None if nothing is known to hold it up."""
+    try:
+        if missing := await unserved(client, Stations()):
+            return f"no worker serves {', '.join(missing)}: start `clotho dev` or `python worker.py`"
+        return await _retried_step(client, run)
+    except RPCError as error:
+        return f"Temporal doesn't answer: {error.message}"
+
+
+async def _retried_step(client: Client, run: str) -> str | None:
+    query = f"{RUN} = '{run}' AND ExecutionStatus = 'Running' AND WorkflowType != 'Campaign'"
+    listed = client.list_workflows(query, limit=LOOK_AT, rpc_timeout=QUICKLY)
+    for workflow in [campaign_id(run), *[execution.id async for execution in listed]]:
+        described = await client.get_workflow_handle(workflow).describe(rpc_timeout=QUICKLY)
+        for step in described.raw_description.pending_activities:
+            if step.attempt > 1 and step.HasField("last_failure"):
+                name = step.activity_type.name
+                return f"{workflow}: {name}, attempt {step.attempt}: {step.last_failure.message}"
+    return None
