@@ -9,7 +9,7 @@ from clotho.errors import ModelRejected, ModelUnavailable, bounded
 from clotho.identifiers import job_key
 from clotho.inference.base import ChatMessage, FunctionCall, ToolCall, Usage
 from clotho.inference.provider_errors import refusal
-from clotho.inference.tool_call_parsers import hermes
+from clotho.inference.tool_call_parsers import hermes, parser
 
 UNFINISHED = frozenset({"abort", "error"})
 
@@ -87,10 +87,11 @@ class Completion(BaseModel):
         content = _text(sampled.content) if sampled.content is not None else sampled.refusal
         calls = tuple(_named(key, index, call) for index, call in enumerate(sampled.tool_calls or ()))
         if not calls and tools_offered and content and hermes.OPENING in content:
-            content, functions = hermes.parse(content)
+            answer = parser("hermes").parse(content)
+            content = answer.content
             calls = tuple(
-                ToolCall(id=_invented_id(key, index), function=function)
-                for index, function in enumerate(functions)
+                ToolCall(id=_invented_id(key, index), function=call.function)
+                for index, call in enumerate(answer.calls)
             )
         return ChatMessage(
             role="assistant", content=content, reasoning_content=_reasoning(sampled), tool_calls=calls

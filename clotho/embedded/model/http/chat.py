@@ -37,7 +37,7 @@ from clotho.embedded.model.http.serving import (
     text_of,
 )
 from clotho.embedded.model.tokenizer import Tokenizer
-from clotho.inference.tool_call_parsers import hermes
+from clotho.inference.tool_call_parsers import hermes, parser
 
 
 class ChatEndpoint:
@@ -163,13 +163,13 @@ class _ChatAnswer:
     def _parsed(self, text: str, sampled: Sequence[int]) -> tuple[str | None, list[ToolCallAnswer]]:
         if not self._parses_calls:
             return text, []
-        content, calls = hermes.parse(text)
-        return content, [
+        answer = parser("hermes").parse(text)
+        return answer.content, [
             ToolCallAnswer(
                 id=_call_id([*self._admitted.prompt, *sampled], index),
-                function=FunctionAnswer(name=call.name, arguments=call.arguments),
+                function=FunctionAnswer(name=call.function.name, arguments=call.function.arguments),
             )
-            for index, call in enumerate(calls)
+            for index, call in enumerate(answer.calls)
         ]
 
     def _logprobs(self, steps: Sequence[Step]) -> ChatLogprobs | None:

@@ -1,0 +1,59 @@
+"""What a tool-call parser takes and gives, and the ids of the calls it finds."""
+
+import hashlib
+import string
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from clotho.inference.base import FunctionCall, ToolCall, ToolSchema
+from clotho.records import Record
+
+ID_LENGTH = 9
+ID_ALPHABET = string.digits + string.ascii_letters
+
+
+class ParsedCall(Record):
+    """One call that the model wrote."""
+
+    function: FunctionCall
+    id: str | None = None
+    """The id that the model gave it, in dialects that have one."""
+
+
+class ParsedAnswer(Record):
+    """What a model's text comes to."""
+
+    content: str | None
+    """The text that isn't a call, as vLLM reports it."""
+    calls: tuple[ParsedCall, ...] = ()
+    remainder: str = ""
+    """What vLLM leaves out of its answer: mostly text after the calls, and blocks that aren't calls."""
+
+    def tool_calls(self, key: str) -> tuple[ToolCall, ...]:
+        """The calls with ids; where the model gave none, they derive from `key`, which names the turn."""
+        return tuple(
+            ToolCall(id=call.id or call_id(key, index), function=call.function)
+            for index, call in enumerate(self.calls)
+        )
+
+
+class ToolCallParser(Protocol):
+    """Finds the tool calls of one dialect in a model's whole answer."""
+
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
+        """Read `text`, decoded with its special tokens kept; `tools` are those the model was offered.
+
+        Takes time in proportion to the text, and never raises, whatever the model wrote.
+        """
+
+
+def call_id(key: str, index: int) -> str:
+    """Nine letters and digits, which Mistral's templates insist on and others accept."""
+    number = int.from_bytes(hashlib.sha256(f"{key}\0{index}".encode()).digest())
+    digits = (number // len(ID_ALPHABET) ** place for place in range(ID_LENGTH))
+    return "".join(ID_ALPHABET[digit % len(ID_ALPHABET)] for digit in digits)
+
+
+def joined(pieces: Iterable[str]) -> str:
+    """The pieces of a remainder, without the white space around them."""
+    return "\n".join(trimmed for piece in pieces if (trimmed := piece.strip()))

@@ -1,0 +1,59 @@
+"""The XML dialect of GLM 4.5 and later (glm45, glm47): `<tool_call>NAME` and pairs of key and value.
+
+    <tool_call>NAME
+    <arg_key>KEY</arg_key>
+    <arg_value>VALUE</arg_value>
+    </tool_call>
+
+Values are kept to the letter and take the types of the tool's schema. As in vLLM, which reads both with one
+parser: a call of a tool that wasn't offered is no call; an answer cut off inside a call still calls with the
+arguments that were complete; text after calls is left out of the content. What is left out is in the
+remainder.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from clotho.inference.base import ToolSchema
+from clotho.inference.tool_call_parsers.argument_types import is_offered, properties_of, typed
+from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall
+from clotho.inference.tool_call_parsers.json_text import encode
+from clotho.inference.tool_call_parsers.markup import Block, Prose, Segment, conclude, parsed_call
+
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+KEY, VALUE_END = "<arg_key>", "</arg_value>"
+KEY_TO_VALUE = re.compile(r"</arg_key>\s*<arg_value>")
+
+
+class GlmParser:
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
+        return conclude(_segments(text), lambda block: _call(block, tools))
+
+
+def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | None:
+    name = block.name.strip()
+    if not name or (tools and not is_offered(tools, name)):
+        return None
+    return parsed_call(name, encode(typed(dict(_arguments(block.body)), properties_of(tools, name))))
+
+
+def _arguments(body: str) -> Iterator[tuple[str, str]]:
+    start = body.find(KEY)
+    while start >= 0 and (middle := KEY_TO_VALUE.search(body, start + len(KEY))):
+        end = body.find(VALUE_END, middle.end())
+        if end < 0:
+            return
+        yield body[start + len(KEY) : middle.start()].strip(), body[middle.end() : end]
+        start = body.find(KEY, end)
+
+
+def _segments(text: str) -> Iterator[Segment]:
+    position = 0
+    while (start := text.find(CALL, position)) >= 0:
+        yield Prose(text[position:start])
+        end = text.find(CALL_END, start)
+        inside = text[start + len(CALL) : end if end >= 0 else len(text)]
+        position = end + len(CALL_END) if end >= 0 else len(text)
+        name, key, arguments = inside.partition(KEY)
+        yield Block(name=name, body=key + arguments, text=text[start:position])
+    yield Prose(text[position:])
