@@ -46,8 +46,8 @@ def usable(root: Path = Path("/sys/fs/cgroup")) -> tuple[Controller, ...]:
 def _works(controller: Controller) -> bool:
     try:
         _make_parent(controller)
-        probe = controller.hierarchy / PARENT / "probe"
-        probe.mkdir(exist_ok=True)
+        probe = controller.hierarchy / PARENT / f"probe-{os.getpid()}-{time.monotonic_ns()}"
+        probe.mkdir()
         works = all((probe / name).exists() for name in (controller.memory, controller.processes) if name)
         probe.rmdir()
     except OSError:

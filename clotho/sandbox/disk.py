@@ -42,7 +42,7 @@ def mount(image: Path, mount_point: Path) -> None:
 
 
 def remove(image: Path, mount_point: Path) -> None:
-    if mount_point.is_mount():
+    while mount_point.is_mount():  # two attachments at once can have mounted it twice
         _run("umount", "--lazy", str(mount_point))
     image.unlink(missing_ok=True)
 

@@ -40,7 +40,7 @@ def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[b
     directory = os.open(control.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     ready, tell = os.pipe()
     bounds = (round(launch.lease_seconds), launch.max_processes, launch.max_file_bytes)
-    supervisor = [*launch.command, str(directory), str(tell), *map(str, bounds)]
+    supervisor = [*launch.command, "serve", str(directory), str(tell), *map(str, bounds)]
     groups = [str(group / "cgroup.procs") for group in launch.groups]
     join = ["/bin/sh", "-c", JOIN_GROUPS, "sh", *groups, "--"] if groups else []
     try:

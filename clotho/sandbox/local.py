@@ -5,6 +5,7 @@ process id. Making and ending one is serialised by a lock on its folder, across 
 """
 
 import fcntl
+import logging
 import os
 import shutil
 import time
@@ -27,6 +28,8 @@ REGISTRY = Path("/run/clotho/users")
 SEAL_TIMEOUT = 10.0
 GRACE = 120.0
 """Seconds that a supervisor has, after its lease, to end by itself."""
+
+log = logging.getLogger("clotho")
 
 
 class LocalBackend:
@@ -144,14 +147,18 @@ class LocalBackend:
         agent.renew(seconds)
 
     def _reap(self) -> Sequence[str]:
-        overdue = [folder for folder in self._folders() if _overdue(folder)]
-        reaped = []
-        for folder in overdue:
-            with self._locked(folder):
-                if _overdue(folder):
-                    self._host.end(folder)
-                    reaped.append(folder.name)
-        return reaped
+        return [folder.name for folder in self._folders() if _overdue(folder) and self._reaped(folder)]
+
+    def _reaped(self, folder: SandboxFolder) -> bool:
+        with self._locked(folder):
+            if not _overdue(folder):
+                return False
+            try:
+                self._host.end(folder)
+            except SandboxUnavailable as error:  # the others can be reaped all the same
+                log.warning("sandbox %s not reaped: %s", folder.name, error)
+                return False
+            return True
 
     def _probe(self) -> IsolationReport:
         self._prepare_root()

@@ -9,7 +9,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
@@ -36,12 +37,15 @@ class LocalHost:
         self._bubblewrap = bubblewrap
         self._private_paths = private_paths
         self._privileged = os.geteuid() == 0
-        self._controllers = cgroups.usable()
         self._probing = threading.Lock()
         self._report: IsolationReport | None = None
         self._children: list[subprocess.Popen[bytes]] = []
 
     # ---- what it can enforce ----
+
+    @cached_property
+    def _controllers(self) -> tuple[cgroups.Controller, ...]:
+        return cgroups.usable()
 
     def report(self) -> IsolationReport:
         with self._probing:
@@ -146,9 +150,9 @@ class LocalHost:
 
     def end(self, folder: SandboxFolder) -> None:
         """End every instance, and take back what the sandbox was given. Nothing is left of it."""
-        record = folder.read_record()
-        if record is not None:
-            self.mount(folder, record)
+        if folder.control_image.exists():
+            with suppress(SandboxUnavailable):  # a damaged one: its processes are found by group and user
+                disk.mount(folder.control_image, folder.controls)
         for path in folder.instances():
             launch.end(ControlDirectory(path, None))
         cgroups.end(self._controllers, folder.name)
@@ -188,7 +192,7 @@ class LocalHost:
         for path in (
             folder.controls,
             folder.files,
-        ):  # rm, since a sandbox can nest folders deeper than Python can
+        ):  # by rm: folders can be nested deeper than Python follows
             subprocess.run(["rm", "-rf", "--one-file-system", str(path)], check=True)
         if user is not None:
             self._users.release(user)

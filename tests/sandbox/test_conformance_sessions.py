@@ -78,7 +78,7 @@ async def test_terminal_output_arrives_whole(shell: Shell) -> None:
 
 
 async def test_control_characters_reach_the_foreground_of_a_terminal(shell: Shell) -> None:
-    job = shell.job("trap 'echo caught; exit 9' INT; echo ready; sleep 60", session="int", pty=True)
+    job = shell.job("trap 'exit 9' INT; echo ready; while :; do sleep 0.05; done", session="int", pty=True)
     await shell.sandbox.start(job)
     await shell.output_contains(job.key, b"ready")
     await shell.sandbox.send_input(job.key, b"\x03")

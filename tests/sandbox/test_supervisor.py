@@ -36,7 +36,7 @@ def test_one_supervisor_per_control_directory(tmp_path: Path) -> None:
     ready, tell = os.pipe()
 
     def started() -> subprocess.Popen[bytes]:
-        argv = [str(supervisor_path()), str(directory), str(tell), "60", "0", "0"]
+        argv = [str(supervisor_path()), "serve", str(directory), str(tell), "60", "0", "0"]
         return subprocess.Popen(argv, pass_fds=(directory, tell), stderr=subprocess.DEVNULL)
 
     with started() as first:

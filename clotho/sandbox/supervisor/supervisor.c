@@ -1,6 +1,6 @@
 /* The supervisor: starts, follows and ends the commands of one sandbox. Where it can be, it is the sandbox's PID 1.
  *
- *   supervisor CONTROL READY LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
+ *   supervisor serve CONTROL READY LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
  *
  * CONTROL is an inherited descriptor of the control directory; READY one that its instance id is written to.
  *
@@ -235,15 +235,14 @@ static int open_events(void) {
     return polled[REQUESTS].fd < 0 || polled[CHILDREN].fd < 0 ? -1 : 0;
 }
 
-int main(int argc, char **argv) {
-    if (argc != 6) return 2;
-    control = fcntl(atoi(argv[1]), F_DUPFD_CLOEXEC, 20);
-    int ready = fcntl(atoi(argv[2]), F_DUPFD_CLOEXEC, 20);
-    close(atoi(argv[1]));
-    close(atoi(argv[2]));
-    lease_until = now() + 1000 * atoll(argv[3]);
-    max_processes = atoll(argv[4]);
-    max_file = atoll(argv[5]);
+static int serve_command(char **arguments) {
+    control = fcntl(atoi(arguments[0]), F_DUPFD_CLOEXEC, 20);
+    int ready = fcntl(atoi(arguments[1]), F_DUPFD_CLOEXEC, 20);
+    close(atoi(arguments[0]));
+    close(atoi(arguments[1]));
+    lease_until = now() + 1000 * atoll(arguments[2]);
+    max_processes = atoll(arguments[3]);
+    max_file = atoll(arguments[4]);
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     umask(077);
@@ -253,4 +252,9 @@ int main(int argc, char **argv) {
     serve();
     kill_everything();
     return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 7 && !strcmp(argv[1], "serve")) return serve_command(argv + 2);
+    return 2;
 }
