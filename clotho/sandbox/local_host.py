@@ -195,7 +195,7 @@ class LocalHost:
         ):  # by rm: folders can be nested deeper than Python follows
             subprocess.run(["rm", "-rf", "--one-file-system", str(path)], check=True)
         if user is not None:
-            self._users.release(user)
+            self._users.release(user, folder.files)
 
     def _claim_user(self, folder: SandboxFolder) -> int | None:
         if not self._privileged:

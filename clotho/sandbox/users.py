@@ -59,10 +59,15 @@ class UserRegistry:
         with self._locked():
             return next((user for user, holder in self._holders().items() if holder == sandbox), None)
 
-    def release(self, user: int) -> None:
-        """To be called when no process of the user's lives and its sandbox's folder is gone."""
+    def release(self, user: int, sandbox: Path) -> None:
+        """To be called when no process of the user's lives and its sandbox's folder is gone.
+
+        From that moment on another may claim the user, whose claim this leaves alone.
+        """
         with self._locked():
-            (self._folder / str(user)).unlink(missing_ok=True)
+            claim = self._folder / str(user)
+            if claim.exists() and Path(claim.read_text()) == sandbox:
+                claim.unlink()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

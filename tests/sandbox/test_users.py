@@ -42,7 +42,7 @@ def test_user_is_free_when_released_or_when_its_sandbox_is_gone(tmp_path: Path) 
     user = registry.claim(first)
     with pytest.raises(SandboxUnavailable):
         registry.claim(sandbox(tmp_path, "second"))
-    registry.release(user)
+    registry.release(user, first)
     assert registry.claim(tmp_path / "second") == user
     (tmp_path / "second").rmdir()
     assert registry.claim(first) == user
@@ -72,11 +72,22 @@ def test_user_with_living_processes_is_not_free(tmp_path: Path) -> None:
         assert stray.wait(5) == -signal.SIGKILL
 
 
+def test_release_leaves_the_claim_of_who_came_after(tmp_path: Path) -> None:
+    """A user is free once its sandbox's folder is gone: somebody may claim it before it is released."""
+    registry = UserRegistry(tmp_path / "users", range(2_050_000, 2_050_002))
+    first, second, third = (sandbox(tmp_path, name) for name in ("first", "second", "third"))
+    user = registry.claim(first)
+    first.rmdir()
+    assert registry.claim(second) == user
+    registry.release(user, first)
+    assert registry.claim(third) != user
+
+
 def test_registry_forgets_at_boot_and_a_folder_does_not(tmp_path: Path) -> None:
     registry = UserRegistry(tmp_path / "users", range(2_050_000, 2_050_001))
     old, new = sandbox(tmp_path, "old"), sandbox(tmp_path, "new")
     user = registry.claim(old)
-    registry.release(user)
+    registry.release(user, old)
     assert registry.claim(new) == user
     assert registry.held_by(old) is None
     assert registry.held_by(new) == user
