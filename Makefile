@@ -30,7 +30,7 @@ test: setup
 	$(BIN)/python -m pytest
 
 bench: setup
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)
 
 lint: .venv/.complete
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import loop
+from benchmarks import commands, loop
 from benchmarks.table import Row
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -31,7 +31,7 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
             for name, run in wanted.items():
                 found[name] = await run(measured)
     if only in (None, "commands"):
-        pass
+        found["commands"] = await commands.measure()
     return found
 
 

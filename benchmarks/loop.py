@@ -73,7 +73,7 @@ class Bench:
 async def bench() -> AsyncIterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="clotho-bench-") as name:
         folder = Path(name)
-        folder.chmod(0o711)
+        await asyncio.to_thread(folder.chmod, 0o711)
         binary = await temporal_binary(
             cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
         )

@@ -1,0 +1,138 @@
+"""The project's own rules: layers, packaging, lint, and a README that runs."""
+
+import ast
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+LAYERS = [
+    ("records", "config", "errors", "identifiers", "logs", "search_attributes"),
+    ("journal", "store", "inference", "sandbox", "toolsets", "transcript", "entries", "runs", "temporal"),
+    ("environment", "tool_context", "verification", "authors", "campaigns", "export"),
+    ("embedded", "processes", "testing", "cli"),
+]
+"""Packages and modules of clotho; each may import its own layer and those above it in this list."""
+
+
+def modules(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file names in an import, at any depth."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_dependencies_point_one_way() -> None:
+    """worker | cli -> workflows -> activities -> clotho, and nothing back."""
+    forbidden = {
+        "clotho": ("workflows", "activities", "worker", "environments", "benchmarks", "tests"),
+        "activities": (
+            "workflows",
+            "worker",
+            "environments",
+            "clotho.cli",
+            "clotho.embedded",
+            "clotho.testing",
+        ),
+        "workflows": (
+            "worker",
+            "environments",
+            "clotho.cli",
+            "clotho.embedded",
+            "clotho.testing",
+            "clotho.store",
+        ),
+        "environments": ("workflows", "activities", "worker", "temporalio"),
+    }
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for folder, names in forbidden.items()
+        for path in modules(folder)
+        for name in imports(path)
+        if any(name == other or name.startswith(f"{other}.") for other in names)
+    ]
+    assert wrong == []
+
+
+def test_layers_of_the_library() -> None:
+    rank = {part: number for number, layer in enumerate(LAYERS) for part in layer}
+    wrong = []
+    for path in modules("clotho"):
+        own = path.relative_to(ROOT / "clotho").parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] == "clotho" and len(parts) > 1 and rank[parts[1]] > rank[own]:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert wrong == []
+
+
+def test_the_environment_is_read_in_one_place() -> None:
+    readers = [
+        str(path.relative_to(ROOT))
+        for path in modules("clotho", "workflows", "activities", "environments")
+        if re.search(r"os\.(getenv|environ(?!\[[^]]+\] = ))", path.read_text())
+    ]
+    assert readers == ["clotho/config.py"]
+
+
+def test_the_lock_names_no_host() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    assert re.findall(r"https?://|--index-url|--find-links", lock) == []
+    assert re.search(r"^temporalio==", lock, re.MULTILINE)
+
+
+def test_ruff_and_mypy_are_clean() -> None:
+    for command in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
+        done = subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
+    subprocess.run(command, check=True)
+    return zipfile.ZipFile(next(folder.glob("*.whl")))
+
+
+def test_the_wheel_holds_only_clotho_and_all_of_it(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"clotho"}
+    for needed in (
+        "supervisor/supervisor-x86_64",
+        "supervisor/supervisor-aarch64",
+        "model/weights/model.safetensors",
+        "supervisor.c",
+    ):
+        assert any(needed in name for name in names), needed
+
+
+def test_the_readme_example_is_the_one_that_is_tested() -> None:
+    example = (ROOT / "environments" / "word_count.py").read_text()
+    assert example in (ROOT / "README.md").read_text()

@@ -1,0 +1,126 @@
+"""The example environments, rolled out for real."""
+
+import statistics
+
+from clotho.embedded.model import EmbeddedModelServer
+from clotho.entries import RewardEntry
+from clotho.identifiers import reward_key
+from clotho.runs import read_end, scored_groups
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.workflows.scripts import run, say
+
+MEDIAN = """\
+def median(values):
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
+"""
+
+
+async def test_file_tasks_give_groups_of_mixed_rewards(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> None:
+    """Real sampled turns at temperature 1, real commands, and verification in the real files."""
+    handle = await cluster.start(
+        "file-tasks",
+        f"{embedded_model.url}/v1",
+        environment="file_tasks",
+        model=embedded_model.model,
+        groups=8,
+        group_size=4,
+    )
+    progress = await handle.result()
+    assert progress.rollouts == 32
+    groups = [entry.siblings for _, entry in await scored_groups(cluster.open_journal(), "file-tasks")]
+    scores = [[sibling.score for sibling in siblings] for siblings in groups]
+    assert sum(statistics.pvariance(group) > 0 for group in scores) >= 2, scores
+    assert any(sibling.tool_calls > 1 for siblings in groups for sibling in siblings)
+
+
+async def test_the_same_seeds_give_the_same_rewards(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> None:
+    scores = []
+    for name in ("seeded-a", "seeded-b"):
+        handle = await cluster.start(
+            name,
+            f"{embedded_model.url}/v1",
+            environment="file_tasks",
+            model=embedded_model.model,
+            groups=2,
+            group_size=2,
+            seed=5,
+        )
+        await handle.result()
+        groups = await scored_groups(cluster.open_journal(), name)
+        scores.append([(s.score, s.turns, s.sampled_tokens) for _, entry in groups for s in entry.siblings])
+    assert scores[0] != scores[1], "another run's name is another seed"
+
+
+async def test_terminal_tasks_give_partial_credit(cluster: Cluster) -> None:
+    """Sibling 0 solves each task, sibling 1 does half of it, sibling 2 nothing."""
+
+    def task(match: str, whole: tuple[ScriptedTurn, ...], half: tuple[ScriptedTurn, ...]) -> Conversation:
+        return Conversation(
+            match=match, variants=((*whole, say("Done.")), (*half, say("Done.")), (say("No."),))
+        )
+
+    write = ScriptedTurn(
+        calls=(ScriptedCall(name="write_file", arguments={"path": "stats.py", "content": MEDIAN}),)
+    )
+    patch = ScriptedTurn(
+        calls=(
+            ScriptedCall(
+                name="patch",
+                arguments={
+                    "mode": "replace",
+                    "path": "/work/stats.py",
+                    "old_string": "    values.sort()",
+                    "new_string": "    values = sorted(values)",
+                },
+            ),
+        )
+    )
+    summary = run('echo \'{"requests": 5, "errors": 2, "bytes": 238}\' > summary.json')
+    paths = run("cut -d' ' -f2 access.log | sort -u > paths.txt")
+    rename = run('find tree -name "*.txt" -exec sh -c \'mv "$1" "${1%.txt}.md"\' _ {} \\;')
+    script = Script(
+        conversations=(
+            task("median", (write,), (patch,)),
+            task("access.log", (summary, paths), (summary,)),
+            task("tree/", (rename,), (run("mv tree/a.txt tree/a.md"),)),
+        )
+    )
+    async with serving(ScriptedModel(script)) as url:
+        handle = await cluster.start(
+            "terminal-tasks", url, environment="terminal_tasks", model="scripted", groups=3, group_size=3
+        )
+        await handle.result()
+    journal = cluster.open_journal()
+    scores = [
+        [s.score for s in entry.siblings] for _, entry in await scored_groups(journal, "terminal-tasks")
+    ]
+    assert [group[0] for group in scores] == [1.0, 1.0, 1.0]
+    assert [round(group[1], 2) for group in scores] == [0.67, 0.75, 0.33]
+    assert [round(group[2], 2) for group in scores] == [0.33, 0.0, 0.33]
+    reward = await journal.require(reward_key("terminal-tasks/g000000/r1"), RewardEntry)
+    assert reward.breakdown == {"odd": 1.0, "even": 0.0, "argument_unchanged": 1.0}
+
+
+async def test_the_readme_environment(cluster: Cluster) -> None:
+    turns = (run("wc -w < text.txt > count.txt"), say("Done."))
+    script = Script(conversations=(Conversation(variants=(turns, (say("4"),))),))
+    async with serving(ScriptedModel(script)) as url:
+        handle = await cluster.start(
+            "word-count", url, environment="word_count", model="scripted", groups=10, group_size=2
+        )
+        progress = await handle.result()
+    assert progress.groups == 4, "the dataset has four items"
+    groups = await scored_groups(cluster.open_journal(), "word-count")
+    assert [[s.score for s in entry.siblings] for _, entry in groups] == [[1.0, 0.0]] * 4
+    end = await read_end(cluster.open_journal(), "word-count/g000003/r0")
+    assert end is not None and end.summary.tool_calls == 1
