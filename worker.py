@@ -139,11 +139,16 @@ class Composition:
         ]
 
 
-async def serve(roles: tuple[str, ...], settings: Settings) -> None:
-    """Run the workers of `roles` in this process until SIGTERM, then drain."""
+async def reach(settings: Settings) -> tuple[Client, Journal]:
+    """What every process needs: Temporal, ready for use, and the store."""
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
-    journal = Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
+    return client, Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
+
+
+async def serve(roles: tuple[str, ...], settings: Settings) -> None:
+    """Run the workers of `roles` in this process until SIGTERM, then drain."""
+    client, journal = await reach(settings)
     parts = Composition(settings, client, journal, Stations())
     workers = parts.workflows() if "workflows" in roles else []
     workers += parts.llm() if "llm" in roles else []
@@ -187,10 +192,14 @@ def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
         asyncio.run(serve(roles, settings))
     except* ClothoError as errors:
         log.error("%s", errors.exceptions[0])
-        # Another status than REJECTED: an outage while starting is no reason to stay away.
-        status = 1 if isinstance(errors.exceptions[0], Unavailable) else REJECTED
+        status = status_of(errors.exceptions[0])
     logging.shutdown()
     os._exit(status)
+
+
+def status_of(error: BaseException) -> int:
+    """Another status than REJECTED for an outage: it is no reason to stay away."""
+    return 1 if isinstance(error, Unavailable) else REJECTED
 
 
 def checked_roles(text: str) -> tuple[str, ...]:
@@ -215,9 +224,11 @@ def main(
     try:
         settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
         layout = [checked_roles(roles)] * processes if roles is not None else list(LAYOUT)
+        if len(layout) > 1:
+            asyncio.run(reach(settings))  # what would end every process is said once
     except ClothoError as error:
         typer.echo(f"worker.py: {error}", err=True)
-        sys.exit(REJECTED)
+        sys.exit(status_of(error))
     if len(layout) == 1:
         run_here(layout[0], settings)
     configure(settings.log_format, "worker")

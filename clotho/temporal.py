@@ -53,11 +53,18 @@ def _innermost(error: str) -> str:
 async def ensure_search_attributes(client: Client) -> None:
     """Register the search attributes that are missing: a workflow that sets an unknown one hangs for ever.
 
-    Raises InvalidInput with the command to run where this client may not register them.
+    Raises InvalidInput with the command to run where the namespace is missing, or this client may not register.
     """
-    known = await client.operator_service.list_search_attributes(
-        ListSearchAttributesRequest(namespace=client.namespace)
-    )
+    listing = ListSearchAttributesRequest(namespace=client.namespace)
+    try:
+        known = await client.operator_service.list_search_attributes(listing)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        raise InvalidInput(
+            f"Temporal has no namespace {client.namespace!r}; make it with: "
+            f"temporal operator namespace create {client.namespace}"
+        ) from error
     missing = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name not in known.custom_attributes}
     if not missing:
         return

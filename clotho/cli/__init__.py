@@ -1,7 +1,9 @@
 """The `clotho` command: starts and follows runs, and shows what they came to."""
 
+import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 from temporalio.service import RPCError
@@ -24,17 +26,28 @@ app.command("show")(show.command)
 app.command("export")(export.command)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line; errors of Clotho's own are one line that says what to do."""
     sys.path.insert(0, str(Path.cwd()))  # environments are modules beside the user, as for worker.py
+    status = run_command()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not by the interpreter's shutdown, which the Temporal SDK's native threads can abort.
+    os._exit(status)
+
+
+def run_command() -> int:
     try:
         app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     except ClothoError as error:
-        fail(str(error))
+        return complain(str(error))
     except RPCError as error:
-        fail(f"Temporal answers {error.status.name}: {error.message}")
+        return complain(f"Temporal answers {error.status.name}: {error.message}")
+    return 0
 
 
-def fail(message: str) -> None:
+def complain(message: str) -> int:
     typer.echo(f"clotho: {foreign(message).plain}", err=True)
-    sys.exit(1)
+    return 1

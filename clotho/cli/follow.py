@@ -38,7 +38,8 @@ async def follow(
     try:
         with display_on(console) as display:
             while not result.done():
-                display.show(await current_progress(handle), await troubles.now())
+                progress = await current_progress(handle)
+                display.show(progress, first_failure(progress) or await troubles.now())
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
         result.cancel()
@@ -84,6 +85,11 @@ async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
     except (RPCError, WorkflowQueryFailedError):
         return None
     return progress
+
+
+def first_failure(progress: CampaignProgress | None) -> str | None:
+    failed = progress.failures[:1] if progress else ()
+    return next((f"{failure.workflow}: {failure.reason}" for failure in failed), None)
 
 
 async def groups_table(journal: Journal, run: str) -> Table:
