@@ -30,6 +30,7 @@ class Journal:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._flights: dict[str, asyncio.Task[BaseModel]] = {}
+        self._unwritten: dict[str, BaseModel] = {}
         self._cache: OrderedDict[str, tuple[BaseModel, int]] = OrderedDict()
         self._cached_bytes = 0
 
@@ -51,12 +52,15 @@ class Journal:
 
     def abandon(self, key: str) -> None:
         """Stop the flight for `key`, if one is under way: for a genuine cancel request only."""
+        self._unwritten.pop(key, None)
         if (flight := self._flights.get(key)) is not None:
             flight.cancel()
 
     async def land(self) -> None:
-        """Wait for all flights: part of draining a worker."""
+        """Wait for all flights, and try once more to write what couldn't be: part of draining a worker."""
         await asyncio.gather(*self._flights.values(), return_exceptions=True)
+        unwritten = (self.write(key, entry) for key, entry in self._unwritten.items())
+        await asyncio.gather(*unwritten, return_exceptions=True)
 
     async def write(self, key: str, entry: Entry) -> Entry:
         """Write `entry`, or return the one that was there first."""
@@ -123,8 +127,14 @@ class Journal:
 
     async def _fly(self, key: str, kind: type[Entry], work: Callable[[], Awaitable[Entry]]) -> Entry:
         if (entry := await self.read(key, kind)) is not None:
+            self._unwritten.pop(key, None)
             return entry
-        return await self.write(key, await work())
+        # Kept until it is written: a store that is full or away must not have paid work done again.
+        if key not in self._unwritten:
+            self._unwritten[key] = await work()
+        written = await self.write(key, cast(Entry, self._unwritten[key]))
+        del self._unwritten[key]
+        return written
 
     def _remember(self, key: str, entry: BaseModel, size: int) -> None:
         if key in self._cache:

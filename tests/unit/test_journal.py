@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clotho.entries import EpochEntry, ItemChunk
-from clotho.errors import JournalCorrupt, ModelUnavailable
+from clotho.errors import JournalCorrupt, ModelUnavailable, StoreUnavailable
 from clotho.journal import Journal
 from clotho.store.filesystem import FilesystemStore
 
@@ -21,6 +21,17 @@ class SlowReads(FilesystemStore):
     async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
         await asyncio.sleep(0.03)
         return await super().read_many(keys)
+
+
+class FullStore(FilesystemStore):
+    """A store that takes nothing while it is full."""
+
+    full = True
+
+    async def create(self, key: str, body: bytes) -> bool:
+        if self.full:
+            raise StoreUnavailable("No space left on device")
+        return await super().create(key, body)
 
 
 @pytest.fixture
@@ -47,6 +58,25 @@ async def test_work_is_done_once_and_found_by_every_other_journal(root: Path) ->
 
     for _ in range(3):
         assert (await Journal(FilesystemStore(root)).once(KEY, EpochEntry, work)).reason == "call 1"
+    assert calls == 1
+
+
+@pytest.mark.parametrize("by", ["the next attempt", "a drain"])
+async def test_work_that_could_not_be_written_is_not_done_again(root: Path, by: str) -> None:
+    store = FullStore(root)
+    journal, calls = Journal(store), 0
+
+    async def work() -> EpochEntry:
+        nonlocal calls
+        calls += 1
+        return await entry()
+
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await journal.once(KEY, EpochEntry, work)
+    store.full = False
+    await (journal.land() if by == "a drain" else journal.once(KEY, EpochEntry, work))
+    assert await Journal(FilesystemStore(root)).read(KEY, EpochEntry) == await entry()
     assert calls == 1
 
 
