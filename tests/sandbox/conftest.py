@@ -1,5 +1,6 @@
 """Backends under conformance test: another one joins by an entry in BACKENDS."""
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.local import LocalBackend
 from tests.sandbox.shell import Shell
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
 
 BACKENDS: dict[str, Callable[[Path], LocalBackend]] = {
     "local": lambda root: LocalBackend(root),

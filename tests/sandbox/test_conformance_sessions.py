@@ -15,7 +15,8 @@ async def test_background_job_is_listed_with_its_process(shell: Shell) -> None:
     assert abs(session.started - time.time()) < 30
     assert session.status.state is JobState.RUNNING
     assert (await shell.sandbox.wait(job.key, 0)).pid == session.status.pid
-    assert await shell.text(f"cat /proc/{session.status.pid}/comm") == "sleep"
+    became = f"until [ $(cat /proc/{session.status.pid}/comm) = sleep ]; do sleep 0.01; done; echo sleep"
+    assert await shell.text(became) == "sleep"
     await shell.sandbox.kill(job.key)
     assert (await shell.ended(job.key)).state is JobState.KILLED
 

@@ -15,11 +15,13 @@ from clotho.sandbox.base import JobState, SandboxSpec
 from clotho.sandbox.launch import lock_holder
 from clotho.sandbox.local import LocalBackend
 from clotho.sandbox.processes import users_of_processes
+from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
 
 ROUNDS = 60
 
 
+@needs_root
 async def test_random_kills_never_run_a_command_twice(isolated: Shell) -> None:
     """Keepers and commands are killed from outside at random, and attempts abandoned."""
     chance = random.Random(1)
@@ -74,6 +76,7 @@ def tiny(folder: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
 
 
+@needs_root
 async def test_disk_of_the_host_fills_up_under_a_command(
     tiny: Path, lease: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +97,7 @@ async def test_disk_of_the_host_fills_up_under_a_command(
     await backend.destroy(lease)
 
 
+@needs_root
 async def test_worker_with_mounts_of_its_own_finds_sandboxes(
     isolated: Shell, folder: Path, lease: str
 ) -> None:
@@ -102,6 +106,7 @@ async def test_worker_with_mounts_of_its_own_finds_sandboxes(
 import asyncio
 from pathlib import Path
 from clotho.sandbox.local import LocalBackend
+from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
 async def main():
     shell = Shell(await LocalBackend(Path({str(folder)!r}) / "sandboxes-local").attach(
@@ -122,6 +127,7 @@ asyncio.run(main())
     assert output == b"here\n", errors
 
 
+@needs_root
 async def test_smuggled_descriptors_fill_only_the_sandboxs_own_disks(isolated: Shell) -> None:
     """A command that writes to the output of one that has ended, where no cap is looked at any more."""
     victim = isolated.job("sleep 0.5; echo done")

@@ -13,7 +13,7 @@ from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState, SandboxSpec
 from clotho.sandbox.bubblewrap import as_user
 from clotho.sandbox.local import LocalBackend
-from tests.sandbox.conftest import SPECS, Fresh
+from tests.sandbox.conftest import SPECS, Fresh, needs_root
 from tests.sandbox.shell import Shell
 
 
@@ -23,6 +23,7 @@ async def shell(local: LocalBackend):
     await local.destroy("isolation/lease/0")
 
 
+@needs_root
 async def test_report_of_this_host(local: LocalBackend) -> None:
     report = await local.probe()
     assert report.isolated, report.missing
@@ -129,6 +130,7 @@ print(len(children))
 """
 
 
+@needs_root
 async def test_disk_is_bounded_and_a_full_one_keeps_the_result(isolated: Shell) -> None:
     fill = "for d in /work ~ /tmp; do head -c 300M /dev/zero > $d/fill; done 2>/dev/null"
     result = await isolated.run(f"{fill}; du -smc /work ~ /tmp | tail -1; exit 9")
@@ -222,6 +224,7 @@ print("made" if child > 0 else "refused")"""
     assert await shell.text(f"python3 - <<'E'\n{clone}\nE") == "refused"
 
 
+@needs_root
 async def test_users_of_two_sandboxes_differ(shell: Shell, isolated: Shell) -> None:
     assert await shell.text("id -u") != await isolated.text("id -u")
     assert await shell.text("whoami; echo ~; echo $HOME") == "agent\n/home/agent\n/home/agent"
@@ -263,6 +266,7 @@ async def test_refuses_to_show_an_environments_source(folder: Path, lease: str) 
     await masked.destroy(lease)
 
 
+@needs_root
 async def test_refuses_a_root_that_its_users_cannot_enter(folder: Path, lease: str) -> None:
     closed = folder / "closed"
     closed.mkdir(mode=0o700)
@@ -275,6 +279,7 @@ async def test_usr_local_is_shown_when_asked(fresh: Fresh) -> None:
     assert (await shell.text("ls /usr/local | wc -l")) == str(len(list(Path("/usr/local").iterdir())))
 
 
+@needs_root
 async def test_destroy_removes_what_a_sandbox_left(
     isolated: Shell, local: LocalBackend, lease: str, folder: Path
 ) -> None:
@@ -310,6 +315,7 @@ asyncio.run(main())
 """
 
 
+@needs_root
 def test_without_root(folder: Path) -> None:
     root = folder / "unprivileged"
     root.mkdir()

@@ -10,6 +10,7 @@ from clotho.errors import IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox.bubblewrap import as_user
 from clotho.sandbox.processes import end_processes_of
 from clotho.sandbox.users import UserRegistry
+from tests.sandbox.conftest import needs_root
 
 
 def sandbox(folder: Path, name: str) -> Path:
@@ -58,6 +59,7 @@ def test_range_outside_of_the_user_namespace_is_refused(tmp_path: Path) -> None:
         UserRegistry(tmp_path / "users", range(2**32 - 2, 2**32 + 5)).require_usable()
 
 
+@needs_root
 def test_user_with_living_processes_is_not_free(tmp_path: Path) -> None:
     users = range(2_050_100, 2_050_102)
     with subprocess.Popen([*as_user(2_050_100), "sleep", "60"]) as stray:
