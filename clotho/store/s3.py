@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
+from botocore.handlers import add_expect_header
 
 from clotho.config import S3Settings
 from clotho.errors import InvalidInput, StoreUnavailable, bounded
@@ -44,7 +45,7 @@ class S3Store:
         self._location = f"s3://{bucket}/{prefix}".removesuffix("/")
         self._connecting = Lock()
         self._bucket: Bucket | None = None
-        self._connected_at = 0.0
+        self._renewed = float("-inf")
         try:
             server = urlsplit(self._connected().client.meta.endpoint_url)
             self._try_out(self._connected())
@@ -84,15 +85,14 @@ class S3Store:
         try:
             return work(self._connected())
         except FAILURES as error:
-            if concerns_credentials(error) and time.monotonic() - self._connected_at > RENEWAL_SECONDS:
-                self._bucket = None
+            if concerns_credentials(error) and time.monotonic() - self._renewed > RENEWAL_SECONDS:
+                self._bucket, self._renewed = None, time.monotonic()
             raise StoreUnavailable(self._explained(error)) from error
 
     def _connected(self) -> Bucket:
         with self._connecting:
             if self._bucket is None:
                 self._bucket = self._connect()
-                self._connected_at = time.monotonic()
             return self._bucket
 
     def _connect(self) -> Bucket:
@@ -109,6 +109,8 @@ class S3Store:
                 tcp_keepalive=True,
             ),
         )
+        # An entry is small: asking before sending it, as the library does, is one more round trip for nothing.
+        client.meta.events.unregister("before-call.s3", add_expect_header)
         return Bucket(client, self._name, self._root)
 
     def _try_out(self, bucket: Bucket) -> None:

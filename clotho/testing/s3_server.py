@@ -1,0 +1,120 @@
+"""An S3 server for tests and benchmarks: versitygw, which keeps objects as files in a folder."""
+
+import asyncio
+import fcntl
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from clotho.embedded.ports import free_port
+from clotho.embedded.process import ChildProcess
+
+GO_PACKAGE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+HEALTH = "/health"
+FOLDERS = ("objects", "metadata", "users")
+READY_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """Where a server is, and the credentials of its administrator; `binary` is what it is administered with."""
+
+    binary: Path
+    endpoint: str
+    access_key: str = "administrator"
+    secret_key: str = "not-a-secret"
+
+    @classmethod
+    def on_free_port(cls, binary: Path) -> "S3Server":
+        return cls(binary, f"http://127.0.0.1:{free_port()}")
+
+    @property
+    def administrator(self) -> dict[str, str]:
+        """Environment variables that versitygw takes the administrator's credentials from."""
+        return {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
+
+    def command(self, program: Path, folder: Path) -> list[str]:
+        """A command line that serves what is in the FOLDERS in `folder`."""
+        objects, metadata, users = (str(folder / name) for name in FOLDERS)
+        return [
+            *(str(program), "--quiet", "--port", self.endpoint.removeprefix("http://")),
+            *("--health", HEALTH, "--iam-dir", users, "--iam-cache-disable"),
+            *("posix", "--sidecar", metadata, objects),
+        ]
+
+    async def create_user(self, name: str, secret: str, role: str) -> None:
+        await self._administer("create-user", "--access", name, "--secret", secret, "--role", role)
+
+    async def delete_user(self, name: str) -> None:
+        await self._administer("delete-user", "--access", name)
+
+    async def ready(self) -> None:
+        """Return when the server answers; raises TimeoutError."""
+        async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient() as client:
+            while True:
+                try:
+                    (await client.get(self.endpoint + HEALTH)).raise_for_status()
+                    return
+                except httpx.HTTPError:
+                    await asyncio.sleep(0.02)
+
+    async def _administer(self, *command: str) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *(str(self.binary), "admin", "--endpoint-url", self.endpoint),
+            *("--access", self.access_key, "--secret", self.secret_key),
+            *command,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"{command[0]}: {said.decode()}")
+
+
+@asynccontextmanager
+async def s3_server_process(binary: Path, folder: Path) -> AsyncIterator[S3Server]:
+    """A server as a child process, with its files in `folder`."""
+    for name in FOLDERS:
+        (folder / name).mkdir(parents=True)
+    server = S3Server.on_free_port(binary)
+    assignments = [f"{name}={value}" for name, value in server.administrator.items()]
+    process = ChildProcess(["env", *assignments, *server.command(binary, folder)], folder / "s3-server.log")
+    await process.start()
+    try:
+        await server.ready()
+        yield server
+    finally:
+        await process.stop()
+
+
+async def s3_server_binary(cache: Path, *, on_path: Path | None, go: Path | None) -> Path | None:
+    """The one that is there, else one built with `go` and kept in folder `cache`; None without either.
+
+    It is linked statically, so that it can be all that there is in a container.
+    """
+    cached = cache / "versitygw"
+    if on_path is not None or cached.exists() or go is None:
+        return on_path or (cached if cached.exists() else None)
+    await asyncio.to_thread(cache.mkdir, parents=True, exist_ok=True)
+    with cached.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=cache) as folder:
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        if not cached.exists():
+            command = (
+                "env",
+                "CGO_ENABLED=0",
+                f"GOBIN={folder}",
+                str(go),
+                "install",
+                "-ldflags=-s -w",
+                GO_PACKAGE,
+            )
+            build = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+            _, said = await build.communicate()
+            if build.returncode != 0:
+                raise RuntimeError(f"{' '.join(command)}: {said.decode()}")
+            (Path(folder) / "versitygw").replace(cached)
+    return cached
