@@ -42,7 +42,7 @@ class S3Server:
         objects, metadata, users = (str(folder / name) for name in FOLDERS)
         return [
             *(str(program), "--quiet", "--port", self.endpoint.removeprefix("http://")),
-            *("--health", HEALTH, "--iam-dir", users, "--iam-cache-disable"),
+            *("--keep-alive", "--health", HEALTH, "--iam-dir", users, "--iam-cache-disable"),
             *("posix", "--sidecar", metadata, objects),
         ]
 
