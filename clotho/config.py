@@ -13,6 +13,7 @@ from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     YamlConfigSettingsSource,
 )
 
@@ -115,7 +116,11 @@ def load_settings(**arguments: Any) -> Settings:
         )
         raise InvalidInput(f"configuration: {faults}") from error
     except yaml.YAMLError as error:
-        raise InvalidInput(f"{CONFIG_FILE} is not valid YAML: {error}") from error
+        raise InvalidInput(f"{CONFIG_FILE} is not valid YAML: {' '.join(str(error).split())}") from error
+    except SettingsError as error:
+        raise InvalidInput(f"configuration: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{CONFIG_FILE} must hold names and values, one `name: value` a line") from error
 
 
 def secret(variable: str) -> str:
