@@ -14,8 +14,8 @@ BIN = Path(sys.executable).parent
 
 LAYERS = [
     ("records", "config", "errors", "identifiers", "logs", "search_attributes"),
-    ("journal", "store", "inference", "sandbox", "toolsets", "transcript", "entries", "runs", "temporal"),
-    ("environment", "tool_context", "verification", "authors", "campaigns", "export"),
+    ("journal", "store", "inference", "sandbox", "toolsets", "transcript", "entries", "temporal"),
+    ("environment", "runs", "tool_context", "verification", "authors", "campaigns", "export"),
     ("embedded", "processes", "testing", "cli"),
 ]
 """Packages and modules of clotho; each may import its own layer and those above it in this list."""
