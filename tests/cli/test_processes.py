@@ -1,0 +1,158 @@
+"""Processes kept together: restarted, stopped, hurried, refused, and never left behind."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from clotho.testing.cluster import Cluster
+from tests.cli.command import CHECKOUT, alive, descendants, gone, run
+from tests.support import eventually
+
+PARENT = """
+import asyncio, logging, sys
+from clotho.processes import ProcessGroup, ProcessPlan
+logging.basicConfig()
+plans = [ProcessPlan(str(number), ("/bin/sh", "-c", script)) for number, script in enumerate(sys.argv[1:])]
+sys.exit(asyncio.run(ProcessGroup(plans).run()))
+"""
+OBEDIENT = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+STUBBORN = "trap : TERM; while :; do sleep 0.05; done"
+
+
+class Group:
+    """A parent that keeps processes, one for each shell script."""
+
+    def __init__(self, process: asyncio.subprocess.Process, size: int) -> None:
+        self.process = process
+        self._size = size
+
+    async def children(self) -> set[int]:
+        """The shells, once all of them run."""
+
+        async def all_run() -> set[int] | None:
+            found = {pid for pid in descendants(self.process.pid) if b"trap" in command_line(pid)}
+            return found if len(found) == self._size else None
+
+        return await eventually(all_run, "all children", 10)
+
+
+Start = Callable[..., Awaitable[Group]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    groups: list[Group] = []
+
+    async def start_group(*scripts: str) -> Group:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PARENT, *scripts, stderr=asyncio.subprocess.PIPE, cwd=CHECKOUT
+        )
+        groups.append(Group(process, len(scripts)))
+        return groups[-1]
+
+    yield start_group
+    for group in groups:
+        if group.process.returncode is None:
+            group.process.kill()
+            await group.process.wait()
+
+
+async def test_a_killed_process_is_started_again_and_all_stop_together(start: Start) -> None:
+    group = await start(OBEDIENT, OBEDIENT)
+    first = await group.children()
+    victim = min(first)
+    os.kill(victim, signal.SIGKILL)
+
+    async def replaced() -> set[int] | None:
+        now = await group.children()
+        return now if victim not in now else None
+
+    now = await eventually(replaced, "another process", 10)
+    assert len(now & first) == 1
+    group.process.terminate()
+    assert await asyncio.wait_for(group.process.wait(), 5) == 0
+    assert not alive(now)
+
+
+async def test_a_second_signal_ends_what_will_not_stop(start: Start) -> None:
+    group = await start(STUBBORN, OBEDIENT)
+    children = await group.children()
+    group.process.terminate()
+
+    async def one_left() -> bool:
+        return len(alive(children)) == 1
+
+    await eventually(one_left, "the obedient one's end", 10)
+    assert group.process.returncode is None
+    group.process.send_signal(signal.SIGINT)
+    await asyncio.wait_for(group.process.wait(), 5)
+    assert not alive(children)
+
+
+async def test_a_refused_configuration_ends_all(start: Start) -> None:
+    group = await start(OBEDIENT, "sleep 0.3; exit 2 # trap")
+    assert await asyncio.wait_for(group.process.wait(), 10) == 2
+
+
+@pytest.mark.parametrize("script", [OBEDIENT, "trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.05; done"])
+async def test_children_of_a_killed_parent_stop_too(start: Start, script: str) -> None:
+    group = await start(script, script)
+    children = await group.children()
+    group.process.kill()
+    await group.process.wait()
+    await gone(children)
+
+
+async def test_workers_of_a_killed_parent_stop_too(private_cluster: Cluster) -> None:
+    """The real workers, which drain."""
+    cluster = private_cluster
+    log = cluster.folder / "workers.log"
+    settings = {
+        "CLOTHO_TEMPORAL__NAMESPACE": cluster.client.namespace,
+        "CLOTHO_SANDBOX__ROOT": str(cluster.folder / "sandboxes"),
+        "CLOTHO_HOST": "killed-parent",
+    }
+    with log.open("wb") as output:
+        parent = await asyncio.create_subprocess_exec(
+            *(sys.executable, "worker.py", "--store", cluster.store, "--temporal", cluster.address),
+            stdout=output,
+            stderr=output,
+            env=os.environ | settings,
+        )
+
+    async def both_serve() -> bool:
+        return log.read_text().count(" serving ") == 2
+
+    try:
+        await eventually(both_serve, "workers that serve", 30)
+        children = descendants(parent.pid)
+    finally:
+        parent.kill()
+        await parent.wait()
+    await gone(children)
+    assert log.read_text().count(" draining") == 2
+
+
+async def test_workers_refuse_in_one_line(folder: Path) -> None:
+    nowhere = ("--temporal", "127.0.0.1:9", "--store", folder / "refused")
+    several, one, role = await asyncio.gather(
+        run(sys.executable, "worker.py", *nowhere),
+        run(sys.executable, "worker.py", *nowhere, "--roles", "llm"),
+        run(sys.executable, "worker.py", "--roles", "llm,cook"),
+    )
+    assert (several.status, one.status, role.status) == (2, 2, 2)
+    assert "no Temporal server answers at 127.0.0.1:9: start one" in several.complaint
+    assert "no Temporal server answers at 127.0.0.1:9: start one" in one.complaint
+    assert role.complaint == "worker.py: unknown role 'cook': there are workflows, llm, tools"
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
