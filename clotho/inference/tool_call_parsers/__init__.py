@@ -1,11 +1,15 @@
 """Tool calls found in a model's text, one dialect per file.
 
-Every parser agrees with the parser of the same name in vLLM 0.32, including what that leaves out, except where
-its docstring says otherwise. The differences follow one rule: a call that can be read is read as it was
-written, and nothing that a model writes is an error. So everywhere, unlike in vLLM,
+Every parser answers as the parser of the same name in vLLM 0.32 does, also where that leaves text out, except
+that a call which can be read is read, and as it was written:
 
-- JSON that can't be read (nested too deeply, numbers of thousands of digits) is malformed, never an exception;
-- escapes of half a character (a lone surrogate) stay escapes in arguments.
+- one malformed block of the hermes dialect (hermes, qwen, longcat) costs only itself, not the other calls;
+- arguments that are JSON text already (hermes, qwen, longcat, llama3_json, llama4_json) aren't encoded again;
+- half a character, which JSON can escape but UTF-8 can't hold, stays an escape;
+- nothing that a model writes raises: JSON nested more than 100 deep, or with numbers too long for the
+  interpreter, is malformed.
+
+What vLLM leaves out is in `ParsedAnswer.remainder`.
 """
 
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, ToolCallParser

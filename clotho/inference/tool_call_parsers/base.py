@@ -1,6 +1,7 @@
 """What a tool-call parser takes and gives, and the ids of the calls it finds."""
 
 import hashlib
+import re
 import string
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -10,6 +11,7 @@ from clotho.records import Record
 
 ID_LENGTH = 9
 ID_ALPHABET = string.digits + string.ascii_letters
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class ParsedCall(Record):
@@ -45,6 +47,15 @@ class ToolCallParser(Protocol):
 
         Takes time in proportion to the text, and never raises, whatever the model wrote.
         """
+
+
+def parsed_call(name: str, arguments: str, id: str | None = None) -> ParsedCall:
+    """A call in valid Unicode: JSON can escape half a character, and its escape is what is kept."""
+    return ParsedCall(function=FunctionCall(name=_valid(name), arguments=_valid(arguments)), id=id)
+
+
+def _valid(text: str) -> str:
+    return SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def call_id(key: str, index: int) -> str:

@@ -13,8 +13,8 @@ makes the whole answer content.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from clotho.inference.base import FunctionCall, ToolSchema
-from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined
+from clotho.inference.base import ToolSchema
+from clotho.inference.tool_call_parsers.base import ParsedAnswer, joined, parsed_call
 
 SECTION, SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, SEPARATOR, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -48,9 +48,7 @@ def answer(text: str, blocks: Sequence[Block]) -> ParsedAnswer:
     gaps = (text[max(end, section) : start] for end, start in zip(ends, starts, strict=True))
     return ParsedAnswer(
         content=text[:section] or None,
-        calls=tuple(
-            ParsedCall(function=FunctionCall(name=block.name, arguments=block.arguments)) for block in blocks
-        ),
+        calls=tuple(parsed_call(block.name, block.arguments) for block in blocks),
         remainder=joined(gap.replace(SECTION, "").replace(SECTION_END, "") for gap in gaps),
     )
 

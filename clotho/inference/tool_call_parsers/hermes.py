@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined
-from clotho.inference.tool_call_parsers.json_text import decode, function_call
+from clotho.inference.tool_call_parsers.json_text import decode, decoded_call
 
 OPENING = "<tool_call>"
 
@@ -44,7 +44,7 @@ def _call(block: str) -> ParsedCall | None:
     try:
         match decode(block):
             case {"name": name, "arguments": arguments}:
-                return ParsedCall(function=function_call(name, arguments))
+                return decoded_call(name, arguments)
     except ValueError:
         pass
     return None

@@ -1,21 +1,21 @@
-"""JSON as models write it: every way in which it can't be read, or written again, is a ValueError."""
+"""JSON as models write it: every way in which it can't be read is a ValueError."""
 
 import json
-import re
 from typing import Any
 
 from pydantic import JsonValue
 
-from clotho.inference.base import FunctionCall
+from clotho.inference.tool_call_parsers.base import ParsedCall, parsed_call
 
-SURROGATE = re.compile(r"[\ud800-\udfff]")
 DECODER = json.JSONDecoder()
+DEEPEST = 100
+"""Far more than any tool asks for, and far less than what the interpreter's stack holds."""
 
 
 def decode(text: str) -> Any:
     """Raises ValueError."""
     try:
-        return json.loads(text)
+        return _shallow(json.loads(text))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -23,27 +23,37 @@ def decode(text: str) -> Any:
 def decode_first(text: str, start: int = 0) -> tuple[Any, int]:
     """The value that starts at `start`, and where it ends. Raises ValueError."""
     try:
-        return DECODER.raw_decode(text, start)
+        value, end = DECODER.raw_decode(text, start)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    return _shallow(value), end
 
 
 def encode(value: JsonValue, *, finite: bool = False) -> str:
-    """`value` as JSON in valid Unicode. Raises ValueError; `finite` also for NaN and infinities."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=not finite)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return json.dumps(value) if SURROGATE.search(text) else text
+    """JSON in any script. With `finite`, raises ValueError for NaN and infinities."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=not finite)
 
 
-def function_call(name: JsonValue, arguments: JsonValue) -> FunctionCall:
+def _shallow(value: Any) -> Any:
+    """`value`, unless its nesting could exhaust the stack of whoever walks it later."""
+    layer = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(DEEPEST):
+        inner = (each.values() if isinstance(each, dict) else each for each in layer)
+        layer = [item for items in inner for item in items if isinstance(item, (dict, list))]
+        if not layer:
+            return value
+    raise ValueError("nested too deeply")
+
+
+def decoded_call(name: JsonValue, arguments: JsonValue) -> ParsedCall:
     """Raises ValueError where `name` is no text.
 
     Arguments that are text already, holding an object, aren't encoded a second time.
     """
-    text = arguments if isinstance(arguments, str) and _holds_object(arguments) else encode(arguments)
-    return FunctionCall.model_validate({"name": name, "arguments": text}, strict=True)
+    if not isinstance(name, str):
+        raise ValueError("a name is text")
+    held = isinstance(arguments, str) and _holds_object(arguments)
+    return parsed_call(name, str(arguments) if held else encode(arguments))
 
 
 def _holds_object(text: str) -> bool:

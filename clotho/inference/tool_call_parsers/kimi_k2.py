@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.argument_types import properties_of, typed_text
-from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall
-from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude, parsed_call
+from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, parsed_call
+from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude
 
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, ARGUMENTS, CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined
-from clotho.inference.tool_call_parsers.json_text import decode_first, function_call
+from clotho.inference.tool_call_parsers.json_text import decode_first, decoded_call
 
 MARKER = "<|python_tag|>"
 SEPARATORS = " \t\r\n;"
@@ -42,5 +42,5 @@ def _call_at(text: str, start: int) -> tuple[ParsedCall, int]:
     parsed, end = decode_first(text, start)
     match parsed:
         case {"name": name, "arguments": arguments} | {"name": name, "parameters": arguments}:
-            return ParsedCall(function=function_call(name, arguments)), end
+            return decoded_call(name, arguments), end
     raise ValueError("not a call")

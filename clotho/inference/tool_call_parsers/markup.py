@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from clotho.inference.base import FunctionCall
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined
 
 
@@ -53,7 +52,3 @@ def conclude(
         segment.text for segment, call, here in zip(written, parsed, shown, strict=True) if not (call or here)
     )
     return ParsedAnswer(content=content or None, calls=calls, remainder=joined(rest))
-
-
-def parsed_call(name: str, arguments: str, id: str | None = None) -> ParsedCall:
-    return ParsedCall(function=FunctionCall(name=name, arguments=arguments), id=id)

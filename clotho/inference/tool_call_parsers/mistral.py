@@ -18,9 +18,9 @@ from pydantic import JsonValue
 
 from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.argument_types import properties_of, typed_text
-from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined
+from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined, parsed_call
 from clotho.inference.tool_call_parsers.json_text import decode, decode_first, encode
-from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude, parsed_call
+from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude
 
 MARK, ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
 AS_ARRAY = re.compile(r"\[TOOL_CALLS\](?:\s|\[TOOL_CALLS\])*+(?!\[ARGS\])[\[{]")
@@ -70,10 +70,6 @@ def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | None:
     return parsed_call(name, typed_text(block.body.strip() or "{}", properties_of(tools, name)))
 
 
-def _text(arguments: JsonValue) -> str:
-    return arguments if isinstance(arguments, str) else encode(arguments)
-
-
 def _parse_array(text: str) -> ParsedAnswer:
     content, *written = (piece.strip() for piece in text.split(MARK))
     array, *rest = (piece for piece in written if piece)
@@ -103,9 +99,5 @@ def _entry(entry: JsonValue) -> ParsedCall | None:
     if not isinstance(entry, dict) or not entry.keys() & {"name", "arguments"}:
         return None
     name, arguments = entry.get("name"), entry.get("arguments")
-    try:
-        return parsed_call(
-            name if isinstance(name, str) else "", "{}" if arguments is None else _text(arguments)
-        )
-    except ValueError:
-        return None
+    written = arguments if isinstance(arguments, str) else encode({} if arguments is None else arguments)
+    return parsed_call(name if isinstance(name, str) else "", written)

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 
 from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.argument_types import properties_of, typed
-from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall
+from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, parsed_call
 from clotho.inference.tool_call_parsers.json_text import encode
-from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude, parsed_call
+from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
