@@ -1,10 +1,11 @@
 """Tool calls found in a model's text, one dialect per file.
 
 Every parser answers as the parser of the same name in vLLM 0.32 does, also where that leaves text out, except
-that a call which can be read is read, and as it was written:
+that a call which can be read is read, and as it was written. All differences:
 
 - one malformed block of the hermes dialect (hermes, qwen, longcat) costs only itself, not the other calls;
 - arguments that are JSON text already (hermes, qwen, longcat, llama3_json, llama4_json) aren't encoded again;
+- a block without a name in its place (qwen3_coder, glm45, glm47) isn't given one from its arguments;
 - half a character, which JSON can escape but UTF-8 can't hold, stays an escape;
 - nothing that a model writes raises: JSON nested more than 100 deep, or with numbers too long for the
   interpreter, is malformed.

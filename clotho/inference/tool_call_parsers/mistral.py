@@ -22,7 +22,7 @@ from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, jo
 from clotho.inference.tool_call_parsers.json_text import decode, decode_first, encode
 from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude
 
-MARK, ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
+MARK = "[TOOL_CALLS]"
 AS_ARRAY = re.compile(r"\[TOOL_CALLS\](?:\s|\[TOOL_CALLS\])*+(?!\[ARGS\])[\[{]")
 NAME_END = re.compile(r"\[ARGS\]|(?=\{)")
 
