@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -91,8 +92,10 @@ class Settings(BaseSettings):
 
     @property
     def folder(self) -> Path:
-        """Where logs, exports and development servers' files go: beside the store's folder, if it is one."""
-        return Path(STATE_FOLDER) if "://" in self.store else Path(self.store).parent
+        """Where logs, exports and development servers' files go: beside the store, or named after its location."""
+        if "://" in self.store:
+            return Path(STATE_FOLDER) / re.sub(r"[^A-Za-z0-9.]+", "-", self.store).strip("-")
+        return Path(self.store).parent
 
     @classmethod
     def settings_customise_sources(

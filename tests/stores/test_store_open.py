@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from clotho.config import S3Settings
+from clotho.config import S3Settings, load_settings
 from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.store.filesystem import FilesystemStore
 from clotho.store.open import open_existing, open_store
@@ -113,3 +113,11 @@ async def test_a_server_that_overwrites_is_refused(
 
     connection.disturb("PUT", overwritten, times=2)
     assert "use a server with conditional writes" in await refusal(disturbed_place)
+
+
+def test_stores_that_are_not_folders_keep_their_servers_apart() -> None:
+    """Two stores must not share a development server: it would take one's runs for the other's."""
+    folders = {
+        load_settings(store=location).folder for location in ("s3://a/b", "s3://a/c", "s3://a", "x/store")
+    }
+    assert len(folders) == 4
