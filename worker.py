@@ -25,6 +25,7 @@ from activities.reward import Verifier
 from activities.rollouts import Rollouts
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
+from clotho import failpoints
 from clotho.authors import Environments
 from clotho.config import Settings, host_name, load_settings, secret
 from clotho.entries import Endpoint
@@ -187,6 +188,7 @@ def stop_signal() -> asyncio.Event:
 def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
     """Serve `roles`, then leave without the interpreter's shutdown: the SDK's native threads can abort it."""
     configure(settings.log_format, "+".join(roles))
+    failpoints.arm(settings.fail, settings.fail_folder)
     status = 0
     try:
         asyncio.run(serve(roles, settings))

@@ -5,6 +5,7 @@ from typing import Protocol
 from temporalio import activity
 
 from activities.attempt import attempt
+from clotho import failpoints
 from clotho.entries import Endpoint, RunManifest, ToolManifest, TurnEntry
 from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
@@ -35,6 +36,7 @@ class Model:
         key = turn_key(request.rollout, request.turn)
         async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
             turn = await self._journal.once(key, TurnEntry, lambda: self._sample(request))
+            await failpoints.reach("turn.journalled", key)
             tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         return _result(turn, tools, self._queue)
 
@@ -50,10 +52,14 @@ class Model:
         tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turn)
         backend = await self._backend(request.run)
+        call = _call(request, manifest, tools, transcript)
+        await failpoints.reach("turn.asking", call.key)
         try:
-            return TurnEntry(sampled=await backend.sample_turn(_call(request, manifest, tools, transcript)))
+            sampled = await backend.sample_turn(call)
         except ContextOverflow as overflow:
             return TurnEntry(sampled=None, context_overflow=str(overflow))
+        await failpoints.reach("turn.answered", call.key)
+        return TurnEntry(sampled=sampled)
 
     async def _backend(self, run: str) -> ModelBackend:
         endpoint = await read_endpoint(self._journal, run)

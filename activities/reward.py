@@ -10,6 +10,7 @@ from temporalio import activity
 
 from activities.attempt import attempt
 from activities.sandbox import Sandboxes
+from clotho import failpoints
 from clotho.authors import Environments
 from clotho.entries import EpochEntry, Item, RewardEntry, RunManifest
 from clotho.environment import AgentResult, Environment, Reward
@@ -49,6 +50,7 @@ class Verifier:
         key = reward_key(request.rollout)
         async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
             entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request))
+            await failpoints.reach("reward.journalled", key)
         return RewardResult(score=entry.score, lease=entry.lease)
 
     async def _verify(self, request: RewardRequest) -> RewardEntry:
@@ -134,9 +136,11 @@ class Verification:
             path: content.encode() if isinstance(content, str) else content
             for path, content in self.environment.hidden_files(self.item).items()
         }
-        return await self.sandboxes.backend.open_verifier(
+        instance = await self.sandboxes.backend.open_verifier(
             lease_key(self.request.rollout, lease.number), epoch, hidden
         )
+        await failpoints.reach("reward.opened", reward_key(self.request.rollout))
+        return instance
 
     async def _leased(self) -> Lease:
         """The rollout's sandbox; one that never ran a command gets its first here."""

@@ -3,6 +3,7 @@
 from temporalio import activity
 
 from activities.attempt import attempt
+from clotho import failpoints
 from clotho.entries import EndEntry, RewardEntry
 from clotho.identifiers import end_key, reward_key
 from clotho.journal import Journal
@@ -41,5 +42,6 @@ class Rollouts:
                 active_seconds=state.active_seconds,
             )
             end = await self._journal.write(end_key(request.rollout), EndEntry(summary=summary))
+            await failpoints.reach("end.written", end_key(request.rollout))
             await self._journal.seal(request.rollout)
         return end.summary

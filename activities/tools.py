@@ -8,6 +8,7 @@ from temporalio import activity
 
 from activities.attempt import attempt
 from activities.sandbox import Sandboxes
+from clotho import failpoints
 from clotho.entries import CallEntry, ToolError, ToolManifest, TurnEntry
 from clotho.errors import bounded
 from clotho.identifiers import call_id, call_key, group_of, tools_key, turn_key
@@ -47,7 +48,9 @@ class Tools:
         key = call_key(request.rollout, call)
         progress = Progress()
         async with attempt(request.rollout, lambda: progress.offset, lambda: self._journal.abandon(key)):
+            await failpoints.reach("call.asked", key)
             entry = await self._journal.once(key, CallEntry, lambda: self._call(request, progress))
+            await failpoints.reach("call.journalled", key)
         return CallResult(
             call=call, failed=entry.error is not None, seconds=entry.seconds, wrote_state=tuple(entry.state)
         )
@@ -66,6 +69,7 @@ class Tools:
             await self._context(request, asked, manifest.tool_settings, progress),
             turn_chars=await self._shown_this_turn(request),
         )
+        await failpoints.reach("call.made", call_key(request.rollout, call_id(request.turn, request.index)))
         return CallEntry(
             tool=asked.function.name,
             content=dispatched.content,

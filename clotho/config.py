@@ -85,6 +85,10 @@ class Settings(BaseSettings):
     host: str | None = None
     """This machine's persistent name in task queues; None: made once and kept in the cache folder."""
     log_format: LogFormat = "text"
+    fail: str = ""
+    """Fail points to arm: faults on purpose, as `clotho.failpoints` describes them."""
+    fail_folder: Path = Path(f"{STATE_FOLDER}/fail")
+    """Where fail points and who armed them find each other."""
     s3: S3Settings = S3Settings()
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import zstandard
 from pydantic import BaseModel, ValidationError
 
+from clotho import failpoints
 from clotho.errors import JournalCorrupt
 from clotho.identifiers import sealed_key
 from clotho.store.base import Store
@@ -64,6 +65,7 @@ class Journal:
 
     async def write(self, key: str, entry: Entry) -> Entry:
         """Write `entry`, or return the one that was there first."""
+        await failpoints.reach("journal.write", key)
         if await self._store.create(key, body := encode(key, entry)):
             self._remember(key, entry, len(body))
             return entry

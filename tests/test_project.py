@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = [
-    ("records", "config", "errors", "identifiers", "logs", "search_attributes"),
+    ("records", "config", "errors", "failpoints", "identifiers", "logs", "search_attributes"),
     ("journal", "store", "inference", "sandbox", "toolsets", "transcript", "entries", "temporal"),
     ("environment", "runs", "tool_context", "verification", "authors", "campaigns", "export"),
     ("embedded", "processes", "testing", "cli"),
