@@ -49,6 +49,11 @@ class Cluster:
     def store(self) -> Path:
         return self.folder / "store"
 
+    @property
+    def store_location(self) -> str:
+        """What workers are told."""
+        return str(self.store)
+
     def open_journal(self) -> Journal:
         """A reader of its own, without the cache of another."""
         return Journal(FilesystemStore(self.store))
@@ -64,7 +69,7 @@ class Cluster:
         }
         assignments = [f"{name}={value}" for name, value in variables.items()]
         command = [sys.executable, str(WORKER), "--roles", roles]
-        command += ["--store", str(self.store), "--temporal", self.address]
+        command += ["--store", self.store_location, "--temporal", self.address]
         worker = ChildProcess(
             ["env", *assignments, *command], self.folder / f"worker-{len(self.workers)}.log"
         )

@@ -51,7 +51,7 @@ def refused(status: int, code: str) -> Disturbance:
 
 
 class DisturbedConnection:
-    """One request a connection; `requests` are the first lines of those that arrived."""
+    """One request a connection; `requests` are the heads of those that arrived."""
 
     def __init__(self, server: str) -> None:
         address = urlsplit(server)
@@ -70,7 +70,7 @@ class DisturbedConnection:
         self._disturbances += [(method, disturbance)] * times
 
     def count(self, method: str) -> int:
-        return sum(line.startswith(f"{method} ") for line in self.requests)
+        return sum(head.startswith(f"{method} ") for head in self.requests)
 
     async def start(self) -> None:
         """Listen; again at the same port after `stop`."""
@@ -106,7 +106,7 @@ class DisturbedConnection:
         lines = head.decode("latin-1").split("\r\n")
         lengths = [line.split(":")[1] for line in lines if line.lower().startswith("content-length:")]
         body = await reader.readexactly(int(lengths[0]) if lengths else 0)
-        self.requests.append(lines[0])
+        self.requests.append(head.decode("latin-1"))
         disturbance = self._next(lines[0].split(" ")[0])
         # One request a connection: the server is told so, and tells the client.
         request = head[:-2] + b"Connection: close\r\n\r\n" + body

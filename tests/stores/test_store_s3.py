@@ -1,11 +1,13 @@
 """S3 that is slow, drops connections, answers late or not at all, or refuses half-way through a run."""
 
 import asyncio
+import dataclasses
 import time
 from pathlib import Path
 
 import pytest
 
+from clotho.config import S3Settings
 from clotho.entries import EpochEntry
 from clotho.errors import JournalCorrupt, StoreUnavailable
 from clotho.journal import Journal
@@ -120,15 +122,25 @@ async def test_a_read_that_stays_bad_is_an_outage_and_not_a_wrong_blob(
 
 
 async def test_attempts_are_bounded_in_number_and_time(
-    disturbed: Store, connection: DisturbedConnection
+    disturbed_place: Place, connection: DisturbedConnection
 ) -> None:
+    hasty = S3Settings(endpoint=connection.url, timeout=0.25)
+    store = await asyncio.to_thread(dataclasses.replace(disturbed_place, s3=hasty).open)
     before = connection.count("PUT")
     connection.disturb("PUT", proxy.answer_never, times=100)
     clock = time.monotonic()
     with pytest.raises(StoreUnavailable):
-        await disturbed.create("a/b", b"x")
+        await store.create("a/b", b"x")
     assert connection.count("PUT") - before == ATTEMPTS
     assert time.monotonic() - clock < 2 * ATTEMPTS
+
+
+async def test_a_write_is_one_round_trip(disturbed: Store, connection: DisturbedConnection) -> None:
+    """Asked with an Expect header, a server that doesn't answer it costs another second."""
+    connection.requests.clear()
+    assert await disturbed.create("a/b", b"x")
+    [head] = connection.requests
+    assert "expect:" not in head.lower()
 
 
 async def test_the_event_loop_is_free_while_the_server_is_slow(
