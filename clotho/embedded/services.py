@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from clotho.config import Settings, cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.ports import free_port, port_is_free
+from clotho.embedded.ports import claim, free_port, port_is_free
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
@@ -94,6 +94,8 @@ async def local_services(
     logs = folder / "logs"
     async with AsyncExitStack() as stack:
         stack.enter_context(exclusive(folder))
+        for port in (ports.temporal, ports.ui, ports.model):
+            claim(port)
         binary = await temporal_binary(
             cache_folder() / "bin",
             on_path=program_on_path("temporal"),
@@ -108,9 +110,11 @@ async def local_services(
             db=folder / "temporal.db",
             search_attributes=SEARCH_ATTRIBUTES,
         )
-        await stack.enter_async_context(temporal)
+        model = EmbeddedModelServer(logs / "model.log", port=ports.model)
+        stack.push_async_callback(temporal.stop)
+        stack.push_async_callback(model.stop)
+        await together(temporal.start(), model.start())
         announce(f"Temporal         {temporal.address}, UI {temporal.ui_url}")
-        model = await stack.enter_async_context(EmbeddedModelServer(logs / "model.log", port=ports.model))
         announce(f"embedded model   {model.url}/v1")
         command = [sys.executable, str(WORKER), "--store", settings.store, "--temporal", temporal.address]
         worker = ChildProcess(command, logs / "worker.log")
@@ -142,6 +146,17 @@ def exclusive(folder: Path) -> Iterator[None]:
                 "or give another --store"
             ) from None
         yield
+
+
+async def together(*starts: Coroutine[Any, Any, None]) -> None:
+    """Do all at the same time; the first error ends the others."""
+    tasks = [asyncio.create_task(start) for start in starts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def drained(worker: ChildProcess, seconds: float, hurry: asyncio.Event) -> None:

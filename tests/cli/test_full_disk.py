@@ -1,0 +1,60 @@
+"""A store whose disk is full: the run waits, says so, and goes on without paying for anything twice."""
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clotho.cli.waiting import held_up
+from clotho.runs import scored_groups
+from clotho.testing.cluster import Cluster
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cli.test_run import scoring
+from tests.support import eventually, start
+
+
+@pytest.fixture
+def small_disk(private_cluster: Cluster) -> Iterator[Path]:
+    """The cluster's store on 4 MB."""
+    store = private_cluster.store
+    store.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(store)], check=True)
+    yield store
+    subprocess.run(["umount", "-l", str(store)], check=True)
+
+
+async def test_a_full_disk_holds_a_run_up_and_loses_nothing(
+    private_cluster: Cluster, small_disk: Path
+) -> None:
+    cluster, model = private_cluster, ScriptedModel(scoring(1.0, 0.5, wait=1))
+    async with serving(model) as url:
+        await cluster.start_worker()
+        handle = await start(cluster, "full", url, groups=2, group_size=2)
+
+        async def under_way() -> bool:
+            return model.calls.completed.total() > 0
+
+        await eventually(under_way, "a paid turn")
+        ballast = small_disk / "ballast"
+        await asyncio.to_thread(fill, ballast)
+
+        async def said() -> bool:
+            return "No space left on device" in (await held_up(cluster.client, "full") or "")
+
+        await eventually(said, "what holds the run up", 30)
+        ballast.unlink()
+        progress = await handle.result()
+    assert (progress.scored, progress.failed, progress.reward_sum) == (2, 0, 3.0)
+    assert model.calls.paid_twice == {}
+    assert len(await scored_groups(cluster.open_journal(), "full")) == 2
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return

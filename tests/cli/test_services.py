@@ -1,0 +1,137 @@
+"""`clotho dev` and `clotho demo`: everything starts, stops in order, and is never left behind."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clotho.embedded.ports import free_port
+from clotho.testing.script import Conversation, Script, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, descendants, gone
+from tests.support import ONE_FILE, eventually
+
+
+class Dev:
+    """`clotho dev` on ports and in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = folder / "store"
+        self.temporal_port, self.model_port = free_port(), free_port()
+        ports = (
+            "--temporal-port",
+            self.temporal_port,
+            "--ui-port",
+            free_port(),
+            "--model-port",
+            self.model_port,
+        )
+        self.terminal = Terminal(CLOTHO, "dev", *map(str, ports), "--store", self.store)
+
+    async def ready(self) -> set[int]:
+        """The processes that it has started, once it takes runs."""
+        await self.terminal.until("Ctrl-C stops everything")
+        return descendants(self.terminal.pid)
+
+
+@pytest.fixture
+async def dev(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Dev]:
+    started = Dev(folder / request.node.name)
+    yield started
+    started.terminal.close()
+
+
+async def test_ctrl_c_waits_for_calls_in_flight_and_a_second_one_does_not(dev: Dev) -> None:
+    started = await dev.ready()
+    slow = ScriptedModel(Script(conversations=(Conversation(variants=((ScriptedTurn(),),)),), latency=600))
+    async with serving(slow) as url:
+        place = ("--store", dev.store, "--temporal", f"127.0.0.1:{dev.temporal_port}")
+        run = ("--run", "slow", "--groups", "1", "--group-size", "1", "--model", url, "--detach")
+        assert (await clotho("run", ONE_FILE, *run, *place)).status == 0
+
+        async def asked() -> bool:
+            return bool(slow.calls.requests)
+
+        await eventually(asked, "a call to the model")
+        dev.terminal.interrupt()
+        await dev.terminal.until("stopping; workers finish the calls in flight")
+        await asyncio.sleep(1)
+        assert len(started - alive(started)) <= 1, "all but the workers that had nothing in flight"
+        dev.terminal.interrupt()
+        assert await dev.terminal.ended(15) == 0
+    assert not alive(started)
+    assert "Traceback" not in dev.terminal.shown
+
+
+async def test_a_service_that_dies_is_reported_and_ends_the_others(dev: Dev) -> None:
+    started = await dev.ready()
+    [model] = [
+        pid for pid in started if b"clotho.embedded.model" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(model, signal.SIGKILL)
+    assert await dev.terminal.ended(20) == 1
+    assert "clotho: the embedded model ended" in dev.terminal.shown
+    assert f"{dev.store.parent}/logs/model.log" in dev.terminal.shown
+    assert not alive(started)
+
+
+async def test_nothing_outlives_a_killed_command(dev: Dev) -> None:
+    started = await dev.ready()
+    assert len(started) == 5, "Temporal, the model, the workers' parent and two workers"
+    os.kill(dev.terminal.pid, signal.SIGKILL)
+    await gone(started)
+
+
+async def test_ports_in_use_and_a_second_set_of_services_are_refused(folder: Path) -> None:
+    here = folder / "ports"
+    here.mkdir()
+    shutil.copy("worker.py", here)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        others = ("--temporal-port", str(free_port()), "--ui-port", str(free_port()))
+        said = await clotho_many(
+            {
+                "temporal": ("dev", "--temporal-port", str(port)),
+                "ui": ("dev", "--temporal-port", str(free_port()), "--ui-port", str(port)),
+                "model": ("dev", *others, "--model-port", str(port)),
+            },
+            here,
+        )
+    assert {answer.status for answer in said.values()} == {1}
+    for answer in said.values():
+        assert f"clotho: port {port} is in use" in answer.error
+        assert "Traceback" not in answer.error
+
+
+async def test_the_demo_can_keep_its_services(folder: Path) -> None:
+    store = folder / "demo" / "store"
+    options = ("--groups", "1", "--group-size", "2", "--keep", "--store", store)
+    process = await asyncio.create_subprocess_exec(CLOTHO, "demo", *options, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    shown = ""
+    try:
+        async with asyncio.timeout(90):
+            while "services stay up until Ctrl-C" not in shown:
+                line = (await process.stdout.readline()).decode()
+                assert line, shown
+                shown += line
+        started = descendants(process.pid)
+        second = await clotho("demo", "--store", store)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert len(started) == 5
+    assert not alive(started)
+    assert "│ g000000 │" in shown
+    assert (store.parent / "exports" / "demo-1.jsonl").read_text().count("\n") == 1
+    assert f"clotho show demo-1/g000000/r0 --store {store}" in shown
+    assert second.status == 1
+    assert f"services for {store.parent} run already" in second.complaint
