@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tests.sandbox.shell import Shell
 
 
 @pytest.fixture(scope="module")
-async def shell(local: LocalBackend):
+async def shell(local: LocalBackend) -> AsyncIterator[Shell]:
     yield Shell(await local.create("isolation/lease/0", SPECS["local"]))
     await local.destroy("isolation/lease/0")
 
