@@ -1,14 +1,12 @@
 """What every store promises; a new backend is one more parameter of the fixture."""
 
 import asyncio
-import multiprocessing
 from pathlib import Path
 
 import pytest
 
 from clotho.store.base import Store
 from tests.stores.conftest import Place
-from tests.support import eventually
 
 
 @pytest.fixture(params=["filesystem", "s3"])
@@ -76,15 +74,6 @@ async def test_large_and_empty_blobs(store: Store) -> None:
     assert await store.read_many(["blob/large", "blob/empty"]) == [large, b""]
 
 
-async def test_more_keys_than_fit_one_answer(store: Store) -> None:
-    keys = [f"many/{number:06}" for number in range(1_010)]
-    await asyncio.gather(*(store.create(key, key.encode()) for key in keys))
-    assert await store.keys("many/") == keys
-    assert await store.read_many(keys[::-1]) == [key.encode() for key in reversed(keys)]
-    await store.delete(keys)
-    assert await store.keys("many/") == []
-
-
 async def test_reading_and_deleting_nothing(store: Store) -> None:
     assert await store.read_many([]) == []
     await store.delete([])
@@ -98,28 +87,3 @@ async def test_keys_with_characters_that_urls_and_xml_give_a_meaning(store: Stor
     assert await store.read_many(keys) == [key.encode() for key in keys]
     await store.delete(keys)
     assert await store.keys("odd/") == []
-
-
-def _write_until_killed(place: Place) -> None:
-    async def write() -> None:
-        store = place.open()
-        number = 0
-        while True:
-            await store.create(f"k/{number:06}", b"x" * 50_000)
-            number += 1
-
-    asyncio.run(write())
-
-
-async def test_a_killed_writer_leaves_whole_blobs_only(store: Store, place: Place) -> None:
-    writer = multiprocessing.get_context("spawn").Process(target=_write_until_killed, args=(place,))
-    writer.start()
-
-    async def thirty() -> bool:
-        return len(await store.keys("k/")) >= 30
-
-    await eventually(thirty, "30 blobs")
-    writer.kill()
-    writer.join()
-    blobs = await store.read_many(await store.keys("k/"))
-    assert {len(blob or b"") for blob in blobs} == {50_000}

@@ -229,6 +229,17 @@ async def test_renewed_credentials_are_picked_up_without_a_restart(
     assert await store.create("a/b", b"x")
 
 
+async def test_more_keys_than_fit_one_request(s3_place: Place) -> None:
+    store = await asyncio.to_thread(s3_place.open)
+    keys = [f"many/{number:06}" for number in range(1_010)]
+    await asyncio.gather(*(store.create(key, key.encode()) for key in keys))
+    assert await store.keys("many/") == keys
+    backwards = keys[::-10]
+    assert await store.read_many(backwards) == [key.encode() for key in backwards]
+    await store.delete(keys)
+    assert await store.keys("many/") == []
+
+
 async def test_looking_up_numbered_entries_costs_one_list(
     disturbed: Store, connection: DisturbedConnection
 ) -> None:
