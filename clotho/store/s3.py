@@ -48,6 +48,8 @@ class S3Store:
         self._renewed = float("-inf")
         try:
             server = urlsplit(self._connected().client.meta.endpoint_url)
+            if "@" in server.netloc:
+                raise ValueError("leave credentials out of the URL")
             self._try_out(self._connected())
         except FAILURES as error:
             refused = remedy(error) is not None

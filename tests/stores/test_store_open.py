@@ -53,6 +53,8 @@ async def test_a_missing_bucket(s3_place: Place) -> None:
 
 async def test_an_endpoint_that_is_no_url(s3_place: Place) -> None:
     assert "s3.endpoint" in await refusal(s3_place, s3=S3Settings(endpoint="localhost:9000"))
+    said = await refusal(s3_place, s3=S3Settings(endpoint="http://user:hunter2@localhost:9000"))
+    assert "leave credentials out" in said and "hunter2" not in said
 
 
 async def test_an_endpoint_where_nobody_answers_is_an_outage(s3_place: Place) -> None:
