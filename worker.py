@@ -162,8 +162,9 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             keeping = tasks.create_task(keeper.run())
         for worker in workers:
             tasks.create_task(worker.run())
+        stopped = stop_signal()
         log.info("serving %s", ", ".join(roles))
-        await stop_signal().wait()
+        await stopped.wait()
         log.info("draining")
         await asyncio.gather(*(worker.shutdown() for worker in workers))
         await journal.land()
@@ -186,7 +187,7 @@ def stop_signal() -> asyncio.Event:
 
 
 def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
-    """Serve `roles`, then leave without the interpreter's shutdown: the SDK's native threads can abort it."""
+    """Serve `roles` to the end of this process."""
     configure(settings.log_format, "+".join(roles))
     failpoints.arm(settings.fail, settings.fail_folder)
     status = 0
@@ -195,7 +196,13 @@ def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
     except* ClothoError as errors:
         log.error("%s", errors.exceptions[0])
         status = status_of(errors.exceptions[0])
+    leave(status)
+
+
+def leave(status: int) -> NoReturn:
+    """Without the interpreter's shutdown, which the SDK's native threads can abort."""
     logging.shutdown()
+    sys.stderr.flush()
     os._exit(status)
 
 
@@ -230,7 +237,7 @@ def main(
             asyncio.run(reach(settings))  # what would end every process is said once
     except ClothoError as error:
         typer.echo(f"worker.py: {error}", err=True)
-        sys.exit(status_of(error))
+        leave(status_of(error))
     if len(layout) == 1:
         run_here(layout[0], settings)
     configure(settings.log_format, "worker")
@@ -240,7 +247,7 @@ def main(
         ProcessPlan(name=f"{number}:{'+'.join(group)}", argv=(*command, "--roles", ",".join(group)))
         for number, group in enumerate(layout)
     ]
-    sys.exit(asyncio.run(ProcessGroup(plans).run()))
+    leave(asyncio.run(ProcessGroup(plans).run()))
 
 
 if __name__ == "__main__":

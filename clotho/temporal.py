@@ -46,8 +46,8 @@ async def connect(settings: TemporalSettings) -> Client:
 
 
 def _innermost(error: str) -> str:
-    """The last text that the SDK's nested errors quote: it is the one that says something."""
-    return bounded((re.findall(r'"([^"]+)"', error) or [error])[-1], 200)
+    """What the last of the SDK's nested errors says."""
+    return bounded((re.findall(r'(?:message|error): "([^"]+)"', error) or [error])[-1], 200)
 
 
 async def ensure_search_attributes(client: Client) -> None:

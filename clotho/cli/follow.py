@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedError
-from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
 from clotho.campaigns import CampaignHandle
@@ -43,7 +43,8 @@ async def follow(
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
         result.cancel()
-    console.print(await groups_table(journal, run))
+    if (table := await groups_table(journal, run)).row_count:
+        console.print(table)
     try:
         return await result
     except WorkflowFailureError as error:
@@ -122,5 +123,4 @@ def failure_text(run: str, error: WorkflowFailureError) -> str:
         cause = cause.__cause__
     if isinstance(cause, CancelledError):
         return f"run {run} was cancelled; start it again to go on"
-    kind = f"{cause.type}: " if isinstance(cause, ApplicationError) and cause.type else ""
-    return f"run {run} failed: {kind}{cause}"
+    return f"run {run} failed: {cause}"

@@ -157,3 +157,10 @@ async def gone(pids: set[int], seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while alive(pids):
             await asyncio.sleep(0.05)
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clotho.testing.cluster import Cluster
-from tests.cli.command import CHECKOUT, alive, descendants, gone, run
+from clotho.embedded.temporal_server import TemporalServer
+from tests.cli.command import CHECKOUT, alive, command_line, descendants, gone, run
 from tests.support import eventually
 
 PARENT = """
@@ -108,51 +108,20 @@ async def test_children_of_a_killed_parent_stop_too(start: Start, script: str) -
     await gone(children)
 
 
-async def test_workers_of_a_killed_parent_stop_too(private_cluster: Cluster) -> None:
-    """The real workers, which drain."""
-    cluster = private_cluster
-    log = cluster.folder / "workers.log"
-    settings = {
-        "CLOTHO_TEMPORAL__NAMESPACE": cluster.client.namespace,
-        "CLOTHO_SANDBOX__ROOT": str(cluster.folder / "sandboxes"),
-        "CLOTHO_HOST": "killed-parent",
-    }
-    with log.open("wb") as output:
-        parent = await asyncio.create_subprocess_exec(
-            *(sys.executable, "worker.py", "--store", cluster.store, "--temporal", cluster.address),
-            stdout=output,
-            stderr=output,
-            env=os.environ | settings,
-        )
-
-    async def both_serve() -> bool:
-        return log.read_text().count(" serving ") == 2
-
-    try:
-        await eventually(both_serve, "workers that serve", 30)
-        children = descendants(parent.pid)
-    finally:
-        parent.kill()
-        await parent.wait()
-    await gone(children)
-    assert log.read_text().count(" draining") == 2
-
-
-async def test_workers_refuse_in_one_line(folder: Path) -> None:
+async def test_workers_refuse_in_one_line(folder: Path, temporal: TemporalServer) -> None:
     nowhere = ("--temporal", "127.0.0.1:9", "--store", folder / "refused")
-    several, one, role = await asyncio.gather(
+    strange = {"CLOTHO_TEMPORAL__NAMESPACE": "nobody-made-it"}
+    several, one, role, namespace = await asyncio.gather(
         run(sys.executable, "worker.py", *nowhere),
         run(sys.executable, "worker.py", *nowhere, "--roles", "llm"),
         run(sys.executable, "worker.py", "--roles", "llm,cook"),
+        run(sys.executable, "worker.py", *nowhere, "--temporal", temporal.address, environment=strange),
+    )
+    assert namespace.status == 2
+    assert (
+        "Temporal has no namespace 'nobody-made-it'; make it with: temporal operator" in namespace.complaint
     )
     assert (several.status, one.status, role.status) == (2, 2, 2)
     assert "no Temporal server answers at 127.0.0.1:9: start one" in several.complaint
     assert "no Temporal server answers at 127.0.0.1:9: start one" in one.complaint
     assert role.complaint == "worker.py: unknown role 'cook': there are workflows, llm, tools"
-
-
-def command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""

@@ -125,9 +125,7 @@ async def test_a_reader_that_leaves_ends_an_export_quietly(finished: Finished, c
     assert left.returncode == 1
 
 
-async def test_a_failed_run_says_why(
-    cluster: Cluster, embedded_model: EmbeddedModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_run_says_why(cluster: Cluster, embedded_model: EmbeddedModelServer) -> None:
     url = f"{embedded_model.url}/v1"
     run = ("run", ONE_FILE, "--groups", "1", "--group-size", "1", "--model", url, *place(cluster))
     keyless, unknown = await asyncio.gather(
@@ -135,8 +133,8 @@ async def test_a_failed_run_says_why(
         clotho(*run, "--run", "unknown-model", "--model-name", "no-such-model"),
     )
     assert (keyless.status, unknown.status) == (1, 1)
-    assert "InvalidInput: environment variable NO_SUCH_KEY is not set" in keyless.error
-    assert "run unknown-model failed: ModelRejected" in unknown.error
+    assert "run keyless failed: InvalidInput: environment variable NO_SUCH_KEY is not set" in keyless.error
+    assert "run unknown-model failed: ModelRejected: " in unknown.error
     assert "no-such-model" in unknown.error
     assert "Traceback" not in keyless.error + unknown.error
 

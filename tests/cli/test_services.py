@@ -13,7 +13,7 @@ import pytest
 from clotho.embedded.ports import free_port
 from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
-from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, descendants, gone
+from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, command_line, descendants, gone
 from tests.support import ONE_FILE, eventually
 
 
@@ -68,22 +68,13 @@ async def test_ctrl_c_waits_for_calls_in_flight_and_a_second_one_does_not(dev: D
     assert "Traceback" not in dev.terminal.shown
 
 
-async def test_a_service_that_dies_is_reported_and_ends_the_others(dev: Dev) -> None:
-    started = await dev.ready()
-    [model] = [
-        pid for pid in started if b"clotho.embedded.model" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    os.kill(model, signal.SIGKILL)
-    assert await dev.terminal.ended(20) == 1
-    assert "clotho: the embedded model ended" in dev.terminal.shown
-    assert f"{dev.store.parent}/logs/model.log" in dev.terminal.shown
-    assert not alive(started)
-
-
-async def test_nothing_outlives_a_killed_command(dev: Dev) -> None:
+async def test_nothing_outlives_killed_parents(dev: Dev) -> None:
+    """The command and the workers' own parent are killed: neither can stop what it started."""
     started = await dev.ready()
     assert len(started) == 5, "Temporal, the model, the workers' parent and two workers"
-    os.kill(dev.terminal.pid, signal.SIGKILL)
+    [parent] = [pid for pid in started if descendants(pid)]
+    for pid in (dev.terminal.pid, parent):
+        os.kill(pid, signal.SIGKILL)
     await gone(started)
 
 
@@ -108,10 +99,12 @@ async def test_ports_in_use_and_a_second_set_of_services_are_refused(folder: Pat
         assert "Traceback" not in answer.error
 
 
-async def test_the_demo_can_keep_its_services(folder: Path) -> None:
+async def test_the_demo_keeps_its_services_until_one_of_them_dies(folder: Path) -> None:
     store = folder / "demo" / "store"
     options = ("--groups", "1", "--group-size", "2", "--keep", "--store", store)
-    process = await asyncio.create_subprocess_exec(CLOTHO, "demo", *options, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        CLOTHO, "demo", *options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None
     shown = ""
     try:
@@ -122,13 +115,16 @@ async def test_the_demo_can_keep_its_services(folder: Path) -> None:
                 shown += line
         started = descendants(process.pid)
         second = await clotho("demo", "--store", store)
-        process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        [model] = [pid for pid in started if b"clotho.embedded.model" in command_line(pid)]
+        os.kill(model, signal.SIGKILL)
+        _, error = await asyncio.wait_for(process.communicate(), 30)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert len(started) == 5
+    assert process.returncode == 1
+    assert error.decode().startswith("clotho: the embedded model ended: ")
+    assert f"{store.parent}/logs/model.log" in error.decode()
     assert not alive(started)
     assert "│ g000000 │" in shown
     assert (store.parent / "exports" / "demo-1.jsonl").read_text().count("\n") == 1
