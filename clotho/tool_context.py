@@ -66,9 +66,13 @@ class AsyncToolContext:
         """A regular file's content, None if there is none; any size, any bytes."""
         return await self._on_worker(self._workspace.read_bytes(path))
 
+    async def write_bytes(self, path: str, content: bytes) -> None:
+        """Write a file, making its parents; any size, any bytes."""
+        await self._on_worker(self._workspace.write_bytes(path, content))
+
     async def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
         content = await asyncio.to_thread(Path(local_path).read_bytes)
-        await self._on_worker(self._workspace.write_bytes(remote_path, content))
+        await self.write_bytes(remote_path, content)
         return {"success": True, "bytes": len(content)}
 
     async def upload_dir(self, local_dir: str, remote_dir: str) -> ToolResult:
@@ -155,6 +159,10 @@ class ToolContext:
     def read_bytes(self, path: str) -> bytes | None:
         """A regular file's content, None if there is none; any size, any bytes."""
         return self._wait(self.aio.read_bytes(path))
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Write a file, making its parents; any size, any bytes."""
+        self._wait(self.aio.write_bytes(path, content))
 
     def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
         return self._wait(self.aio.upload_file(local_path, remote_path))
