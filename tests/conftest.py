@@ -38,13 +38,16 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-@pytest.fixture(scope="session")
-async def temporal(folder: Path) -> AsyncIterator[TemporalServer]:
-    binary = await temporal_binary(
+async def server_binary() -> Path:
+    return await temporal_binary(
         cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
     )
+
+
+@pytest.fixture(scope="session")
+async def temporal(folder: Path) -> AsyncIterator[TemporalServer]:
     server = TemporalServer(
-        binary, folder / "temporal.log", ui_port=None, search_attributes=SEARCH_ATTRIBUTES
+        await server_binary(), folder / "temporal.log", ui_port=None, search_attributes=SEARCH_ATTRIBUTES
     )
     async with server:
         yield server
