@@ -96,6 +96,11 @@ class SandboxFolder:
         return [int(path.name.partition("-")[2]) for path in self.controls.glob("verifier-*")]
 
     @property
+    def control_group(self) -> str:
+        """Control groups are the machine's: another backend there may hold a lease of the same name."""
+        return f"{self.name}-{hashlib.sha256(str(self.root).encode()).hexdigest()[:8]}"
+
+    @property
     def lock(self) -> Path:
         """Serialises making and ending sandboxes; shared by some, so that their number is bounded."""
         return self.root / "locks" / self.name[:3]

@@ -138,7 +138,9 @@ class LocalHost:
                 environment=LAUNCH_ENVIRONMENT if record.isolated else view.bare_environment(),
                 folder=Path("/") if record.isolated else folder.workspace,
                 log=folder.files / f"{control.path.name}.log",
-                groups=cgroups.make(self._controllers, folder.name, spec.memory_mb, spec.max_processes),
+                groups=cgroups.make(
+                    self._controllers, folder.control_group, spec.memory_mb, spec.max_processes
+                ),
                 lease_seconds=spec.lease_seconds,
                 max_processes=spec.max_processes if record.isolated else 0,
                 max_file_bytes=spec.disk_mb << 20,
@@ -155,7 +157,7 @@ class LocalHost:
                 disk.mount(folder.control_image, folder.controls)
         for path in folder.instances():
             launch.end(ControlDirectory(path, None))
-        cgroups.end(self._controllers, folder.name)
+        cgroups.end(self._controllers, folder.control_group)
         self._remove(folder)
         for child in self._children:
             child.poll()

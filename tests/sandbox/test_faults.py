@@ -149,3 +149,14 @@ def disk_usage(path: Path) -> int:
     """MB."""
     status = os.statvfs(path)
     return (status.f_blocks - status.f_bfree) * status.f_frsize >> 20
+
+
+@needs_root
+async def test_the_end_of_a_sandbox_leaves_its_namesake_of_another_backend_alone(
+    isolated: Shell, lease: str, folder: Path
+) -> None:
+    """Two Clothos on one machine may run runs of the same name."""
+    other = LocalBackend(folder / "sandboxes-of-another")
+    await other.create(lease, SandboxSpec(disk_mb=200, memory_mb=512))
+    await other.destroy(lease)
+    assert await isolated.text("echo alive") == "alive"

@@ -297,7 +297,7 @@ async def test_destroy_removes_what_a_sandbox_left(
     assert subprocess.run(["pgrep", "-u", user, "-r", "D,R,S,T"], capture_output=True).stdout == b""
     assert not list((folder / "sandboxes-local").glob(f"*/{name}"))
     assert name not in Path("/proc/mounts").read_text()
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/clotho/{name}"))
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/clotho/{name}*"))
 
 
 UNPRIVILEGED = """
