@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -182,8 +183,14 @@ def _tokens(message: JsonValue) -> int:
     return 1 + len(json.dumps(message)) // CHARS_PER_TOKEN
 
 
+class Served(Protocol):
+    """What answers as a model server."""
+
+    app: Starlette
+
+
 @asynccontextmanager
-async def serving(model: ScriptedModel, port: int = 0) -> AsyncIterator[str]:
+async def serving(model: Served, port: int = 0) -> AsyncIterator[str]:
     """Serve `model` on 127.0.0.1 from a thread of its own; yields the base URL, which ends in /v1.
 
     Leaving breaks the connections that are open, as a server that dies does.
@@ -206,7 +213,7 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _config(model: ScriptedModel) -> uvicorn.Config:
+def _config(model: Served) -> uvicorn.Config:
     return uvicorn.Config(
         model.app, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=0
     )

@@ -1,0 +1,1 @@
+"""The proof by killing everything: every fault in every phase of a rollout, measured. Run `python -m chaos`."""

@@ -1,0 +1,142 @@
+"""One cell: a fault strikes one rollout of a small run at one phase; the rest is waiting and counting."""
+
+import asyncio
+import time
+
+from temporalio.client import WorkflowFailureError
+from temporalio.service import RPCError
+
+from chaos import sandboxes
+from chaos.faults import Fault
+from chaos.phases import NotReached, Phase, fail_folder, until
+from chaos.results import CellResult, Run, bill, compare
+from chaos.stage import RUN, Servers, Size, Stage, stage_on
+from chaos.tasks import marks_in
+from clotho.campaigns import CampaignHandle
+from clotho.entries import RewardEntry
+from clotho.identifiers import reward_key
+from clotho.runs import scored_groups
+
+COMPLETION_SECONDS = 150.0
+MOST_RESTARTS = 4
+JANITOR_SECONDS = 15.0
+
+
+class Stuck(Exception):
+    """The run didn't complete."""
+
+
+async def undisturbed(servers: Servers, name: str, size: Size) -> Run:
+    async with stage_on(servers, name, size, small_disk=False, slow={}) as stage:
+        await stage.start_workers()
+        await asyncio.wait_for((await stage.start_campaign()).result(), COMPLETION_SECONDS)
+        return await outcome(stage)
+
+
+def target(run: Run) -> str:
+    """The first rollout with the most commands: faults strike it at its second turn and its second command."""
+    return max(run.marks, key=lambda place: sum(run.marks[place].values()))
+
+
+async def play(
+    servers: Servers, name: tuple[str, str], fault: Fault, phase: Phase, size: Size, expected: Run
+) -> CellResult:
+    result = CellResult(fault=name[0], phase=name[1], recovery_limit=fault.recovery)
+    rollout, clock = target(expected), time.monotonic()
+    stage_name = f"{'-'.join(name)}-{time.time_ns():x}"
+    async with stage_on(
+        servers, stage_name, size, small_disk=fault.small_disk, slow=phase.slow(rollout)
+    ) as stage:
+        try:
+            result = await measured(stage, fault, phase, rollout, expected, result)
+        except (NotReached, Stuck) as problem:
+            result = result.model_copy(update={"problem": str(problem)})
+    return result.model_copy(update={"seconds": round(time.monotonic() - clock, 1)})
+
+
+async def measured(
+    stage: Stage, fault: Fault, phase: Phase, rollout: str, expected: Run, result: CellResult
+) -> CellResult:
+    fail_folder(stage).mkdir()
+    stage.provider.hold = phase.held(rollout)
+    rules = ",".join(filter(None, (phase.rules(rollout), fault.rules)))
+    await stage.start_workers(CLOTHO_FAIL=rules, CLOTHO_FAIL_FOLDER=str(fail_folder(stage)))
+    handle = await stage.start_campaign()
+    hit = await phase.wait(stage, phase, rollout)
+    known = await stage.entries(f"{rollout}/")
+    struck = time.monotonic()
+    await fault.strike(stage, hit, rollout)
+    recovering = asyncio.create_task(recovery(stage, rollout, known, fault, struck))
+    try:
+        restarts = await completion(stage, fault, handle)
+        seconds = await recovering
+    finally:
+        recovering.cancel()
+    to_janitor, orphans = await orphaned(stage)
+    return compare(
+        result.model_copy(
+            update={
+                "bill": bill(stage.provider.calls, stage.deaths),
+                "recovery": round(seconds, 1),
+                "restarts": restarts,
+                "fell": stage.fell,
+                "to_janitor": to_janitor,
+                "orphans": tuple(orphans),
+            }
+        ),
+        await outcome(stage),
+        expected,
+    )
+
+
+async def recovery(stage: Stage, rollout: str, known: frozenset[str], fault: Fault, struck: float) -> float:
+    """Seconds from the fault's end, or a worker's death, until the journal has more of the rollout than before."""
+    over = struck if fault.counts_from_strike else time.monotonic()
+
+    async def goes_on() -> bool:
+        return bool(await stage.entries(f"{rollout}/") - known)
+
+    await until(goes_on, "its next entry", COMPLETION_SECONDS)
+    return max(0.0, time.monotonic() - over)
+
+
+async def completion(stage: Stage, fault: Fault, handle: CampaignHandle) -> int:
+    """Wait for the run, and start it again where an operator would; returns how often."""
+    restarts = 0
+    deadline = time.monotonic() + COMPLETION_SECONDS
+    while True:
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await handle.result()
+            return restarts
+        except TimeoutError:
+            raise Stuck(f"not complete after {COMPLETION_SECONDS:g} s") from None
+        except (WorkflowFailureError, RPCError) as error:
+            if not fault.by_operator or restarts == MOST_RESTARTS:
+                raise Stuck(f"failed: {error.__cause__ or error}") from error
+        restarts += 1
+        handle = await stage.start_campaign()
+
+
+async def outcome(stage: Stage) -> Run:
+    journal = stage.cluster.open_journal()
+    rewards: dict[str, float] = {}
+    marks: dict[str, dict[str, int]] = {}
+    for group, entry in await scored_groups(journal, RUN):
+        for number, sibling in enumerate(entry.siblings):
+            place = f"{group}/r{number}"
+            reward = await journal.require(reward_key(sibling.rollout), RewardEntry)
+            rewards[place], marks[place] = reward.score, dict(marks_in(reward.log))
+    return Run(rewards=rewards, marks=marks)
+
+
+async def orphaned(stage: Stage) -> tuple[int, list[str]]:
+    """How much was left for the janitor, and what is left after it has looked."""
+    before = len(await sandboxes.left_over(stage))
+    deadline = time.monotonic() + JANITOR_SECONDS
+    while time.monotonic() < deadline:
+        await sandboxes.janitor_pass(stage)
+        if not await sandboxes.left_over(stage):
+            return before, []
+        await asyncio.sleep(1)
+    return before, await sandboxes.left_over(stage)

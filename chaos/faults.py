@@ -1,0 +1,210 @@
+"""What can go wrong, done for real. Each fault strikes a rollout that is held at a phase, and lets it go on."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowHandle
+
+from chaos import sandboxes
+from chaos.phases import Hit, fail_folder
+from chaos.stage import HEARTBEAT, ROLES, RUN, Stage
+from clotho.identifiers import campaign_id, group_of
+from clotho.testing.cluster import register
+
+OUTAGE = 12.0
+"""Seconds: longer than workers hold on to a completion that the server doesn't take."""
+STORE_OUTAGE = 6.0
+SLOW_STORE = 8.0
+MODEL_OUTAGE = 2.0
+STOPPED = HEARTBEAT + 7.0
+SLOW_WRITE_RULE = "journal.write:delay=2"
+PARTITION = 60.0
+WORKER_LIMIT = HEARTBEAT + 5.0
+TEMPORAL_LIMIT = HEARTBEAT + 10.0
+
+Strike = Callable[[Stage, Hit, str], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`strike` returns when what failed is back, or is gone for good."""
+
+    title: str
+    strike: Strike
+    recovery: float | None = None
+    """Seconds within which the rollout must go on; None: no target."""
+    by_operator: bool = False
+    """Somebody ended work on purpose: starting the run again by name is part of the recovery."""
+    small_disk: bool = False
+    counts_from_strike: bool = False
+    """Recovery counts from the strike: what was killed is started again at once."""
+    rules: str = ""
+
+
+async def kill_worker(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.kill_worker(hit.roles)
+    hit.release()
+    await stage.restart_worker(hit.roles)
+
+
+async def kill_workers(stage: Stage, hit: Hit, rollout: str) -> None:
+    await asyncio.gather(*(stage.kill_worker(roles) for roles in ROLES))
+    hit.release()
+    await asyncio.gather(*(stage.restart_worker(roles) for roles in ROLES))
+
+
+async def kill_temporal(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.servers.temporal.kill()
+    hit.release()
+    await asyncio.sleep(OUTAGE)
+    await stage.servers.temporal.restart()
+
+
+async def delete_database(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.servers.forget_everything()
+    await register(stage.cluster.client)
+    hit.release()
+
+
+async def kill_model(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.servers.model.kill()
+    hit.release()
+    await asyncio.sleep(MODEL_OUTAGE)
+    await stage.servers.model.start()
+
+
+async def destroy_sandbox(stage: Stage, hit: Hit, rollout: str) -> None:
+    await sandboxes.destroy(stage, rollout)
+    hit.release()
+
+
+async def kill_supervisor(stage: Stage, hit: Hit, rollout: str) -> None:
+    await sandboxes.kill_supervisors(stage, rollout)
+    hit.release()
+
+
+async def slow_store(stage: Stage, hit: Hit, rollout: str) -> None:
+    switch = fail_folder(stage) / "journal.write"
+    switch.touch()
+    hit.release()
+    await asyncio.sleep(SLOW_STORE)
+    switch.unlink()
+
+
+async def refuse_writes(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.disk.refuse_writes()
+    hit.release()
+    await asyncio.sleep(STORE_OUTAGE)
+    await stage.disk.take_writes()
+
+
+async def fill_disk(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.disk.fill()
+    hit.release()
+    await asyncio.sleep(STORE_OUTAGE)
+    await stage.disk.empty()
+
+
+def partition(seconds: float) -> Strike:
+    async def strike(stage: Stage, hit: Hit, rollout: str) -> None:
+        stage.link.cut()
+        hit.release()
+        await asyncio.sleep(seconds)
+        stage.link.heal()
+
+    return strike
+
+
+async def stop_worker(stage: Stage, hit: Hit, rollout: str) -> None:
+    stage.signal_worker(hit.roles, signal.SIGSTOP)
+    hit.release()
+    await asyncio.sleep(STOPPED)
+    stage.signal_worker(hit.roles, signal.SIGCONT)
+
+
+async def terminate_rollout(stage: Stage, hit: Hit, rollout: str) -> None:
+    await _terminate(stage, rollout)
+    hit.release()
+
+
+async def terminate_group(stage: Stage, hit: Hit, rollout: str) -> None:
+    await _terminate(stage, group_of(rollout))
+    hit.release()
+
+
+async def reset_rollout(stage: Stage, hit: Hit, rollout: str) -> None:
+    await _reset(stage, rollout)
+    hit.release()
+
+
+async def reset_group(stage: Stage, hit: Hit, rollout: str) -> None:
+    await _reset(stage, group_of(rollout))
+    hit.release()
+
+
+async def terminate_and_start(stage: Stage, hit: Hit, rollout: str) -> None:
+    await _terminate(stage, campaign_id(RUN))
+    await stage.start_campaign()
+    hit.release()
+
+
+async def _terminate(stage: Stage, workflow: str) -> None:
+    await stage.cluster.client.get_workflow_handle(workflow).terminate("a fault on purpose")
+
+
+async def _reset(stage: Stage, workflow: str) -> None:
+    """To its first workflow task, as the UI's "reset" does."""
+    client = stage.cluster.client
+    handle: WorkflowHandle[object, object] = client.get_workflow_handle(workflow)
+    described = await handle.describe()
+    event = 0
+    async for event_ in handle.fetch_history_events():
+        if event_.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            event = event_.event_id
+            break
+    await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=workflow, run_id=described.run_id),
+            reason="a fault on purpose",
+            workflow_task_finish_event_id=event,
+            request_id=f"{workflow}-reset",
+        )
+    )
+
+
+def faults(partition_seconds: float = PARTITION) -> dict[str, Fault]:
+    return {
+        "worker": Fault("SIGKILL of a worker", kill_worker, WORKER_LIMIT, counts_from_strike=True),
+        "workers": Fault("SIGKILL of all workers", kill_workers, WORKER_LIMIT, counts_from_strike=True),
+        "temporal": Fault(
+            f"SIGKILL of Temporal, back after {OUTAGE:g} s with its database", kill_temporal, TEMPORAL_LIMIT
+        ),
+        "model": Fault("SIGKILL of the model server", kill_model),
+        "sandbox": Fault("a sandbox destroyed, files and all", destroy_sandbox),
+        "supervisor": Fault("SIGKILL of a sandbox's supervisor", kill_supervisor),
+        "store-slow": Fault("store: every write takes 2 s more", slow_store, rules=SLOW_WRITE_RULE),
+        "store-refuses": Fault(
+            f"store refuses writes for {STORE_OUTAGE:g} s", refuse_writes, small_disk=True
+        ),
+        "disk-full": Fault(f"the store's disk is full for {STORE_OUTAGE:g} s", fill_disk, small_disk=True),
+        "partition": Fault(
+            f"workers cut off from Temporal for {partition_seconds:g} s",
+            partition(partition_seconds),
+            TEMPORAL_LIMIT,
+        ),
+        "stopped": Fault(f"SIGSTOP of a worker for {STOPPED:g} s", stop_worker, WORKER_LIMIT),
+        "terminate-rollout": Fault("rollout terminated", terminate_rollout, by_operator=True),
+        "reset-rollout": Fault("rollout reset", reset_rollout, by_operator=True),
+        "terminate-group": Fault("group terminated", terminate_group, by_operator=True),
+        "reset-group": Fault("group reset", reset_group, by_operator=True),
+        "terminate-start": Fault(
+            "campaign terminated, started at once by name", terminate_and_start, by_operator=True
+        ),
+        "database": Fault("Temporal's database deleted", delete_database, by_operator=True),
+    }

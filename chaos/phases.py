@@ -1,0 +1,120 @@
+"""The moments of a rollout at which a fault strikes, and how a cell waits for exactly that one."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.sandboxes import kill_supervisors, marks
+from chaos.stage import LLM, TOOLS, Stage
+from clotho.identifiers import call_id, call_key, end_key, reward_key, turn_key
+
+HIT_SECONDS = 60.0
+POLL_SECONDS = 0.02
+SLOW_COMMAND = 4
+"""Seconds that a command takes which is to be met in its middle."""
+STEP = 1
+"""The turn, and the call, that faults strike: the rollout has a sandbox by then, with something in it."""
+
+
+class NotReached(Exception):
+    """The rollout never came to the phase."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """The rollout stands at the phase, held there until released; the worker with `roles` is at it."""
+
+    roles: str
+    release: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`points` are the fail points to pause at, the last of them the phase; `{turn}` and so on are journal keys."""
+
+    title: str
+    points: tuple[str, ...] = ()
+    wait: Callable[[Stage, "Phase", str], Awaitable[Hit]] = lambda stage, phase, _: paused(
+        stage, phase.points[-1]
+    )
+    holds_call: bool = False
+    slows_command: bool = False
+
+    def rules(self, rollout: str) -> str:
+        """What to arm in workers."""
+        keys = keys_of(rollout)
+        return ",".join(f"{point.format_map(keys)}:pause" for point in self.points)
+
+    def slow(self, rollout: str) -> Mapping[str, int]:
+        return {turn_key(rollout, STEP): SLOW_COMMAND} if self.slows_command else {}
+
+    def held(self, rollout: str) -> str | None:
+        return turn_key(rollout, STEP) if self.holds_call else None
+
+
+def keys_of(rollout: str) -> Mapping[str, str]:
+    return {
+        "rollout": rollout,
+        "turn": turn_key(rollout, STEP),
+        "call": call_key(rollout, call_id(STEP, 0)),
+        "reward": reward_key(rollout),
+        "end": end_key(rollout),
+    }
+
+
+async def paused(stage: Stage, point: str) -> Hit:
+    """A step stands at the fail point; removing the point's file lets it go on."""
+    name = point.partition("[")[0]
+    file = fail_folder(stage) / name
+    await until(lambda: asyncio.to_thread(file.exists), name)
+    pid = int(file.read_text().split()[0])
+    return Hit(stage.roles_of(pid), lambda: file.unlink(missing_ok=True))
+
+
+async def at_provider(stage: Stage, phase: Phase, rollout: str) -> Hit:
+    await until(lambda: asyncio.to_thread(stage.provider.held.is_set), "a call at the provider")
+    return Hit(LLM, stage.provider.let_go)
+
+
+async def in_command(stage: Stage, phase: Phase, rollout: str) -> Hit:
+    async def runs() -> bool:
+        return (await marks(stage, rollout))[call_id(STEP, 0)] > 0
+
+    await until(runs, "a command under way")
+    return Hit(TOOLS)
+
+
+async def in_restore(stage: Stage, phase: Phase, rollout: str) -> Hit:
+    """Its sandbox is lost between two calls, which is what makes it restore."""
+    lost = await paused(stage, phase.points[0])
+    await kill_supervisors(stage, rollout)
+    lost.release()
+    return await paused(stage, phase.points[-1])
+
+
+async def until(reached: Callable[[], Awaitable[bool]], what: str, seconds: float = HIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not await reached():
+        if time.monotonic() > deadline:
+            raise NotReached(f"never came to {what}")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def fail_folder(stage: Stage) -> Path:
+    return stage.cluster.folder / "fail"
+
+
+PHASES = {
+    "before-call": Phase("before the LLM call", ("turn.asking[{turn}]",)),
+    "mid-call": Phase("mid-call", wait=at_provider, holds_call=True),
+    "answered": Phase("after the answer, before its entry", ("turn.answered[{turn}]",)),
+    "journalled": Phase("after the entry, before completion", ("turn.journalled[{turn}]",)),
+    "mid-command": Phase("mid-command", wait=in_command, slows_command=True),
+    "between-calls": Phase("between tool calls", ("call.asked[{call}]",)),
+    "reward": Phase("in the reward", ("reward.opened[{reward}]",)),
+    "seal": Phase("between reward and seal", ("end.written[{end}]",)),
+    "checkpoint": Phase("in checkpoint", ("checkpoint.taken[{rollout}/*]",)),
+    "restore": Phase("in restore", ("call.asked[{call}]", "restore.begun[{rollout}/*]"), wait=in_restore),
+}

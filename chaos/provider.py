@@ -1,0 +1,126 @@
+"""The model's provider as faults see it: it counts what it answered, to whom, and can keep a call waiting.
+
+It stands in front of the embedded model. Commands in its answers are marked, and the marks taken out of what it
+is asked, so that the model says what it would say without them.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from chaos.tasks import marked, unmarked
+
+HELD_POLL = 0.02
+UPSTREAM_TIMEOUT = 60.0
+
+
+@dataclass
+class Call:
+    """One request for a turn."""
+
+    key: str
+    asked: float
+    journalled: bool
+    """The turn's entry was in the store when it was asked for."""
+    answered: bool = False
+    heard: bool = False
+    """Whether the asker was still there for the answer."""
+
+
+@dataclass
+class Provider:
+    """`slow`: turns (by key) whose commands take so many seconds. `hold`: the turn to keep waiting."""
+
+    upstream: str
+    journalled: Callable[[str], bool]
+    slow: Mapping[str, int] = field(default_factory=dict)
+    hold: str | None = None
+    calls: list[Call] = field(default_factory=list)
+    held: threading.Event = field(default_factory=threading.Event)
+    _client: httpx.AsyncClient | None = None
+
+    def __post_init__(self) -> None:
+        self.app = Starlette(
+            routes=[
+                Route("/v1/chat/completions", self._complete, methods=["POST"]),
+                Route("/v1/models", self._models),
+            ]
+        )
+
+    def let_go(self) -> None:
+        """Go on with the call that is held."""
+        self.hold = None
+
+    async def _complete(self, request: Request) -> Response:
+        key = request.headers.get("idempotency-key", "")
+        call = Call(key, time.monotonic(), await asyncio.to_thread(self.journalled, key))
+        self.calls.append(call)
+        body = unmarked_request(await request.body())
+        while self.hold == key:
+            self.held.set()
+            await asyncio.sleep(HELD_POLL)
+        # Whoever asked may be dead by now. Providers answer, and charge, all the same.
+        try:
+            answer = await self._upstream().post("/v1/chat/completions", content=body)
+        except httpx.TransportError:
+            return Dropped()
+        call.answered = answer.is_success
+        call.heard = not await request.is_disconnected()
+        return Response(
+            marked_answer(answer.content, key, self.slow.get(key, 0))
+            if answer.is_success
+            else answer.content,
+            answer.status_code,
+            media_type="application/json",
+        )
+
+    async def _models(self, _: Request) -> Response:
+        try:
+            answer = await self._upstream().get("/v1/models")
+        except httpx.TransportError:
+            return Dropped()
+        return Response(answer.content, answer.status_code, media_type="application/json")
+
+    def _upstream(self) -> httpx.AsyncClient:
+        """Made where it is used: the server runs in a thread with a loop of its own."""
+        if self._client is None:
+            self._client = httpx.AsyncClient(base_url=self.upstream, timeout=UPSTREAM_TIMEOUT)
+        return self._client
+
+
+class Dropped(Response):
+    """The connection breaks in the middle of the answer, as that of a server that dies."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"1000"), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{", "more_body": True})
+
+
+def unmarked_request(body: bytes) -> bytes:
+    asked: dict[str, Any] = json.loads(body)
+    for message in asked["messages"]:
+        for call in message.get("tool_calls") or ():
+            call["function"]["arguments"] = unmarked(call["function"]["arguments"])
+    return json.dumps(asked).encode()
+
+
+def marked_answer(body: bytes, key: str, seconds: int) -> bytes:
+    answer: dict[str, Any] = json.loads(body)
+    turn = key.rpartition("/")[2]
+    for choice in answer["choices"]:
+        for index, call in enumerate(choice["message"].get("tool_calls") or ()):
+            function = call["function"]
+            function["arguments"] = marked(function["arguments"], f"{turn}-{index:02}", seconds)
+    return json.dumps(answer).encode()

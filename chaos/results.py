@@ -1,0 +1,100 @@
+"""What a cell came to, and what is counted in it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from chaos.provider import Call
+from clotho.records import Record
+
+
+class Run(Record):
+    """What a whole run came to, in what the user keeps of it."""
+
+    rewards: dict[str, float]
+    """By group and place in it."""
+    marks: dict[str, dict[str, int]]
+    """By group and place: call -> how often its command ran in the workspace that was judged."""
+
+    @property
+    def calls(self) -> int:
+        return sum(len(marks) for marks in self.marks.values())
+
+
+class Bill(Record):
+    """Calls to the model that were answered more than once."""
+
+    repaid: int = 0
+    died: int = 0
+    """Answered again since the process that had asked was killed before it could write the answer."""
+
+
+class CellResult(Record):
+    fault: str
+    phase: str
+    problem: str | None = None
+    """Why there is nothing to count: the phase was never reached, or the run never completed."""
+    lost: int = 0
+    """Rollouts without a reward, and commands without an effect."""
+    bill: Bill = Bill()
+    rerun: int = 0
+    rewards_changed: int = 0
+    orphans: tuple[str, ...] = ()
+    to_janitor: int = 0
+    """Sandboxes that were left for the janitor, and gone after its pass."""
+    recovery: float | None = None
+    """Seconds from the end of the fault to the rollout's next entry in the journal."""
+    recovery_limit: float | None = None
+    restarts: int = 0
+    """How often somebody had to start the run again by name."""
+    fell: int = 0
+    """Workers that ended by themselves."""
+    seconds: float = 0.0
+
+    @property
+    def faults_found(self) -> list[str]:
+        """The targets that were missed."""
+        if self.problem is not None:
+            return [self.problem]
+        late = self.recovery is None or (self.recovery > (self.recovery_limit or float("inf")))
+        found = {
+            f"lost {self.lost}": self.lost,
+            f"repaid {self.bill.repaid}": self.bill.repaid,
+            f"re-run {self.rerun}": self.rerun,
+            f"rewards changed {self.rewards_changed}": self.rewards_changed,
+            f"orphans {len(self.orphans)}": self.orphans,
+            f"late: {self.recovery} s": late,
+            f"{self.fell} workers ended by themselves": self.fell,
+        }
+        return [text for text, missed in found.items() if missed]
+
+
+def compare(result: CellResult, run: Run, undisturbed: Run) -> CellResult:
+    places = undisturbed.rewards.keys()
+    unscored = len(places - run.rewards.keys())
+    changed = sum(run.rewards[place] != undisturbed.rewards[place] for place in run.rewards)
+    lost = rerun = 0
+    for place in run.rewards:
+        ran, should = Counter(run.marks[place]), Counter(undisturbed.marks[place])
+        lost += (should - ran).total()
+        rerun += (ran - should).total()
+    counts = {"lost": unscored + lost, "rerun": rerun, "rewards_changed": changed}
+    return result.model_copy(update=counts)
+
+
+def bill(calls: Sequence[Call], deaths: Sequence[float]) -> Bill:
+    """Every answer to a key beyond its first is repaid, unless whoever had asked for the one before was killed
+    since, and its entry wasn't written when the next was asked for.
+    """
+    by_key: Mapping[str, list[Call]] = {call.key: [] for call in calls}
+    for call in calls:
+        if call.answered:
+            by_key[call.key].append(call)
+    repaid = died = 0
+    for answered in by_key.values():
+        for before, again in pairwise(answered):
+            if not again.journalled and any(before.asked < death < again.asked for death in deaths):
+                died += 1
+            else:
+                repaid += 1
+    return Bill(repaid=repaid, died=died)

@@ -1,0 +1,185 @@
+"""Where a cell is played: servers of its own, a campaign of fixed size, and worker processes that may die."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos import tasks
+from chaos.disk import SmallDisk
+from chaos.link import Link
+from chaos.provider import Provider
+from clotho.campaigns import CampaignHandle
+from clotho.config import TemporalSettings, cache_folder, program_on_path
+from clotho.embedded.model import EmbeddedModelServer
+from clotho.embedded.process import ChildProcess
+from clotho.embedded.temporal_binary import temporal_binary
+from clotho.embedded.temporal_server import TemporalServer
+from clotho.search_attributes import SEARCH_ATTRIBUTES
+from clotho.store.filesystem import FilesystemStore
+from clotho.temporal import connect
+from clotho.testing.cluster import FAST, Cluster, register
+from clotho.testing.scripted_model import serving
+
+RUN = "chaos"
+SEED = 7
+HEARTBEAT = FAST.model.heartbeat.total_seconds()
+LLM, TOOLS = "llm", "workflows,tools"
+ROLES = (LLM, TOOLS)
+
+
+@dataclass(frozen=True)
+class Size:
+    groups: int = 3
+    group_size: int = 2
+
+
+@dataclass
+class Servers:
+    """Temporal with a database, and the embedded model: shared by cells that are played one after another."""
+
+    folder: Path
+    temporal: TemporalServer
+    model: EmbeddedModelServer
+
+    async def forget_everything(self) -> None:
+        """Temporal dies and its database is deleted."""
+        await self.temporal.kill()
+        for file in self.folder.glob("temporal.db*"):
+            file.unlink()
+        await self.temporal.restart()
+
+
+@asynccontextmanager
+async def servers_in(folder: Path) -> AsyncIterator[Servers]:
+    await asyncio.to_thread(folder.mkdir, mode=0o711, parents=True)
+    binary = await temporal_binary(
+        cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
+    )
+    async with AsyncExitStack() as stack:
+        temporal = TemporalServer(
+            binary,
+            folder / "temporal.log",
+            ui_port=None,
+            db=folder / "temporal.db",
+            search_attributes=SEARCH_ATTRIBUTES,
+        )
+        await stack.enter_async_context(temporal)
+        model = await stack.enter_async_context(EmbeddedModelServer(folder / "model.log"))
+        yield Servers(folder, temporal, model)
+
+
+@dataclass
+class Stage:
+    """One cell's own namespace, store, sandboxes, provider, link to Temporal and workers."""
+
+    servers: Servers
+    cluster: Cluster
+    provider: Provider
+    provider_url: str
+    link: Link
+    disk: SmallDisk
+    size: Size
+    deaths: list[float] = field(default_factory=list)
+    """When a process that calls models was killed."""
+    fell: int = 0
+    """Workers that ended by themselves, and were started again as a supervisor of processes would."""
+    _workers: dict[str, ChildProcess] = field(default_factory=dict)
+    _keeping: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    async def start_workers(self, **settings: str) -> None:
+        for roles in ROLES:
+            self._workers[roles] = await self.cluster.start_worker(roles, **settings)
+            self._keep(roles)
+
+    async def start_campaign(self) -> CampaignHandle:
+        """Start the run, attach to it, or start it again to do what is left."""
+        return await self.cluster.start(
+            RUN,
+            self.provider_url,
+            environment=tasks.NAME,
+            model=self.servers.model.model,
+            groups=self.size.groups,
+            group_size=self.size.group_size,
+            seed=SEED,
+        )
+
+    def roles_of(self, pid: int) -> str:
+        return next(roles for roles, worker in self._workers.items() if worker.pid == pid)
+
+    def pid_of(self, roles: str) -> int:
+        pid = self._workers[roles].pid
+        assert pid is not None
+        return pid
+
+    async def kill_worker(self, roles: str) -> None:
+        self._keeping.pop(roles).cancel()
+        if roles == LLM:
+            self.deaths.append(time.monotonic())
+        await self._workers[roles].kill()
+
+    async def restart_worker(self, roles: str) -> None:
+        """Fail points fire once: they stay quiet in the new process."""
+        await self._workers[roles].start()
+        self._keep(roles)
+
+    def signal_worker(self, roles: str, number: signal.Signals) -> None:
+        os.kill(self.pid_of(roles), number)
+
+    def _keep(self, roles: str) -> None:
+        self._keeping[roles] = asyncio.create_task(self._kept(roles))
+
+    async def _kept(self, roles: str) -> None:
+        while True:
+            await self._workers[roles].wait()
+            self.fell += 1
+            await asyncio.sleep(1)
+            await self._workers[roles].start()
+
+    def stop_keeping(self) -> None:
+        for keeping in self._keeping.values():
+            keeping.cancel()
+        self._keeping.clear()
+
+    async def entries(self, prefix: str) -> frozenset[str]:
+        return frozenset(await FilesystemStore(self.cluster.store).keys(prefix))
+
+
+def journalled(store: Path, key: str) -> bool:
+    return (store / key).exists() or (store / "/".join(key.split("/")[:3]) / "sealed").exists()
+
+
+@asynccontextmanager
+async def stage_on(
+    servers: Servers, name: str, size: Size, *, small_disk: bool, slow: Mapping[str, int]
+) -> AsyncIterator[Stage]:
+    """Everything ends with it: workers, sandboxes and mounts."""
+    folder = servers.folder / name
+    folder.mkdir(mode=0o711)
+    client = await connect(TemporalSettings(address=servers.temporal.address, namespace=name))
+    await register(client)
+    async with AsyncExitStack() as stack:
+        link = Link(servers.temporal.port)
+        await link.start()
+        stack.push_async_callback(link.stop)
+        disk = SmallDisk(folder / "store")
+        if small_disk:
+            await disk.mount()
+            stack.push_async_callback(disk.unmount)
+        cluster = Cluster(client, folder, link.address)
+        provider = Provider(servers.model.url, lambda key: journalled(cluster.store, key), slow)
+        url = await stack.enter_async_context(serving(provider))
+        stage = Stage(servers, cluster, provider, url, link, disk, size)
+        stack.push_async_callback(end, stage)
+        yield stage
+
+
+async def end(stage: Stage) -> None:
+    stage.stop_keeping()
+    stage.link.heal()
+    await asyncio.gather(*(worker.kill() for worker in stage.cluster.workers))
+    await stage.cluster.destroy_sandboxes()

@@ -1,0 +1,37 @@
+"""The example environment's tasks, with commands that leave a mark in the workspace each time they run."""
+
+import re
+from collections import Counter
+
+from clotho.environment import AgentResult, Item, Reward, ToolContext
+from environments.file_tasks import FileTasks
+
+MARKS = "/work/.ran"
+NAME = "chaos.tasks:MarkedFileTasks"
+RAN = "ran: "
+MARK = re.compile(r"echo \d{4}-\d{2} >> /work/\.ran(; sleep \d+)?\\n")
+COMMAND = re.compile(r'"command"\s*:\s*"')
+
+
+class MarkedFileTasks(FileTasks):
+    """Its verifier's log ends with the marks that it finds."""
+
+    async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
+        reward = await super().compute_reward(item, result, ctx)
+        marks = (await ctx.aio.read_bytes(MARKS) or b"").decode()
+        return reward.model_copy(update={"log": f"{reward.log}\n{RAN}{' '.join(marks.split())}"})
+
+
+def marked(arguments: str, call: str, seconds: int = 0) -> str:
+    """A terminal call's arguments (JSON) with a command that says `call` first, and then takes its time."""
+    pause = f"; sleep {seconds}" if seconds else ""
+    return COMMAND.sub(lambda found: f"{found[0]}echo {call} >> {MARKS}{pause}\\n", arguments, count=1)
+
+
+def unmarked(arguments: str) -> str:
+    return MARK.sub("", arguments)
+
+
+def marks_in(log: str) -> Counter[str]:
+    """Call -> how often it ran in the workspace that was judged."""
+    return Counter(log.rpartition(RAN)[2].split())
