@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 KEEP ?=
 
-.PHONY: setup demo test bench lint supervisor lock clean
+.PHONY: setup demo test bench chaos soak lint supervisor lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -31,6 +31,12 @@ test: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)
+
+chaos: setup
+	$(BIN)/python -m chaos $(if $(RESUME),--resume) --write docs/fault-matrix.md
+
+soak: setup
+	$(BIN)/python -m chaos --soak $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 lint: .venv/.complete
 	$(BIN)/ruff check .

@@ -68,25 +68,24 @@ async def measured(
     await fault.strike(stage, hit, rollout)
     recovering = asyncio.create_task(recovery(stage, rollout, known, fault, struck))
     try:
-        restarts = await completion(stage, fault, handle)
+        restarts = await completion(stage, handle, MOST_RESTARTS if fault.by_operator else 0)
         seconds = await recovering
     finally:
         recovering.cancel()
+    found = {"recovery": round(seconds, 1), "restarts": restarts}
+    return await counted(stage, expected, result.model_copy(update=found))
+
+
+async def counted(stage: Stage, expected: Run, result: CellResult) -> CellResult:
+    """What a completed run came to, beside what it should have come to."""
     to_janitor, orphans = await orphaned(stage)
-    return compare(
-        result.model_copy(
-            update={
-                "bill": bill(stage.provider.calls, stage.deaths),
-                "recovery": round(seconds, 1),
-                "restarts": restarts,
-                "fell": stage.fell,
-                "to_janitor": to_janitor,
-                "orphans": tuple(orphans),
-            }
-        ),
-        await outcome(stage),
-        expected,
-    )
+    counts = {
+        "bill": bill(stage.provider.calls, stage.deaths),
+        "fell": stage.fell,
+        "to_janitor": to_janitor,
+        "orphans": tuple(orphans),
+    }
+    return compare(result.model_copy(update=counts), await outcome(stage), expected)
 
 
 async def recovery(stage: Stage, rollout: str, known: frozenset[str], fault: Fault, struck: float) -> float:
@@ -100,19 +99,21 @@ async def recovery(stage: Stage, rollout: str, known: frozenset[str], fault: Fau
     return max(0.0, time.monotonic() - over)
 
 
-async def completion(stage: Stage, fault: Fault, handle: CampaignHandle) -> int:
+async def completion(
+    stage: Stage, handle: CampaignHandle, most_restarts: int, seconds: float = COMPLETION_SECONDS
+) -> int:
     """Wait for the run, and start it again where an operator would; returns how often."""
     restarts = 0
-    deadline = time.monotonic() + COMPLETION_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await handle.result()
             return restarts
         except TimeoutError:
-            raise Stuck(f"not complete after {COMPLETION_SECONDS:g} s") from None
+            raise Stuck(f"not complete after {seconds:g} s") from None
         except (WorkflowFailureError, RPCError) as error:
-            if not fault.by_operator or restarts == MOST_RESTARTS:
+            if restarts == most_restarts:
                 raise Stuck(f"failed: {error.__cause__ or error}") from error
         restarts += 1
         handle = await stage.start_campaign()

@@ -11,10 +11,10 @@ from chaos.stage import HEARTBEAT
 LEGEND = f"""\
 Each cell is a run of its own: rollouts of the embedded model on file tasks, in a namespace, a store and sandboxes
 of its own. One rollout is held exactly at the phase, by a fail point of the worker, by the provider or by a command
-that takes its time, while the fault is done for real; then the run goes on to its end. `make chaos` writes this page.
+that takes its time, while the fault is done for real; then the run goes on to its end. `make chaos` writes this.
 
-A cell is ✓ with the seconds from the end of the fault (for a killed worker, started again at once: from the kill) to
-the rollout's next journal entry, if all of these hold; else it says which one doesn't:
+A cell is ✓ with the seconds from the end of the fault (for a killed worker, started again at once: from the kill)
+to the rollout's next journal entry, if all of these hold; else it says which one doesn't:
 
 - **lost 0**: every rollout has a reward, and every command called left its mark in the workspace that was judged.
 - **repaid 0**: the provider answered no call again that it had answered, as counted by a proxy before it.
@@ -53,8 +53,8 @@ def document(results: Mapping[tuple[str, str], CellResult], undisturbed: Run) ->
 def shown(result: CellResult | None) -> str:
     if result is None:
         return "–"
-    if result.faults_found:
-        return f"✗ {'; '.join(result.faults_found)}"
+    if result.missed:
+        return f"✗ {'; '.join(result.missed)}"
     notes = ["¹"] if result.bill.died else []
     notes += [f"²({result.restarts})"] if result.restarts else []
     notes += [f"³({result.to_janitor})"] if result.to_janitor else []
@@ -63,7 +63,7 @@ def shown(result: CellResult | None) -> str:
 
 def totals(results: Mapping[tuple[str, str], CellResult]) -> str:
     cells = list(results.values())
-    good = sum(not cell.faults_found for cell in cells)
+    good = sum(not cell.missed for cell in cells)
     return (
         f"In all, {good} of {len(cells)} cells are as promised. "
         f"Lost {sum(cell.lost for cell in cells)}, repaid {sum(cell.bill.repaid for cell in cells)}, "

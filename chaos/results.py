@@ -52,7 +52,7 @@ class CellResult(Record):
     seconds: float = 0.0
 
     @property
-    def faults_found(self) -> list[str]:
+    def missed(self) -> list[str]:
         """The targets that were missed."""
         if self.problem is not None:
             return [self.problem]
@@ -63,7 +63,7 @@ class CellResult(Record):
             f"re-run {self.rerun}": self.rerun,
             f"rewards changed {self.rewards_changed}": self.rewards_changed,
             f"orphans {len(self.orphans)}": self.orphans,
-            f"late: {self.recovery} s": late,
+            f"late: {self.recovery:g} s": late,
             f"{self.fell} workers ended by themselves": self.fell,
         }
         return [text for text, missed in found.items() if missed]

@@ -1,0 +1,46 @@
+"""Cells side by side: each lane plays one after another on servers of its own."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from chaos.cell import play, undisturbed
+from chaos.faults import Fault
+from chaos.phases import PHASES
+from chaos.results import CellResult, Run
+from chaos.scratch import scratch
+from chaos.stage import Servers, Size, servers_in
+
+LANES = 3
+"""Most of a cell is waiting: two cores carry three."""
+
+Name = tuple[str, str]
+"""A fault and a phase."""
+
+
+async def play_all(
+    names: Sequence[Name],
+    kinds: Mapping[str, Fault],
+    keep: Callable[[CellResult], None],
+    lanes: int = LANES,
+    size: Size | None = None,
+) -> Run:
+    """Hands each result to `keep`; returns the undisturbed run that all were compared with."""
+    size = size or Size()
+    waiting = list(reversed(names))
+    async with scratch() as folder:
+        async with servers_in(folder / "first") as servers:
+            expected = await undisturbed(servers, "undisturbed", size)
+
+        async def lane(number: int) -> None:
+            async with servers_in(folder / f"lane-{number}") as servers:
+                while waiting:
+                    keep(await one(servers, waiting.pop()))
+
+        async def one(servers: Servers, name: Name) -> CellResult:
+            fault, phase = name
+            return await play(servers, name, kinds[fault], PHASES[phase], size, expected)
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(min(lanes, len(names))):
+                tasks.create_task(lane(number))
+    return expected

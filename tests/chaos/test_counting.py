@@ -1,0 +1,89 @@
+"""The instruments of the matrix: they see what they are there to see."""
+
+import asyncio
+import json
+
+from chaos.link import Link
+from chaos.provider import Call, marked_answer, unmarked_request
+from chaos.results import Bill, CellResult, Run, bill, compare
+from chaos.tasks import marked, marks_in, unmarked
+from clotho.embedded.ports import HOST
+
+RUN = Run(rewards={"a/r0": 1.0, "a/r1": 0.0}, marks={"a/r0": {"0000-00": 1, "0001-00": 1}, "a/r1": {}})
+CLEAN = CellResult(fault="worker", phase="reward", recovery=1.0)
+
+
+def call(asked: float, *, journalled: bool = False) -> Call:
+    return Call("a/r0/turn/0000", asked, journalled, answered=True)
+
+
+def test_an_answer_given_twice_is_repaid() -> None:
+    assert bill([call(1), call(2)], deaths=[]) == Bill(repaid=1)
+
+
+def test_an_answer_that_its_asker_could_not_write_any_more_is_counted_apart() -> None:
+    assert bill([call(1), call(3)], deaths=[2]) == Bill(died=1)
+    assert bill([call(1), call(3)], deaths=[4]) == Bill(repaid=1)
+    assert bill([call(1), call(3, journalled=True)], deaths=[2]) == Bill(repaid=1)
+    assert bill([call(1), call(3), call(4)], deaths=[2]) == Bill(repaid=1, died=1)
+
+
+def test_a_request_without_an_answer_costs_nothing() -> None:
+    assert bill([Call("a/r0/turn/0000", 1, False), call(2)], deaths=[]) == Bill()
+
+
+def test_what_differs_from_the_undisturbed_run_is_counted() -> None:
+    twice = RUN.model_copy(update={"marks": {**RUN.marks, "a/r0": {"0000-00": 2}}})
+    found = compare(CLEAN, twice, RUN)
+    assert (found.rerun, found.lost, found.rewards_changed) == (1, 1, 0)
+    other = RUN.model_copy(update={"rewards": {"a/r0": 0.0}})
+    found = compare(CLEAN, other, RUN)
+    assert (found.rerun, found.lost, found.rewards_changed) == (0, 1, 1)
+    assert compare(CLEAN, RUN, RUN).missed == []
+
+
+def test_a_late_recovery_misses_its_target() -> None:
+    assert CLEAN.model_copy(update={"recovery_limit": 0.5}).missed == ["late: 1 s"]
+
+
+def test_the_model_never_sees_a_mark() -> None:
+    arguments = '{ "command":"echo \\"a\\" > f",  "timeout": 3}'
+    seen = marked(arguments, "0001-00", seconds=4)
+    assert json.loads(seen)["command"] == 'echo 0001-00 >> /work/.ran; sleep 4\necho "a" > f'
+    assert unmarked(seen) == arguments
+    answer = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": arguments}}]}}]}
+    message = json.loads(marked_answer(json.dumps(answer).encode(), "a/r0/turn/0001", 0))["choices"][0][
+        "message"
+    ]
+    assert "0001-00" in message["tool_calls"][0]["function"]["arguments"]
+    asked = json.loads(unmarked_request(json.dumps({"messages": [message]}).encode()))
+    assert asked["messages"][0]["tool_calls"][0]["function"]["arguments"] == arguments
+
+
+def test_marks_are_read_from_the_verifiers_log() -> None:
+    assert marks_in("file: 'ran: x'\nanswer: ''\nran: 0000-00 0000-00 0001-00") == {
+        "0000-00": 2,
+        "0001-00": 1,
+    }
+
+
+async def test_a_cut_link_holds_what_is_sent_until_it_is_whole() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    async with await asyncio.start_server(echo, HOST, 0) as server:
+        link = Link(server.sockets[0].getsockname()[1])
+        await link.start()
+        reader, writer = await asyncio.open_connection(HOST, link.port)
+        writer.write(b"before\n")
+        assert await reader.readline() == b"before\n"
+        link.cut()
+        writer.write(b"during\n")
+        answer = asyncio.create_task(reader.readline())
+        assert not (await asyncio.wait([answer], timeout=0.2))[0]
+        link.heal()
+        assert await asyncio.wait_for(answer, 5) == b"during\n"
+        writer.close()
+        await link.stop()

@@ -1,0 +1,38 @@
+"""A representative part of the fault matrix, played for real."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from chaos.faults import faults
+from chaos.lanes import Name, play_all
+from chaos.results import CellResult
+
+PARTITION = 15.0
+CELLS: tuple[Name, ...] = (
+    ("temporal", "answered"),
+    ("stopped", "mid-call"),
+    ("partition", "journalled"),
+    ("worker", "answered"),
+    ("worker", "mid-command"),
+    ("workers", "reward"),
+    ("store-refuses", "answered"),
+    ("database", "between-calls"),
+    ("terminate-group", "seal"),
+    ("model", "mid-call"),
+)
+
+
+@pytest.fixture(scope="module")
+async def results() -> Mapping[Name, CellResult]:
+    played: list[CellResult] = []
+    await play_all(CELLS, faults(PARTITION), played.append)
+    return {(result.fault, result.phase): result for result in played}
+
+
+@pytest.mark.parametrize(("fault", "phase"), CELLS)
+async def test_nothing_is_lost_repaid_re_run_or_orphaned(
+    results: Mapping[Name, CellResult], fault: str, phase: str
+) -> None:
+    result = results[fault, phase]
+    assert result.missed == [], result
