@@ -27,17 +27,19 @@ from activities.sandbox import Sandboxes
 from activities.tools import Tools
 from clotho import failpoints
 from clotho.authors import Environments
-from clotho.config import Settings, host_name, load_settings, secret
+from clotho.config import Settings, cache_folder, host_name, load_settings, secret
 from clotho.entries import Endpoint
 from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.inference.base import ModelBackend
 from clotho.inference.openai_chat import OpenAIChatServers
 from clotho.journal import Journal
 from clotho.logs import configure
+from clotho.presence import Presence
 from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
 from clotho.records import Stations
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend
+from clotho.seats import Seat
 from clotho.store.open import open_store
 from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
 from clotho.toolsets.dispatch import Dispatcher
@@ -79,22 +81,27 @@ class Composition:
             )
         ]
 
-    def llm(self) -> list[Worker]:
+    def llm(self, own_queue: str) -> list[Worker]:
         servers = OpenAIChatServers(timeout=self.settings.worker.model_call_timeout)
 
         def backend(endpoint: Endpoint) -> ModelBackend:
             key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
             return servers.at(endpoint.base_url, key)
 
-        model = Model(self.journal, backend, self.stations.model.queue)
+        model = Model(self.journal, backend, own_queue)
+        served: dict[str, list[Callable[..., Any]]] = {
+            self.stations.model.queue: [model.choose_process, model.check_model],
+            own_queue: [model.sample_turn],
+        }
         return [
             Worker(
                 self.client,
-                task_queue=self.stations.model.queue,
-                activities=[model.sample_turn, model.check_model],
+                task_queue=queue,
+                activities=activities,
                 max_concurrent_activities=self.settings.worker.max_model_calls,
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
             )
+            for queue, activities in served.items()
         ]
 
     def tools(self, backend: LocalBackend, host_queue: str) -> list[Worker]:
@@ -152,14 +159,21 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     client, journal = await reach(settings)
     parts = Composition(settings, client, journal, Stations())
     workers = parts.workflows() if "workflows" in roles else []
-    workers += parts.llm() if "llm" in roles else []
+    host = host_name(settings)
     async with asyncio.TaskGroup() as tasks:
-        keeping = None
+        beside: list[asyncio.Task[None]] = []
+        if "llm" in roles:
+            seat = Seat(cache_folder() / "processes" / host)
+            own_queue = f"{parts.stations.model.queue}-{host}-{seat.number}"
+            workers += parts.llm(own_queue)
+            beside.append(tasks.create_task(Presence(journal, own_queue).run()))
         if "tools" in roles:
-            backend = LocalBackend(settings.sandbox.root)
-            workers += parts.tools(backend, f"{parts.stations.sandbox.queue}-{host_name(settings)}")
+            backend = LocalBackend(settings.sandbox.folder_of(journal.store_identity))
+            host_queue = f"{parts.stations.sandbox.queue}-{host}"
+            workers += parts.tools(backend, host_queue)
             keeper = LeaseKeeper(backend, RolloutOwners(client), settings.sandbox.lease_seconds)
-            keeping = tasks.create_task(keeper.run())
+            beside.append(tasks.create_task(keeper.run()))
+            beside.append(tasks.create_task(Presence(journal, host_queue).run()))
         for worker in workers:
             tasks.create_task(worker.run())
         stopped = stop_signal()
@@ -168,8 +182,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         log.info("draining")
         await asyncio.gather(*(worker.shutdown() for worker in workers))
         await journal.land()
-        if keeping:
-            keeping.cancel()
+        for task in beside:
+            task.cancel()
 
 
 def stop_signal() -> asyncio.Event:

@@ -11,7 +11,8 @@ from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
 from clotho.inference.base import ModelBackend, TurnCall
 from clotho.journal import Journal
-from clotho.records import ModelCheck, ToolCallReference, TurnRequest, TurnResult
+from clotho.presence import is_present
+from clotho.records import ModelCheck, ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult
 from clotho.runs import read_endpoint, read_manifest
 from clotho.transcript import Transcript, read_transcript
 
@@ -31,14 +32,24 @@ class Model:
         self._queue = queue
 
     @activity.defn
-    async def sample_turn(self, request: TurnRequest) -> TurnResult:
-        """Sample a rollout's next turn, or find it in the journal."""
+    async def sample_turn(self, request: TurnRequest) -> TurnResult | None:
+        """Sample a rollout's next turn, or find it in the journal; None while the run is paused."""
         key = turn_key(request.rollout, request.turn)
         async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
-            turn = await self._journal.once(key, TurnEntry, lambda: self._sample(request))
+            try:
+                turn = await self._journal.once(key, TurnEntry, lambda: self._sample(request))
+            except RunPaused:
+                return None
             await failpoints.reach("turn.journalled", key)
             tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
-        return _result(turn, tools, self._queue)
+        return _result(turn, tools)
+
+    @activity.defn
+    async def choose_process(self, request: ModelProcessRequest) -> str:
+        """The queue for a rollout's turns: the one that it has while its process is there, else this process's."""
+        async with attempt(request.rollout):
+            kept = request.queue is not None and await is_present(self._journal, request.queue)
+        return request.queue if kept and request.queue else self._queue
 
     @activity.defn
     async def check_model(self, request: ModelCheck) -> None:
@@ -48,6 +59,8 @@ class Model:
             await (await self._backend(request.run)).check(manifest.model)
 
     async def _sample(self, request: TurnRequest) -> TurnEntry:
+        if await self._pauses.paused(request.run):
+            raise RunPaused
         manifest = await read_manifest(self._journal, request.run)
         tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turn)
@@ -81,7 +94,7 @@ def _call(
     )
 
 
-def _result(turn: TurnEntry, tools: ToolManifest, queue: str) -> TurnResult:
+def _result(turn: TurnEntry, tools: ToolManifest) -> TurnResult:
     calls = []
     for call in turn.tool_calls:
         offered = tools.offered(call.function.name)
@@ -95,5 +108,4 @@ def _result(turn: TurnEntry, tools: ToolManifest, queue: str) -> TurnResult:
         prompt_tokens=sampled.usage.prompt_tokens if sampled else 0,
         sampled_tokens=sampled.usage.completion_tokens if sampled else 0,
         seconds=sampled.seconds if sampled else 0.0,
-        queue=queue,
     )

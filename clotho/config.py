@@ -1,5 +1,6 @@
 """Configuration of a machine's processes: YAML file < environment < arguments. The only reader of os.environ."""
 
+import hashlib
 import os
 import platform
 import re
@@ -57,6 +58,10 @@ class SandboxSettings(Section):
     """Sandboxes and their control files. Every sandbox's user must be able to pass through it."""
     lease_seconds: float = 600.0
     """How long a sandbox outlives the last sign of its host's workers."""
+
+    def folder_of(self, store: str) -> Path:
+        """Leases are named by a store's rollouts: the sandboxes of two stores are kept apart."""
+        return self.root / hashlib.sha256(store.encode()).hexdigest()[:16]
 
 
 class S3Settings(Section):

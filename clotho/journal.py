@@ -112,6 +112,10 @@ class Journal:
     async def keys(self, prefix: str) -> list[str]:
         return await self._store.keys(prefix)
 
+    async def forget(self, keys: Sequence[str]) -> None:
+        """Remove numbered entries that later ones have replaced."""
+        await self._store.delete(keys)
+
     async def seal(self, rollout: str) -> None:
         """Move the rollout's entries into one compressed object; the small ones go only after it is there."""
         keys = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]

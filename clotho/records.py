@@ -78,6 +78,8 @@ class CampaignProgress(Record):
     groups: int = 0
     """How many there are to do; 0 before the items are enumerated."""
     running: int = 0
+    paused: str | None = None
+    """Why no group is started and no turn is sampled; None while the run goes on."""
     skipped: int = 0
     """Groups that were scored before this campaign started."""
     scored: int = 0
@@ -111,6 +113,13 @@ class CampaignProgress(Record):
 
 class ModelCheck(Record):
     run: str
+
+
+class PauseRequest(Record):
+    """A run that stops itself, and why."""
+
+    run: str
+    reason: str
 
 
 class ItemsRequest(Record):
@@ -153,8 +162,9 @@ class RolloutRequest(Record):
     environment: str
     limits: Limits
     stations: Stations
+    paused: bool = False
+    """This and `state` are carried over a continue-as-new."""
     state: "RolloutState | None" = None
-    """Carried over a continue-as-new."""
 
 
 class RolloutState(Record):
@@ -167,6 +177,8 @@ class RolloutState(Record):
     tool_calls: int = 0
     tool_errors: int = 0
     lease: "Lease | None" = None
+    model_queue: str | None = None
+    """The queue of the process that samples this rollout's turns: a call in flight is found again only there."""
     tool_state: dict[str, str] = {}
     """Slot of state that tools keep between calls -> id of the call that last wrote it."""
 
@@ -211,6 +223,13 @@ class Ending(Record):
     """Set for LIMIT_REACHED: which one."""
 
 
+class ModelProcessRequest(Record):
+    """Which process shall sample a rollout's turns: the one at `queue`, while it is there."""
+
+    rollout: str
+    queue: str | None
+
+
 class TurnRequest(Record):
     run: str
     rollout: str
@@ -233,8 +252,6 @@ class TurnResult(Record):
     prompt_tokens: int
     sampled_tokens: int
     seconds: float
-    queue: str
-    """The queue of the process that sampled it."""
 
 
 class LeaseRequest(Record):

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = [
-    ("records", "config", "errors", "failpoints", "identifiers", "logs", "search_attributes"),
-    ("journal", "store", "inference", "sandbox", "toolsets", "transcript", "entries", "temporal"),
+    ("records", "config", "errors", "failpoints", "identifiers", "logs", "search_attributes", "seats"),
+    ("journal", "store", "inference", "sandbox", "toolsets", "transcript", "entries", "presence", "temporal"),
     ("environment", "runs", "tool_context", "verification", "authors", "campaigns", "export"),
     ("embedded", "processes", "testing", "cli"),
 ]

@@ -1,6 +1,7 @@
 """The agent loop as a durable workflow."""
 
 import asyncio
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
@@ -17,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
         Ending,
         Lease,
         LeaseRequest,
+        ModelProcessRequest,
         Outcome,
         ReleaseRequest,
         RewardRequest,
@@ -30,7 +32,10 @@ with workflow.unsafe.imports_passed_through():
     )
 
 from workflows import attributes
-from workflows.steps import CLEAN_UP_TIME, clean_up, execute, step
+from workflows.steps import CLEAN_UP_TIME, clean_up, execute, step, was_unserved
+
+UNSERVED = timedelta(seconds=15)
+"""How long a step may wait in the queue of one process before it is asked whether that process is there."""
 
 
 @workflow.defn
@@ -48,6 +53,7 @@ class Rollout:
         self.state = request.state or RolloutState()
         self.acquiring: asyncio.Future[Lease] | None = None
         self.keeps_sandbox = False
+        self.unserved = False
 
     @workflow.run
     async def run(self, request: RolloutRequest) -> RolloutSummary:
@@ -82,9 +88,28 @@ class Rollout:
         number = self.state.turn
         request = TurnRequest(run=self.request.run, rollout=self.rollout, turn=number)
         self.show(f"sampling turn {number}")
-        turn = await step(Model.sample_turn, request, self.stations.model, f"turn {number}")
+        turn = await self.at_model_process(request)
         self.state = self.state.after_turn(turn)
         return turn
+
+    async def at_model_process(self, request: TurnRequest) -> TurnResult:
+        """All turns go to one process, which finds a call that is still in flight; to another if it is gone."""
+        while True:
+            if self.state.model_queue is None or self.unserved:
+                await self.choose_model_process()
+            station = self.stations.model.on(self.state.model_queue or self.stations.model.queue)
+            try:
+                return await step(Model.sample_turn, request, station, f"turn {request.turn}", UNSERVED)
+            except ActivityError as error:
+                self.unserved = was_unserved(error)
+                if not self.unserved:
+                    raise
+
+    async def choose_model_process(self) -> None:
+        request = ModelProcessRequest(rollout=self.rollout, queue=self.state.model_queue)
+        queue = await step(Model.choose_process, request, self.stations.model, "choose model process")
+        self.state = self.state.model_copy(update={"model_queue": queue})
+        self.unserved = False
 
     async def call_tool(self, index: int, call: ToolCallReference) -> None:
         turn = self.state.turn - 1

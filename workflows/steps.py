@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, TimeoutType
+from temporalio.exceptions import TimeoutError as TimeoutError_
 
 with workflow.unsafe.imports_passed_through():
     from clotho.identifiers import displayable
@@ -31,9 +32,13 @@ async def step(
     argument: Argument,
     station: Station,
     summary: str,
+    unserved: timedelta | None = None,
 ) -> Result:
-    """Run an activity method; `summary` is what the UI shows for it."""
-    result = await execute(activity, argument, station, summary)
+    """Run an activity method; `summary` is what the UI shows for it.
+
+    With `unserved`, nobody's taking it for so long raises an error that `was_unserved` tells from others.
+    """
+    result = await execute(activity, argument, station, summary, unserved)
     if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError  # a cancel that meets a completing activity is otherwise lost
     return result
@@ -44,6 +49,7 @@ async def execute(
     argument: Argument,
     station: Station,
     summary: str,
+    unserved: timedelta | None = None,
 ) -> Result:
     """As `step`, for clean-up, which goes on after a cancel."""
     return await workflow.execute_activity_method(
@@ -52,10 +58,17 @@ async def execute(
         task_queue=station.queue,
         summary=displayable(summary, SUMMARY_LIMIT),
         schedule_to_close_timeout=station.in_all,
+        schedule_to_start_timeout=unserved,
         heartbeat_timeout=station.heartbeat,
         retry_policy=RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     )
+
+
+def was_unserved(error: ActivityError) -> bool:
+    """Whether nobody took the activity from its queue in time. That alone is no proof of a death."""
+    cause = error.cause
+    return isinstance(cause, TimeoutError_) and cause.type is TimeoutType.SCHEDULE_TO_START
 
 
 def endless(station: Station) -> Station:

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.campaigns import CampaignHandle, RunOrder, run_manifest, start_campaign
-from clotho.config import TemporalSettings
+from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries import Endpoint, Item
@@ -78,13 +78,14 @@ class Cluster:
         return worker
 
     def sandboxes(self) -> LocalBackend:
-        return LocalBackend(self.folder / "sandboxes")
+        root = SandboxSettings(root=self.folder / "sandboxes")
+        return LocalBackend(root.folder_of(self.open_journal().store_identity))
 
     async def destroy_sandboxes(self) -> None:
         """What killed workers left behind: no test waits for leases to expire."""
         backend = self.sandboxes()
-        for lease in await backend.leases():
-            await backend.destroy(lease)
+        for held in await backend.leases():
+            await backend.destroy(held.lease)
 
     async def start(
         self,

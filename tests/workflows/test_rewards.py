@@ -32,7 +32,7 @@ async def test_a_retried_verification_finds_its_finished_commands(private_cluste
         handle = await cluster.start("retried", url, environment=environment, model="scripted")
 
         async def verifying() -> bool:
-            files = cluster.folder.glob("sandboxes/sandboxes/*/disk/work/verified")
+            files = cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/verified")
             return any(file.read_text() == "first\n" for file in files)
 
         await eventually(verifying, "the verifier's first command done")

@@ -76,6 +76,7 @@ async def test_the_ui_can_filter_and_read_a_rollout(cluster: Cluster) -> None:
     ]
     assert summaries == [
         '"look up end"',
+        '"choose model process"',
         '"turn 0"',
         '"create sandbox"',
         '"0.0 terminal"',
@@ -326,7 +327,7 @@ async def test_cancelling_a_run_ends_everything_canceled_without_rewards(cluster
     journal = cluster.open_journal()
     assert await journal.read(reward_key("cancelled/g000000/r0"), RewardEntry) is None
     leases = await cluster.sandboxes().leases()
-    assert not [lease for lease in leases if lease.startswith("cancelled/")]
+    assert not [held.lease for held in leases if held.lease.startswith("cancelled/")]
 
 
 async def test_no_sandbox_stays_behind(cluster: Cluster) -> None:
