@@ -22,7 +22,7 @@ LEASE_SECONDS = 600.0
 
 async def leases_of(stage: Stage, rollout: str) -> list[str]:
     leases = await stage.cluster.sandboxes().leases()
-    return [lease for lease in leases if lease.startswith(f"{rollout}/lease/")]
+    return [held.lease for held in leases if held.lease.startswith(f"{rollout}/lease/")]
 
 
 async def marks(stage: Stage, rollout: str) -> Counter[str]:
@@ -70,7 +70,7 @@ async def janitor_pass(stage: Stage) -> None:
 
 async def left_over(stage: Stage) -> list[str]:
     """Sandboxes, and processes of sandboxes, that are still there."""
-    leases = list(await stage.cluster.sandboxes().leases())
+    leases = [held.lease for held in await stage.cluster.sandboxes().leases()]
     return leases + await asyncio.to_thread(_processes, folder_of(stage))
 
 

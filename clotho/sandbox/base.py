@@ -6,15 +6,22 @@ sandbox's files: the agent has one, verification gets another over the same work
 """
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from pathlib import Path
 from typing import Literal, Protocol
 
 from clotho.records import Record
+from clotho.sandbox.checkpoints import Applied, Checkpoint, Manifest, NotTaken, Restore
+from clotho.sandbox.states import JobState as JobState
 
 AGENT_HOME = "/home/agent"
 WORKSPACE = "/work"
 HIDDEN_FILES = "/verifier"
 """Where a verifier's instance, and no other, sees its hidden files; also in its variable CLOTHO_HIDDEN_FILES."""
+
+
+CHECKPOINT_BYTES = 1 << 30
+CHECKPOINT_SECONDS = 60.0
+"""Bounds of a checkpoint: on an archive before compression, and on the time for which commands stand still."""
 
 
 class SandboxSpec(Record):
@@ -30,17 +37,6 @@ class SandboxSpec(Record):
     unsafe_local: bool = False
     """Run without isolation where it can't be proved. Commands then own the worker's machine."""
     expose_usr_local: bool = False
-
-
-class JobState(StrEnum):
-    ABSENT = "absent"
-    RUNNING = "running"
-    EXITED = "exited"
-    TIMEOUT = "timeout"
-    OUTPUT_CAP = "outcap"
-    KILLED = "killed"
-    LOST = "lost"
-    """It was started by an instance that is gone, and left no result: whether it took effect is unknown."""
 
 
 class Job(Record):
@@ -81,6 +77,25 @@ class SessionInfo(Record):
     started: float
     """Unix seconds."""
     status: JobStatus
+
+
+class Labels(Record):
+    """Whose a sandbox is: what a janitor must know before it touches one."""
+
+    store: str
+    """Identity of the store that holds the rollout's journal."""
+    cluster: str
+    namespace: str
+    rollout: str
+
+
+class LeaseRecord(Record):
+    """A sandbox that a backend holds."""
+
+    lease: str
+    labels: Labels | None
+    expires: float
+    """Unix seconds at which it ends by itself unless it is renewed."""
 
 
 class FileContent(Record):
@@ -130,20 +145,59 @@ class SandboxInstance(Protocol):
     async def read_file(self, path: str, max_bytes: int, after: str | None = None) -> FileContent:
         """Read as the sandbox's user. Relative paths start in the directory that job `after` left; `~` is HOME."""
 
-    async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
+    async def write_file(
+        self, path: str, content: bytes, after: str | None = None, key: str | None = None
+    ) -> str:
         """Write by temporary file and rename, making parents; returns the resolved path.
 
-        A link is written through. Raises FileRefused for what isn't a regular file or may not be written.
+        A link is written through. With a `key` (32 hexadecimal digits) it happens at most once, and `applied`
+        tells of it. Raises FileRefused for what isn't a regular file or may not be written.
         """
 
     async def renew(self, seconds: float) -> None:
         """Keep the sandbox alive for `seconds` from now."""
 
+    async def freeze(self, seconds: float) -> None:
+        """Stop all commands, for `seconds` at most; what is asked of jobs meanwhile happens after."""
+
+    async def thaw(self) -> None: ...
+
+    async def checkpoint(
+        self,
+        to: Path,
+        *,
+        after: str | None = None,
+        previous: Checkpoint | None = None,
+        max_bytes: int = CHECKPOINT_BYTES,
+        timeout: float = CHECKPOINT_SECONDS,
+    ) -> Checkpoint | NotTaken:
+        """Archive workspace, HOME and /tmp, all commands stopped meanwhile, with the shell state job `after` left.
+
+        The blob is written to file `to`; there is none where nothing has changed since `previous`, whose blob is
+        then this one's too. `max_bytes` bounds the archive before compression. Raises SandboxUnavailable for an
+        archive that failed; the sandbox goes on in any case.
+        """
+
+    async def manifest(self) -> Manifest:
+        """The files of the workspace, all commands stopped meanwhile."""
+
+    async def applied(self) -> Applied: ...
+
 
 class SandboxBackend(Protocol):
     """Creates and finds sandboxes by lease; every method is idempotent."""
 
-    async def create(self, lease: str, spec: SandboxSpec) -> SandboxInstance: ...
+    async def create(
+        self,
+        lease: str,
+        spec: SandboxSpec,
+        labels: Labels | None = None,
+        restore: Restore | None = None,
+    ) -> SandboxInstance:
+        """The sandbox of `lease`, made unless it lives; a new one starts from `restore`.
+
+        Nobody ever sees one that was restored half. Raises JournalCorrupt for a damaged blob.
+        """
 
     async def attach(self, lease: str, incarnation: str) -> SandboxInstance:
         """Raises SandboxLost if that incarnation is gone."""
@@ -158,5 +212,5 @@ class SandboxBackend(Protocol):
     async def renew(self, lease: str, seconds: float) -> None:
         """Keep the sandbox alive for `seconds` from now; raises SandboxLost if it is gone."""
 
-    async def leases(self) -> Sequence[str]:
-        """The leases that this backend holds on this host."""
+    async def leases(self) -> Sequence[LeaseRecord]:
+        """What this backend holds on this host."""

@@ -23,6 +23,23 @@ SHARED_MEMORY, VAR_TMP, RUN = 64 << 20, 256 << 20, 64 << 20
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Where things are for the commands of a sandbox."""
+
+    workspace: str
+    home: str
+    tmp: str
+    isolated: bool
+    aliases: Mapping[str, str]
+    """Paths of the isolated view, and what they are where there is no such view."""
+
+    @property
+    def archived(self) -> dict[str, str]:
+        """What a checkpoint holds: labels in the archive and paths."""
+        return {"work": self.workspace, "home": self.home, "tmp": self.tmp}
+
+
+@dataclass(frozen=True)
 class View:
     """What one instance of a sandbox sees; `epoch` is set for a verifier's."""
 
@@ -56,6 +73,12 @@ class View:
             VERIFIER_HOME: self.folder.verifier_home(self.epoch),
             HIDDEN_FILES: self.folder.hidden_files(self.epoch),
         }
+
+    def layout(self, isolated: bool) -> Layout:
+        if isolated:
+            return Layout(WORKSPACE, AGENT_HOME, "/tmp", True, {})
+        aliases = self.bare_aliases()
+        return Layout(aliases[WORKSPACE], aliases[AGENT_HOME], str(self.folder.tmp), False, aliases)
 
     def bare_aliases(self) -> dict[str, str]:
         """Without isolation: the paths of the isolated view that stand for folders of the host."""

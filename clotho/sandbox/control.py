@@ -18,6 +18,7 @@ from pathlib import Path
 
 from clotho.errors import CommandConflict, InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
+from clotho.sandbox.checkpoints import Applied, AppliedJob, Checkpoint, KeptSession, ShellState
 
 GRACE_MS = 2_000
 NEVER = "-"
@@ -204,9 +205,71 @@ class ControlDirectory:
     def forget_transfer(self, key: str) -> None:
         shutil.rmtree(self._transfers / key, ignore_errors=True)
 
+    def forget_content(self, key: str) -> None:
+        (self._transfers / key / "content").unlink(missing_ok=True)
+
+    # ---- checkpoints ----
+
+    def stage_archive(self, key: str, verb: str, fields: Mapping[str, str], roots: Mapping[str, str]) -> None:
+        """A request, with the FIFO `stream` that the archive goes through."""
+        lines = [f"verb {verb}", *(f"{name} {value}" for name, value in fields.items())]
+        lines += [f"root {label} {path}" for label, path in roots.items()]
+        self._stage(self._transfers, key, {"request": "\n".join((*lines, "", "")).encode()}, fifo="stream")
+
+    def stage_manifest(self, key: str, workspace: str) -> None:
+        request = f"verb manifest\nroot work {workspace}\n\n".encode()
+        self._stage(self._transfers, key, {"request": request})
+
+    def applied(self, incarnation: str) -> Applied:
+        keys = sorted(path.name for path in self._jobs.iterdir() if (path / "started").exists())
+        statuses = {key: self.job_status(key, incarnation) for key in keys}
+        done = (path / "done" for path in sorted(self._transfers.iterdir()))
+        return Applied(
+            jobs=tuple(
+                AppliedJob(
+                    key=key, identity=self._identity(key), state=status.state, exit_code=status.exit_code
+                )
+                for key, status in statuses.items()
+            ),
+            writes=tuple(path.parent.name for path in done if (_text(path) or "").startswith("ok ")),
+        )
+
+    def kept_sessions(self, incarnation: str) -> tuple[KeptSession, ...]:
+        return tuple(
+            KeptSession(key=each.key, session=each.session, script=each.script, started=each.started)
+            for each in self.sessions(incarnation)
+        )
+
+    def shell_state(self, key: str, workspace: str) -> ShellState | None:
+        """What job `key` left; None where it left nothing."""
+        try:
+            cwd, exports = ((self._jobs / key / name).read_bytes() for name in ("cwd", "state"))
+        except FileNotFoundError:
+            return None
+        return ShellState(
+            job=key, cwd=cwd.decode("latin-1"), exports=exports.decode("latin-1"), workspace=workspace
+        )
+
+    def stage_restored(self, checkpoint: Checkpoint, workspace: str) -> None:
+        """Put down what had been applied. A job that ran then has no result here: it is lost."""
+        sessions = {session.key: session for session in checkpoint.sessions}
+        for job in checkpoint.applied.jobs:
+            session = sessions.get(job.key)
+            entries = {"job": _restored_job(job.identity, session), "started": b"restored\n"}
+            if job.exit_code is not None:
+                entries["done"] = f"{job.state} {job.exit_code} 0\n".encode()
+            if checkpoint.shell is not None and job.key == checkpoint.shell.job:
+                entries |= _moved(checkpoint.shell, workspace)
+            self._stage(self._jobs, job.key, entries)
+            if session is not None:
+                os.utime(self._jobs / job.key / "started", (session.started, session.started))
+                (self.path / "sessions" / job.key).touch()
+        for key in checkpoint.applied.writes:
+            self._stage(self._transfers, key, {"done": b"ok 0\n"})
+
     # ---- staging ----
 
-    def _stage(self, parent: Path, key: str, entries: Mapping[str, bytes]) -> bool:
+    def _stage(self, parent: Path, key: str, entries: Mapping[str, bytes], fifo: str | None = None) -> bool:
         """Returns False where `key` was staged before."""
         unfinished = parent / f".{key}.{os.getpid()}.{next(_staged)}"
         try:
@@ -216,6 +279,9 @@ class ControlDirectory:
         try:
             for name, content in entries.items():
                 self._write(unfinished / name, content)
+            if fifo is not None:
+                os.mkfifo(unfinished / fifo, 0o600)
+                self._give(unfinished / fifo)
             self._give(unfinished)
             unfinished.rename(parent / key)
         except OSError as error:
@@ -278,6 +344,21 @@ def _split(content: bytes) -> tuple[dict[str, str], bytes]:
     header, _, body = content.partition(b"\n\n")
     fields = (line.partition(" ") for line in header.decode().splitlines())
     return {name: value for name, _, value in fields}, body
+
+
+def _restored_job(identity: str, session: KeptSession | None) -> bytes:
+    if session is None:
+        return f"identity {identity}\n\n".encode()
+    return f"identity {identity}\nsession {session.session}\n\n{session.script}".encode()
+
+
+def _moved(shell: ShellState, workspace: str) -> dict[str, bytes]:
+    """Where commands see the host's own paths, the sandbox's folder is another one now."""
+    cwd, exports = shell.cwd, shell.exports
+    if shell.workspace != workspace:
+        old, new = (str(Path(path).parent) for path in (shell.workspace, workspace))
+        cwd, exports = cwd.replace(old, new), exports.replace(old, new)
+    return {"cwd": cwd.encode("latin-1"), "state": exports.encode("latin-1")}
 
 
 def _text(path: Path) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from clotho.records import Record
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.base import Labels, SandboxSpec
 
 AGENT = "agent"
 
@@ -19,6 +19,7 @@ class SandboxRecord(Record):
     """What is known of a sandbox by whoever finds its folder."""
 
     lease: str
+    labels: Labels | None
     spec: SandboxSpec
     user: int | None
     """The user it runs as, None where that is the worker's own."""

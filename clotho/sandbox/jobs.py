@@ -5,16 +5,27 @@ thread nor a poll. What touches files runs in threads.
 """
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
-from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
-from clotho.sandbox.bubblewrap import located
+from clotho.sandbox.archives import ArchiveTransfer
+from clotho.sandbox.base import (
+    CHECKPOINT_BYTES,
+    CHECKPOINT_SECONDS,
+    FileContent,
+    Job,
+    JobState,
+    JobStatus,
+    SessionInfo,
+)
+from clotho.sandbox.bubblewrap import Layout, located
+from clotho.sandbox.checkpoints import Applied, Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.control import ControlDirectory
-from clotho.sandbox.threads import with_files
+from clotho.sandbox.threads import with_archives, with_files
 from clotho.sandbox.watches import Watches
 
 RECHECK = 5.0
@@ -27,24 +38,12 @@ READ_ERRORS = frozenset({"not_found", "is_directory", "not_regular", "too_large"
 
 
 class SupervisedSandbox:
-    """One instance: a supervisor's incarnation, and the paths as commands in it see them.
+    """One instance: a supervisor's incarnation, and the paths as commands in it see them."""
 
-    `aliases` maps paths of the isolated view to the real ones where there is no such view.
-    """
-
-    def __init__(
-        self,
-        control: ControlDirectory,
-        incarnation: str,
-        workspace: str,
-        home: str,
-        aliases: Mapping[str, str],
-    ) -> None:
+    def __init__(self, control: ControlDirectory, incarnation: str, layout: Layout) -> None:
         self.control = control
         self._incarnation = incarnation
-        self._workspace = workspace
-        self._home = home
-        self._aliases = aliases
+        self._layout = layout
 
     @property
     def incarnation(self) -> str:
@@ -52,11 +51,11 @@ class SupervisedSandbox:
 
     @property
     def workspace(self) -> str:
-        return self._workspace
+        return self._layout.workspace
 
     @property
     def home(self) -> str:
-        return self._home
+        return self._layout.home
 
     # ---- jobs ----
 
@@ -131,12 +130,18 @@ class SupervisedSandbox:
         finally:
             await with_files(self.control.forget_transfer, key)
 
-    async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
-        key = secrets.token_hex(16)
+    async def write_file(
+        self, path: str, content: bytes, after: str | None = None, key: str | None = None
+    ) -> str:
+        request = key or secrets.token_hex(16)
+        word = ""
         try:
-            word, size, resolved = await self._transfer(key, path, after, content, len(content))
+            word, size, resolved = await self._transfer(request, path, after, content, len(content))
         finally:
-            await with_files(self.control.forget_transfer, key)
+            if word == "ok" and key is not None:  # stays, as what has been applied
+                await with_files(self.control.forget_content, request)
+            else:
+                await with_files(self.control.forget_transfer, request)
         if word == "ok":
             return resolved
         if word == "failed":
@@ -161,10 +166,89 @@ class SupervisedSandbox:
 
     def _located(self, path: str) -> str:
         if path == "~" or path.startswith("~/"):
-            return self._home + path[1:]
-        return located(path, self._aliases)
+            return self.home + path[1:]
+        return located(path, self._layout.aliases)
+
+    # ---- checkpoints ----
+
+    async def checkpoint(
+        self,
+        to: Path,
+        *,
+        after: str | None = None,
+        previous: Checkpoint | None = None,
+        max_bytes: int = CHECKPOINT_BYTES,
+        timeout: float = CHECKPOINT_SECONDS,
+    ) -> Checkpoint | NotTaken:
+        fields = {"max": str(max_bytes), "timeout_ms": str(round(timeout * 1000))}
+        if previous is not None:
+            fields["known"] = previous.fingerprint
+        return await with_archives(self._checkpoint, to, after, previous, fields)
+
+    def _checkpoint(
+        self, to: Path, after: str | None, previous: Checkpoint | None, fields: Mapping[str, str]
+    ) -> Checkpoint | NotTaken:
+        shell = self.control.shell_state(after, self.workspace) if after else None
+        applied, sessions = (
+            self.control.applied(self._incarnation),
+            self.control.kept_sessions(self._incarnation),
+        )
+        packed = self._archive().pack(fields, self._layout.archived, to)
+        match packed.word:
+            case "too_large" | "too_slow" as reason:
+                return NotTaken(reason=reason, size=packed.size)
+            case "unchanged" if previous is not None:
+                digest, blob_size, content_size = previous.digest, previous.size, previous.content_size
+            case "ok":
+                digest, blob_size, content_size = packed.digest, packed.blob_size, packed.content_size
+            case word:
+                raise SandboxUnavailable(f"the sandbox's archive failed: {word} {packed.size}")
+        fingerprint, *left = packed.details
+        return Checkpoint(
+            digest=digest,
+            size=blob_size,
+            content_size=content_size,
+            exact=self._layout.isolated and left == ["0", "0", "0"],
+            fingerprint=fingerprint,
+            shell=shell,
+            applied=applied,
+            sessions=sessions,
+        )
+
+    def restore(self, restore: Restore) -> None:
+        """Blocks. For a sandbox that nobody else knows of yet."""
+        self._archive().unpack(restore, self._layout.archived)
+        self.control.stage_restored(restore.checkpoint, self.workspace)
+
+    def _archive(self) -> ArchiveTransfer:
+        return ArchiveTransfer(self.control, self._incarnation, secrets.token_hex(16))
+
+    async def manifest(self) -> Manifest:
+        key = secrets.token_hex(16)
+        await with_files(self.control.stage_manifest, key, self.workspace)
+        try:
+            await with_files(self.control.say, "file", key)
+            await self._appearance(self.control.transfer_folder(key), "done")
+            answer = await with_files(self.control.transfer_answer, key)
+            assert answer is not None
+            if answer[0] != "ok":
+                raise SandboxUnavailable(f"listing the workspace: {answer[0]} {answer[1]}")
+            listing = (await with_files(self.control.transfer_content, key)).content
+        finally:
+            await with_files(self.control.forget_transfer, key)
+        return Manifest(hashlib.sha256(listing).hexdigest(), listing)
+
+    async def applied(self) -> Applied:
+        return await with_files(self.control.applied, self._incarnation)
 
     # ---- the instance ----
+
+    async def freeze(self, seconds: float) -> None:
+        await with_files(self.control.say, "freeze", str(max(1, round(seconds * 1000))))
+        await self._appearance(self.control.path, "frozen")
+
+    async def thaw(self) -> None:
+        await with_files(self.control.say, "thaw")
 
     async def renew(self, seconds: float) -> None:
         await with_files(self.control.renew, seconds)

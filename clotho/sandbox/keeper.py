@@ -44,7 +44,8 @@ class LeaseKeeper:
 
     async def look(self) -> None:
         """Renew the leases of open rollouts, destroy the sandboxes of closed ones."""
-        for lease in await self._backend.leases():
+        for held in await self._backend.leases():
+            lease = held.lease
             rollout = lease.partition("/lease/")[0]
             match await self._owners.state(rollout):
                 case OwnerState.OPEN:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
-from clotho.sandbox.base import AGENT_HOME, WORKSPACE, SandboxSpec
+from clotho.sandbox.base import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.bubblewrap import View
+from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.isolation import IsolationReport
@@ -51,9 +52,15 @@ class LocalBackend:
         registry_of_users = UserRegistry(registry, users)
         self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap), private_paths)
 
-    async def create(self, lease: str, spec: SandboxSpec) -> SupervisedSandbox:
-        """The sandbox of `lease`, made unless it lives. Raises IsolationUnavailable."""
-        return await with_sandboxes(self._create, lease, spec)
+    async def create(
+        self,
+        lease: str,
+        spec: SandboxSpec,
+        labels: Labels | None = None,
+        restore: Restore | None = None,
+    ) -> SupervisedSandbox:
+        """Raises IsolationUnavailable, JournalCorrupt for a damaged blob, InvalidInput for another's lease."""
+        return await with_sandboxes(self._create, lease, spec, labels, restore)
 
     async def attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
         return await with_sandboxes(self._attach, lease, incarnation)
@@ -71,9 +78,8 @@ class LocalBackend:
         """Renews all instances of the lease, a verifier's too."""
         await with_sandboxes(self._renew, lease, seconds)
 
-    async def leases(self) -> Sequence[str]:
-        records = await with_sandboxes(lambda: [folder.read_record() for folder in self._folders()])
-        return tuple(record.lease for record in records if record is not None)
+    async def leases(self) -> Sequence[LeaseRecord]:
+        return await with_sandboxes(self._leases)
 
     async def reap(self) -> Sequence[str]:
         """Destroy sandboxes past their lease and grace; returns the names of their folders."""
@@ -85,19 +91,39 @@ class LocalBackend:
 
     # ---- the same, blocking ----
 
-    def _create(self, lease: str, spec: SandboxSpec) -> SupervisedSandbox:
+    def _create(
+        self, lease: str, spec: SandboxSpec, labels: Labels | None, restore: Restore | None
+    ) -> SupervisedSandbox:
         folder = self._folder(lease)
         with self._locked(folder):
             record = self._found(folder)
             if record is not None:
+                _require_owner(record, labels)
                 control = ControlDirectory(folder.control(), record.user)
                 incarnation = control.incarnation()
                 if incarnation is not None:
                     return _instance(View(folder), record, control, incarnation)
             self._host.end(folder)
-            record = self._host.make(folder, lease, spec)
-            control = ControlDirectory(folder.control(), record.user)
-            return self._start(View(folder), record, control)
+            return self._make(folder, lease, spec, labels, restore)
+
+    def _make(
+        self,
+        folder: SandboxFolder,
+        lease: str,
+        spec: SandboxSpec,
+        labels: Labels | None,
+        restore: Restore | None,
+    ) -> SupervisedSandbox:
+        record = self._host.make(folder, lease, spec, labels)
+        instance = self._start(View(folder), record, ControlDirectory(folder.control(), record.user))
+        if restore is not None:
+            try:
+                instance.restore(restore)
+            except BaseException:
+                self._host.end(folder)
+                raise
+        folder.write_record(record)  # from here on it can be found: whole
+        return instance
 
     def _start(self, view: View, record: SandboxRecord, control: ControlDirectory) -> SupervisedSandbox:
         control.create()
@@ -136,6 +162,14 @@ class LocalBackend:
     def _destroy(self, folder: SandboxFolder) -> None:
         with self._locked(folder):
             self._host.end(folder)
+
+    def _leases(self) -> Sequence[LeaseRecord]:
+        found = ((folder, folder.read_record()) for folder in self._folders())
+        return tuple(
+            LeaseRecord(lease=record.lease, labels=record.labels, expires=_expiry(folder))
+            for folder, record in found
+            if record is not None
+        )
 
     def _renew(self, lease: str, seconds: float) -> None:
         folder = self._folder(lease)
@@ -210,10 +244,14 @@ class LocalBackend:
 def _instance(
     view: View, record: SandboxRecord, control: ControlDirectory, incarnation: str
 ) -> SupervisedSandbox:
-    if record.isolated:
-        return SupervisedSandbox(control, incarnation, WORKSPACE, AGENT_HOME, {})
-    aliases = view.bare_aliases()
-    return SupervisedSandbox(control, incarnation, aliases[WORKSPACE], aliases[AGENT_HOME], aliases)
+    return SupervisedSandbox(control, incarnation, view.layout(record.isolated))
+
+
+def _require_owner(record: SandboxRecord, labels: Labels | None) -> None:
+    if record.labels != labels:
+        raise InvalidInput(
+            f"lease {record.lease} is held by {record.labels}, not by {labels}: use another folder"
+        )
 
 
 def _seal(agent: ControlDirectory) -> None:
@@ -234,7 +272,10 @@ def _check_hidden(names: Iterable[str]) -> None:
 
 
 def _overdue(folder: SandboxFolder) -> bool:
-    """Half-made ones too, by the age of their folder."""
+    return folder.files.exists() and _expiry(folder) + GRACE < time.time()
+
+
+def _expiry(folder: SandboxFolder) -> float:
+    """Of half-made ones too, by the age of their folder."""
     files = [path / "deadline" for path in folder.instances()]
-    times = [path.stat().st_mtime for path in (*files, folder.files) if path.exists()]
-    return bool(times) and max(times) + GRACE < time.time()
+    return max((path.stat().st_mtime for path in (*files, folder.files) if path.exists()), default=0.0)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox import cgroups, disk, launch
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.base import Labels, SandboxSpec
 from clotho.sandbox.bubblewrap import PROGRAM, View, account_files, as_user
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.folders import SandboxFolder, SandboxRecord
@@ -107,8 +107,10 @@ class LocalHost:
 
     # ---- one sandbox ----
 
-    def make(self, folder: SandboxFolder, lease: str, spec: SandboxSpec) -> SandboxRecord:
-        """A folder with everything but a supervisor. Raises IsolationUnavailable."""
+    def make(
+        self, folder: SandboxFolder, lease: str, spec: SandboxSpec, labels: Labels | None
+    ) -> SandboxRecord:
+        """A folder with everything but a supervisor and its record. Raises IsolationUnavailable."""
         isolated = self._require(spec)
         folder.files.mkdir(mode=0o711)
         folder.controls.mkdir(mode=0o711)
@@ -119,9 +121,9 @@ class LocalHost:
             disk.make(folder.image, folder.disk, spec.disk_mb)
             disk.make(folder.control_image, folder.controls, spec.disk_mb)
         self._fill(folder, user)
-        record = SandboxRecord(lease=lease, spec=spec, user=user, isolated=isolated, disk_image=bounded)
-        folder.write_record(record)
-        return record
+        return SandboxRecord(
+            lease=lease, labels=labels, spec=spec, user=user, isolated=isolated, disk_image=bounded
+        )
 
     def mount(self, folder: SandboxFolder, record: SandboxRecord) -> None:
         if record.disk_image:

@@ -9,6 +9,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _files = ThreadPoolExecutor(8, thread_name_prefix="sandbox-files")
+_archives = ThreadPoolExecutor(4, thread_name_prefix="sandbox-archives")
 _sandboxes = ThreadPoolExecutor(16, thread_name_prefix="sandbox-hosts")
 
 
@@ -20,3 +21,8 @@ async def with_files(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
 async def with_sandboxes(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """For making and ending sandboxes, which take long and wait for each other."""
     return await asyncio.get_running_loop().run_in_executor(_sandboxes, function, *arguments)
+
+
+async def with_archives(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """For checkpoints, whose compression takes a core each."""
+    return await asyncio.get_running_loop().run_in_executor(_archives, function, *arguments)

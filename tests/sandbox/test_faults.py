@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.launch import lock_holder
 from clotho.sandbox.local import LocalBackend
 from clotho.sandbox.processes import users_of_processes
+from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
+from tests.support import eventually
 
 ROUNDS = 60
 
@@ -108,6 +111,7 @@ from pathlib import Path
 from clotho.sandbox.local import LocalBackend
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
+from tests.support import eventually
 async def main():
     shell = Shell(await LocalBackend(Path({str(folder)!r}) / "sandboxes-local").attach(
         {lease!r}, {isolated.sandbox.incarnation!r}))
@@ -160,3 +164,23 @@ async def test_the_end_of_a_sandbox_leaves_its_namesake_of_another_backend_alone
     await other.create(lease, SandboxSpec(disk_mb=200, memory_mb=512))
     await other.destroy(lease)
     assert await isolated.text("echo alive") == "alive"
+
+
+async def test_a_sandbox_whose_host_dies_while_it_starts_is_found_by_the_next(tmp_path: Path) -> None:
+    control = ControlDirectory(tmp_path / "control", None)
+    control.create()
+    directory = os.open(control.path, os.O_RDONLY)
+    ready, tell = os.pipe()
+    os.close(ready)  # by the kernel, when the host is killed
+    command = [supervisor_path(), "serve", str(directory), str(tell), "600", "0", "0"]
+    supervisor = await asyncio.create_subprocess_exec(*command, pass_fds=(directory, tell))
+
+    async def serves() -> bool:
+        return (control.path / "q").exists()
+
+    await eventually(serves, "the supervisor's queue of requests", seconds=5)
+    assert control.incarnation() is not None
+    control.say("stop")
+    assert await asyncio.wait_for(supervisor.wait(), 5) == 0
+    os.close(directory)
+    os.close(tell)

@@ -10,6 +10,7 @@ import pytest
 from clotho.errors import IsolationUnavailable
 from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState
+from clotho.sandbox.bubblewrap import Layout
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.jobs import SupervisedSandbox
 from clotho.sandbox.launch import Launch, end, start
@@ -71,7 +72,8 @@ async def test_image_without_bash(tmp_path: Path) -> None:
         inherited=(),
     )
     process, incarnation = start(started, control)
-    shell = Shell(SupervisedSandbox(control, incarnation, str(tmp_path), str(tmp_path), {}))
+    layout = Layout(str(tmp_path), str(tmp_path), str(tmp_path), isolated=False, aliases={})
+    shell = Shell(SupervisedSandbox(control, incarnation, layout))
     first = await shell.run("cd /usr; export A='x  y'; echo ${BASH_VERSION-sh}; exit 3", name="first")
     assert first == (JobState.EXITED, 3, b"sh\n")
     second = await shell.run("echo $PWD $A; ls /proc/self/fd", after=job_key("first"))

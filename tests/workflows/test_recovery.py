@@ -86,7 +86,7 @@ async def test_a_command_outlives_its_worker_and_is_attached_to(private_cluster:
 
 async def outputs(cluster: Cluster) -> list[str]:
     """The leases whose sandbox lives, with a command that has written something."""
-    return list(await cluster.sandboxes().leases())
+    return [held.lease for held in await cluster.sandboxes().leases()]
 
 
 async def test_a_worker_told_to_stop_finishes_its_calls(private_cluster: Cluster) -> None:

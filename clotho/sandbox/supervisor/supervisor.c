@@ -14,11 +14,13 @@
  *   q                  FIFO of requests, one a line
  *   c/KEY/             a job. The host stages `job` (header, empty line, command) and `stdin` with one rename, and
  *                      in.REQUEST later; here are written: started, out, pid, cwd, state, taken.REQUEST, done
- *   f/KEY/             a file transfer. The host stages `request` and `content`; here are written: content, done
+ *   f/KEY/             a file transfer. The host stages `request` and `content`; here are written: content, done.
+ *                      For an archive it stages a FIFO, `stream`
  *   sealed             no command runs any more, and none will
+ *   frozen             all commands are stopped, for the host
  * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, outcap, killed.
  * A host that finds `started`, no `done`, and another instance (or none) in `alive`, says lost. */
-#include "supervisor.h"
+#include "archive.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,13 +66,26 @@ static void input_requested(char *argument) {
     if (job && is_key(request)) accept_input(job, request);
 }
 
-static void obey(char *line) {
+/* What would start something, or end it, while the commands are stopped. */
+static int must_wait(const char *line) {
+    int file = !strncmp(line, "file ", 5);
+    if (file || !is_frozen()) return file && is_archiving();
+    return !strncmp(line, "run ", 4) || !strncmp(line, "kill ", 5) || !strncmp(line, "input ", 6);
+}
+
+void obey(char *line) {
+    if (must_wait(line)) {
+        obey_later(line);
+        return;
+    }
     char *argument = strchr(line, ' ');
     if (argument) *argument++ = 0;
     if (!strcmp(line, "stop")) leaving = 1;
     else if (!strcmp(line, "seal")) sealing = 1;
+    else if (!strcmp(line, "thaw")) release();
     else if (!argument) return;
     else if (!strcmp(line, "lease")) lease_until = now() + 1000 * atoll(argument);
+    else if (!strcmp(line, "freeze")) hold(atoll(argument));
     else if (!strcmp(line, "input")) input_requested(argument);
     else if (!is_key(argument)) return;
     else if (!strcmp(line, "run")) run_requested(argument);
@@ -144,7 +159,7 @@ static ms attend(struct job *job) {
     ms next = lease_until;
     look_at_output(job);
     if (job->watch <= 0) earlier(&next, job->look_at);
-    if (job->finished) return next;
+    if (job->finished || is_frozen()) return next;
     if (job->drain_until && now() >= job->drain_until) finish_job(job);
     if (job->deadline && now() >= job->deadline) end_job(job, "timeout");
     if (job->kill_at && now() >= job->kill_at) end_job(job, job->verdict);
@@ -186,6 +201,8 @@ static void serve(void) {
         ms next = lease_until;
         forget_jobs_without_keeper();
         for (struct job *job = jobs; job; job = job->next) earlier(&next, attend(job));
+        earlier(&next, attend_hold());
+        earlier(&next, attend_archive());
         if (sealing && jobs) earlier(&next, now() + ORPHAN_CHECK_MS);
         if (sealing) seal();
         nfds_t n = choose_polled();
@@ -247,7 +264,9 @@ static int serve_command(char **arguments) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     umask(077);
     if (lock_alive() || open_events()) return 3;
-    if (write(ready, instance, strlen(instance)) < 0) return 4;
+    open_manifest_memory();
+    /* Whoever started us may be dead by now: the next host to ask finds us by our lock. */
+    (void)!write(ready, instance, strlen(instance));
     close(ready);
     serve();
     kill_everything();

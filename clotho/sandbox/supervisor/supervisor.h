@@ -92,13 +92,39 @@ void read_terminal(struct job *job);
 /* ---- tree.c: process trees ---- */
 
 int signal_tree(pid_t root, int signal);
+int stop_running(void (*found)(pid_t), int *processes);
 void kill_tree(struct job *job);
 void kill_everything(void);
 
-/* ---- file.c: reading and writing files for the host ---- */
+/* ---- freeze.c: stopping all commands for a while ---- */
+
+int is_frozen(void);
+int freeze_for_archive(void);
+void archive_ended(void);
+void hold(ms duration);
+void release(void);
+ms attend_hold(void);
+void obey_later(const char *line);
+
+/* ---- transfer.c: children that read or write files for the host, in the sandbox's view and with its rights ---- */
+
+enum { CONTENT = 3, RESULT = 4, ENTRY = 5 }; /* their descriptors; ENTRY is the request's directory */
 
 void start_transfer(const char *key);
 int end_transfer(pid_t child, int status);
 int is_transfer(pid_t pid);
+int is_archiving(void);
+ms attend_archive(void);
+void answer(const char *word, long long size) __attribute__((noreturn));
+void answer_errno(void) __attribute__((noreturn));
+
+/* ---- file.c: one file ---- */
+
+void get(const char *path, long long max) __attribute__((noreturn));
+void put(char *path, const char *key) __attribute__((noreturn));
+
+/* ---- supervisor.c ---- */
+
+void obey(char *line);
 
 #endif

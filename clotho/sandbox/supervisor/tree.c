@@ -13,12 +13,14 @@ enum { MAX_PROCESSES = 65536, KILL_PASSES = 200 };
 
 struct process {
     pid_t pid, parent;
+    char state;
+    int depth;
     enum { UNKNOWN, INSIDE, OUTSIDE } place;
 };
 static struct process all[MAX_PROCESSES];
 static int count;
 
-static int read_parent(const char *pid, pid_t *parent) {
+static int read_process(const char *pid, struct process *process) {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -28,7 +30,7 @@ static int read_parent(const char *pid, pid_t *parent) {
     line[n] = 0;
     char *end = strrchr(line, ')'); /* the name before it may hold anything, brackets too */
     if (!end || end[2] == 'Z') return 0;
-    *parent = atoi(end + 4);
+    *process = (struct process){.pid = atoi(pid), .parent = atoi(end + 4), .state = end[2]};
     return 1;
 }
 
@@ -41,9 +43,7 @@ static void read_processes(void) {
     DIR *proc = opendir("/proc");
     count = 0;
     while (proc && (entry = readdir(proc)) && count < MAX_PROCESSES) {
-        pid_t parent;
-        if (!isdigit(entry->d_name[0]) || !read_parent(entry->d_name, &parent)) continue;
-        all[count++] = (struct process){atoi(entry->d_name), parent, UNKNOWN};
+        if (isdigit(entry->d_name[0]) && read_process(entry->d_name, &all[count])) count++;
     }
     if (proc) closedir(proc);
     qsort(all, count, sizeof *all, by_pid);
@@ -52,11 +52,12 @@ static void read_processes(void) {
 /* A parent that isn't listed has ended since: its children are found by their new parent in the next pass. */
 static int descends_from(struct process *process, pid_t root, int depth) {
     if (process->place == UNKNOWN) {
-        struct process wanted = {process->parent, 0, UNKNOWN};
+        struct process wanted = {.pid = process->parent};
         struct process *parent = bsearch(&wanted, all, count, sizeof *all, by_pid);
         int inside = process->parent == root
                      || (parent && depth < MAX_PROCESSES && descends_from(parent, root, depth + 1));
         process->place = inside ? INSIDE : OUTSIDE;
+        process->depth = parent ? parent->depth + 1 : 0;
     }
     return process->place == INSIDE;
 }
@@ -87,6 +88,29 @@ static void kill_strays(void) {
         signal_tree(strays[i], SIGKILL);
         kill(strays[i], SIGKILL);
     }
+}
+
+static int by_depth(const void *a, const void *b) {
+    return ((const struct process *)a)->depth - ((const struct process *)b)->depth;
+}
+
+/* Stops what runs of the commands, parents first, and tells `found` of each; returns how many those were. */
+int stop_running(void (*found)(pid_t), int *processes) {
+    static struct process commands[MAX_PROCESSES];
+    int n = 0, running = 0;
+    read_processes();
+    for (int i = 0; i < count; i++)
+        if (all[i].pid != getpid() && descends_from(&all[i], getpid(), 0) && !is_keeper(all[i].pid)
+            && !is_transfer(all[i].pid))
+            commands[n++] = all[i];
+    qsort(commands, n, sizeof *commands, by_depth);
+    for (int i = 0; i < n; i++) {
+        if (strchr("TtX", commands[i].state) || kill(commands[i].pid, SIGSTOP)) continue;
+        found(commands[i].pid);
+        running++;
+    }
+    *processes = n;
+    return running;
 }
 
 void kill_tree(struct job *job) {

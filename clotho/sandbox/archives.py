@@ -1,0 +1,161 @@
+"""Archives on their way between a supervisor's FIFO and a compressed file of the host, which never looks inside.
+
+Everything here blocks. That the FIFO closes tells that the other side has ended, with an answer or in death.
+"""
+
+import fcntl
+import hashlib
+import os
+import select
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
+
+from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
+from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.control import ControlDirectory
+
+LEVEL = 1
+CHUNK = 1 << 18
+PIPE_BYTES = 1 << 20
+RESTORE_SECONDS = 600
+LOOK_MS = 1000
+"""After this time without a byte we look whether anybody is there."""
+ANSWER_TIMEOUT = 30.0
+"""Seconds that a supervisor has to open a stream, and to answer once it has closed it."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The supervisor's answer to a request for an archive."""
+
+    word: str
+    size: int
+    """Bytes it expected."""
+    content_size: int
+    """Bytes there were."""
+    details: tuple[str, ...]
+    digest: str
+    blob_size: int
+
+
+@dataclass(frozen=True)
+class ArchiveTransfer:
+    """One archive request to a supervisor."""
+
+    control: ControlDirectory
+    incarnation: str
+    key: str
+
+    def pack(self, fields: Mapping[str, str], roots: Mapping[str, str], to: Path) -> Packed:
+        """Ask for an archive of `roots` (label -> path) and write it to `to`, which appears whole or not at all."""
+        unfinished = to.with_name(f".{to.name}.{self.key}")
+        self.control.stage_archive(self.key, "pack", fields, roots)
+        try:
+            with unfinished.open("wb") as file, self._stream(os.O_RDONLY) as stream:
+                self.control.say("file", self.key)
+                digest, content_size = self._receive(stream, file.fileno())
+            word, size, details = self._answer()
+            blob_size = unfinished.stat().st_size
+            if word == "ok":
+                unfinished.rename(to)
+        finally:
+            unfinished.unlink(missing_ok=True)
+            self.control.forget_transfer(self.key)
+        return Packed(word, size, content_size, tuple(details.split()), digest, blob_size)
+
+    def unpack(self, restore: Restore, roots: Mapping[str, str]) -> None:
+        """Raises JournalCorrupt for a damaged blob, SandboxUnavailable for what the sandbox has no room for."""
+        fields = {"timeout_ms": str(RESTORE_SECONDS * 1000)}
+        self.control.stage_archive(self.key, "unpack", fields, roots)
+        try:
+            self.control.say("file", self.key)
+            with self._stream(os.O_WRONLY) as stream, restore.blob.open("rb") as blob:
+                digest = self._send(blob, stream)
+            word, size, _ = self._answer()
+        except ZstdError as error:
+            raise JournalCorrupt(f"checkpoint {restore.checkpoint.digest}: {error}") from None
+        finally:
+            self.control.forget_transfer(self.key)
+        if word == "damaged" or (word in ("ok", "interrupted") and digest != restore.checkpoint.digest):
+            raise JournalCorrupt(f"checkpoint {restore.checkpoint.digest} is damaged")
+        if word != "ok":
+            raise SandboxUnavailable(f"restoring checkpoint {restore.checkpoint.digest}: {word} {size}")
+
+    # ---- the stream ----
+
+    @contextmanager
+    def _stream(self, flags: int) -> Iterator[int]:
+        """For reading it opens at once; for writing as soon as the supervisor reads."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        path = self.control.transfer_folder(self.key) / "stream"
+        while True:
+            try:
+                stream = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+                break
+            except OSError:
+                if flags != os.O_WRONLY or time.monotonic() > deadline or not self._alive():
+                    raise
+                time.sleep(0.0005)
+        try:
+            fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            yield stream
+        finally:
+            os.close(stream)
+
+    def _receive(self, stream: int, to: int) -> tuple[str, int]:
+        size, digest, compressor = 0, hashlib.sha256(), ZstdCompressor(level=LEVEL).compressobj()
+        while self._ready(stream, select.POLLIN) and (chunk := os.read(stream, CHUNK)):
+            size += len(chunk)
+            digest.update(chunk)
+            _write(to, compressor.compress(chunk))
+        _write(to, compressor.flush())
+        return digest.hexdigest(), size
+
+    def _send(self, blob: BinaryIO, stream: int) -> str:
+        digest = hashlib.sha256()
+        with ZstdDecompressor().stream_reader(blob) as reader:
+            while chunk := reader.read(CHUNK):
+                digest.update(chunk)
+                rest = memoryview(chunk)
+                while rest and self._ready(stream, select.POLLOUT):
+                    try:
+                        rest = rest[os.write(stream, rest) :]
+                    except BlockingIOError:
+                        continue
+                    except BrokenPipeError:
+                        return digest.hexdigest()
+        return digest.hexdigest()
+
+    def _ready(self, stream: int, event: int) -> bool:
+        """False where nobody is there any more."""
+        poll = select.poll()
+        poll.register(stream, event)
+        while not poll.poll(LOOK_MS):
+            if self.control.transfer_answer(self.key) is not None or not self._alive():
+                return False
+        return True
+
+    def _answer(self) -> tuple[str, int, str]:
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        while (answer := self.control.transfer_answer(self.key)) is None:
+            if not self._alive():
+                raise SandboxLost("the sandbox's supervisor is gone")
+            if time.monotonic() > deadline:
+                raise SandboxUnavailable("the sandbox's supervisor doesn't answer")
+            time.sleep(0.0005)
+        return answer
+
+    def _alive(self) -> bool:
+        return self.control.incarnation() == self.incarnation
+
+
+def _write(to: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(to, rest) :]

@@ -1,0 +1,108 @@
+"""What is kept of a sandbox for the day it is lost, and what is known of one: records without content."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from clotho.records import Record
+from clotho.sandbox.states import JobState
+
+
+class ShellState(Record):
+    """What the next command starts from. Texts are bytes, one character each (Latin-1)."""
+
+    job: str
+    """Key of the job that left it: for the one that comes `after` it."""
+    cwd: str
+    exports: str
+    """As bash's `export -p` prints them."""
+    workspace: str
+    """Where the workspace was, as commands saw it."""
+
+
+class AppliedJob(Record):
+    """A job that this sandbox has started, or whose effect it was restored with."""
+
+    key: str
+    identity: str
+    """Hash of the command."""
+    state: JobState
+    exit_code: int | None
+
+
+class Applied(Record):
+    """What has been done to a sandbox: to be compared with what the journal says was done."""
+
+    jobs: tuple[AppliedJob, ...]
+    writes: tuple[str, ...]
+    """Keys of file writes that had one."""
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset((*(job.key for job in self.jobs), *self.writes))
+
+
+class KeptSession(Record):
+    """A background job as it was at the checkpoint: one that ran then is lost in a restored sandbox."""
+
+    key: str
+    session: str
+    script: str
+    started: float
+    """Unix seconds."""
+
+
+class Checkpoint(Record):
+    """An archive of workspace, HOME and /tmp, and what belongs to it."""
+
+    digest: str
+    """SHA-256 of the archive before compression: the address of its blob."""
+    size: int
+    """Bytes of the blob."""
+    content_size: int
+    """Bytes of the archive before compression."""
+    exact: bool
+    """Nothing ran, and nothing had been left outside of the archived folders."""
+    fingerprint: str
+    """Of names, sizes and change times, in this sandbox: the same again means that nothing has changed."""
+    shell: ShellState | None
+    applied: Applied
+    sessions: tuple[KeptSession, ...]
+
+
+class NotTaken(Record):
+    """Why there is no checkpoint: the sandbox is as it was, and goes on."""
+
+    reason: Literal["too_large", "too_slow"]
+    size: int
+    """Bytes that the archive would have had, or had when its time was over."""
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What a new sandbox starts from."""
+
+    checkpoint: Checkpoint
+    blob: Path
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files of a workspace: equal ones hold the same files, with the same modes and contents."""
+
+    digest: str
+    """SHA-256."""
+    listing: bytes
+    """For each file `mode size hash path`, and a NUL."""
+
+    def differences(self, other: "Manifest") -> tuple[str, ...]:
+        """The paths that aren't the same in both, sorted; those that aren't UTF-8 with replacement characters."""
+        paths = {_path(line) for line in self._lines() ^ other._lines()}
+        return tuple(sorted(path.decode(errors="replace") for path in paths))
+
+    def _lines(self) -> frozenset[bytes]:
+        return frozenset(self.listing.split(b"\0")[:-1])
+
+
+def _path(line: bytes) -> bytes:
+    return line.split(b" ", 3)[3].removeprefix(b"work/")

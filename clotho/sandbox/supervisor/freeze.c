@@ -1,0 +1,112 @@
+/* Stopping all commands for a while, and letting them go on, whatever becomes of who asked for it.
+ *
+ * Parents are stopped before their children and go on after them: no shell sees a child of its own stop. What had been
+ * stopped before stays so. A process in vfork(2) can't be stopped while its child is: then all go on, and it is tried
+ * again. Time that a job spends here doesn't count, and requests that would start something wait. */
+#include "supervisor.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TRIES = 5, PASSES = 100, SETTLE_US = 200 };
+
+struct request {
+    struct request *next;
+    char line[];
+};
+
+static pid_t *stopped;
+static int stopped_count, stopped_room, processes;
+static ms frozen_since, hold_until;
+static struct request *waiting, **last = &waiting;
+
+static void remember(pid_t pid) {
+    for (int i = 0; i < stopped_count; i++)
+        if (stopped[i] == pid) return;
+    if (stopped_count == stopped_room) {
+        stopped_room = stopped_room ? stopped_room * 2 : 64;
+        if (!(stopped = realloc(stopped, stopped_room * sizeof *stopped))) abort();
+    }
+    stopped[stopped_count++] = pid;
+}
+
+static void go_on(void) {
+    while (stopped_count) kill(stopped[--stopped_count], SIGCONT);
+}
+
+static int stop_all(void) {
+    for (int pass = 0; pass < PASSES; pass++) {
+        if (stop_running(remember, &processes) == 0) return 1;
+        usleep(SETTLE_US);
+    }
+    return 0;
+}
+
+static void freeze(void) {
+    if (frozen_since) return;
+    for (int n = 1; !stop_all() && n < TRIES; n++) {
+        go_on();
+        usleep(1000 * n);
+    }
+    frozen_since = now();
+}
+
+static void thaw(void) {
+    if (!frozen_since || hold_until || is_archiving()) return;
+    go_on();
+    ms time = now() - frozen_since;
+    frozen_since = 0;
+    for (struct job *job = jobs; job; job = job->next) {
+        if (job->deadline) job->deadline += time;
+        if (job->kill_at) job->kill_at += time;
+    }
+    struct request *due = waiting;
+    waiting = NULL;
+    last = &waiting;
+    while (due) { /* one of them may stop the commands again, and the rest will wait again */
+        struct request *request = due;
+        due = request->next;
+        obey(request->line);
+        free(request);
+    }
+}
+
+int is_frozen(void) { return frozen_since != 0; }
+
+/* Stop the commands for an archive, which ends by itself; returns how many processes there are. */
+int freeze_for_archive(void) {
+    freeze();
+    return processes;
+}
+
+void archive_ended(void) { thaw(); }
+
+void hold(ms duration) {
+    freeze();
+    hold_until = now() + duration;
+    unlinkat(control, "frozen", 0);
+    publish_once(control, "frozen", "");
+}
+
+void release(void) {
+    hold_until = 0;
+    unlinkat(control, "frozen", 0);
+    thaw();
+}
+
+/* Releases when it is time; returns when that will be, 0 if there is nothing to release. */
+ms attend_hold(void) {
+    if (hold_until && now() >= hold_until) release();
+    return hold_until;
+}
+
+/* Keeps `line` until the commands go on. */
+void obey_later(const char *line) {
+    struct request *request = malloc(sizeof *request + strlen(line) + 1);
+    if (!request) return;
+    request->next = NULL;
+    strcpy(request->line, line);
+    *last = request;
+    last = &request->next;
+}

@@ -1,0 +1,180 @@
+/* Children that read or write files for the host: with the sandbox's rights, in the sandbox's view.
+ * An archive is made while the commands are stopped, one at a time, and within its time. */
+#include "archive.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STOP_MS = 2000, ARCHIVE_MS = 60000 };
+
+struct transfer {
+    struct transfer *next;
+    char key[KEY_LENGTH + 1], verb[12];
+    pid_t child;
+    int dir, freezes, told;
+    ms deadline;
+};
+static struct transfer *transfers;
+
+void answer(const char *error, long long size) {
+    dprintf(RESULT, "%s %lld\n", error, size);
+    _exit(0);
+}
+
+void answer_errno(void) {
+    switch (errno) {
+    case ENOENT:
+    case ENOTDIR: answer("not_found", 0);
+    case EACCES:
+    case EPERM:
+    case EROFS: answer("permission_denied", 0);
+    case ENOSPC:
+    case EDQUOT: answer("no_space", 0);
+    case EISDIR: answer("is_directory", 0);
+    case ELOOP: answer("not_regular", 0);
+    }
+    dprintf(RESULT, "failed %d\n", errno);
+    _exit(0);
+}
+
+static void start_in(const char *after) {
+    char left[PATH_MAX];
+    directory_left_by(after, left);
+    if (*left && chdir(left)) return; /* gone: paths start in the workspace then, as commands do */
+}
+
+static void open_descriptors(struct transfer *transfer, const char *content, int flags) {
+    int from[] = {openat(transfer->dir, content, flags, 0600),
+                  openat(transfer->dir, ".done", O_WRONLY | O_CREAT | O_TRUNC, 0600), transfer->dir};
+    if (from[0] < 0 || from[1] < 0) _exit(1);
+    for (int i = 0; i < 3; i++) from[i] = fcntl(from[i], F_DUPFD, 100);
+    for (int i = 0; i < 3; i++) dup2(from[i], CONTENT + i);
+    for (int fd = 0; fd < CONTENT; fd++) close(fd);
+    close_from(ENTRY + 1);
+    for (int fd = 0; fd < CONTENT; fd++) open("/dev/null", O_RDWR);
+}
+
+static void stop(int signal) {
+    (void)signal;
+    told_to_stop = 1;
+}
+
+static void listen_for_stop(void) {
+    struct sigaction action = {.sa_handler = stop}; /* without SA_RESTART: what waits is interrupted */
+    sigset_t none;
+    sigemptyset(&none);
+    sigaction(SIGTERM, &action, NULL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void become_transfer(struct transfer *transfer, int processes) {
+    struct header header;
+    char after[KEY_LENGTH + 1], path[2 * PATH_MAX], given[PATH_MAX], here[PATH_MAX] = "";
+    int request = read_header(transfer->dir, "request", &header);
+    if (request < 0) _exit(1);
+    header_value(&header, "after", after, sizeof after);
+    ssize_t n = read(request, given, sizeof given - 1);
+    given[n > 0 ? n : 0] = 0;
+    if (transfer->deadline) listen_for_stop();
+    if (!strcmp(transfer->verb, "pack") || !strcmp(transfer->verb, "unpack")) {
+        open_descriptors(transfer, "request", O_RDONLY);
+        if (*transfer->verb == 'p') pack(&header, processes);
+        unpack(&header);
+    }
+    int putting = !strcmp(transfer->verb, "put");
+    start_in(after);
+    open_descriptors(transfer, "content", putting ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC);
+    if (!strcmp(transfer->verb, "manifest")) write_manifest(&header);
+    close(ENTRY);
+    umask(022);
+    signal(SIGPIPE, SIG_DFL);
+    if (*given != '/' && !getcwd(here, sizeof here)) answer_errno();
+    snprintf(path, sizeof path, "%s/%s", strcmp(here, "/") ? here : "", *given == '/' ? given + 1 : given);
+    if (!*given) answer("not_found", 0);
+    if (putting) put(path, transfer->key);
+    get(path, header_number(&header, "max", LLONG_MAX));
+}
+
+static int read_verb(struct transfer *transfer) {
+    struct header header;
+    int request = read_header(transfer->dir, "request", &header);
+    if (request < 0) return -1;
+    close(request);
+    header_value(&header, "verb", transfer->verb, sizeof transfer->verb);
+    transfer->freezes = !strcmp(transfer->verb, "pack") || !strcmp(transfer->verb, "manifest");
+    if (transfer->freezes || !strcmp(transfer->verb, "unpack"))
+        transfer->deadline = now() + header_number(&header, "timeout_ms", ARCHIVE_MS);
+    return 0;
+}
+
+void start_transfer(const char *key) {
+    for (struct transfer *t = transfers; t; t = t->next)
+        if (!strcmp(t->key, key)) return;
+    struct transfer *transfer = calloc(1, sizeof *transfer);
+    if (!transfer) return;
+    strcpy(transfer->key, key);
+    transfer->dir = open_entry("f", key);
+    int known = transfer->dir < 0 || faccessat(transfer->dir, "done", F_OK, 0) == 0 || read_verb(transfer);
+    int processes = !known && transfer->freezes ? freeze_for_archive() : 0;
+    transfer->child = known ? -1 : fork();
+    if (transfer->child == 0) become_transfer(transfer, processes);
+    if (transfer->child < 0) {
+        if (transfer->dir >= 0) close(transfer->dir);
+        if (transfer->freezes) archive_ended();
+        free(transfer);
+        return;
+    }
+    transfer->next = transfers;
+    transfers = transfer;
+}
+
+static void publish_answer(struct transfer *transfer, int status) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) linkat(transfer->dir, ".done", transfer->dir, "done", 0);
+    else publish_once(transfer->dir, "done", "interrupted 0\n");
+}
+
+/* Whether `child` was a transfer. One that was killed from inside has no answer: the host asks again. */
+int end_transfer(pid_t child, int status) {
+    for (struct transfer **at = &transfers; *at; at = &(*at)->next) {
+        struct transfer *transfer = *at;
+        if (transfer->child != child) continue;
+        *at = transfer->next;
+        if (transfer->freezes) archive_ended(); /* first: who hears of the answer finds the commands running */
+        publish_answer(transfer, status);
+        close(transfer->dir);
+        free(transfer);
+        return 1;
+    }
+    return 0;
+}
+
+int is_transfer(pid_t pid) {
+    for (struct transfer *t = transfers; t; t = t->next)
+        if (t->child == pid) return 1;
+    return 0;
+}
+
+int is_archiving(void) {
+    for (struct transfer *t = transfers; t; t = t->next)
+        if (t->freezes) return 1;
+    return 0;
+}
+
+/* Ends an archive whose time is over; returns when to look again, 0 without one. */
+ms attend_archive(void) {
+    ms next = 0;
+    for (struct transfer *t = transfers; t; t = t->next) {
+        if (t->deadline && now() >= t->deadline) {
+            kill(t->child, t->told ? SIGKILL : SIGTERM); /* told first: it puts back what it changed */
+            t->told = 1;
+            t->deadline = now() + STOP_MS;
+        }
+        if (t->deadline && (!next || t->deadline < next)) next = t->deadline;
+    }
+    return next;
+}
