@@ -8,13 +8,13 @@ from temporalio.service import RPCError
 
 from chaos import sandboxes
 from chaos.faults import Fault
-from chaos.phases import NotReached, Phase, fail_folder, until
+from chaos.phases import Hit, NotReached, Phase, fail_folder, until
 from chaos.results import CellResult, Run, bill, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
 from chaos.tasks import marks_in
 from clotho.campaigns import CampaignHandle
 from clotho.entries import RewardEntry
-from clotho.identifiers import reward_key
+from clotho.identifiers import reward_key, sealed_key
 from clotho.runs import scored_groups
 
 COMPLETION_SECONDS = 150.0
@@ -62,11 +62,12 @@ async def measured(
     rules = ",".join(filter(None, (phase.rules(rollout), fault.rules)))
     await stage.start_workers(CLOTHO_FAIL=rules, CLOTHO_FAIL_FOLDER=str(fail_folder(stage)))
     handle = await stage.start_campaign()
-    hit = await phase.wait(stage, phase, rollout)
-    known = await stage.entries(f"{rollout}/")
-    struck = time.monotonic()
+    hit = await reached(stage, phase, rollout, handle)
+    known, since = await stage.entries(f"{rollout}/"), time.monotonic()
     await fault.strike(stage, hit, rollout)
-    recovering = asyncio.create_task(recovery(stage, rollout, known, fault, struck))
+    if not fault.counts_from_strike:
+        known, since = await stage.entries(f"{rollout}/"), time.monotonic()
+    recovering = asyncio.create_task(recovery(stage, rollout, known, since))
     try:
         restarts = await completion(stage, handle, MOST_RESTARTS if fault.by_operator else 0)
         seconds = await recovering
@@ -88,15 +89,30 @@ async def counted(stage: Stage, expected: Run, result: CellResult) -> CellResult
     return compare(result.model_copy(update=counts), await outcome(stage), expected)
 
 
-async def recovery(stage: Stage, rollout: str, known: frozenset[str], fault: Fault, struck: float) -> float:
-    """Seconds from the fault's end, or a worker's death, until the journal has more of the rollout than before."""
-    over = struck if fault.counts_from_strike else time.monotonic()
+async def reached(stage: Stage, phase: Phase, rollout: str, handle: CampaignHandle) -> Hit:
+    """Raises NotReached where the run ends without coming to the phase."""
+    waiting = asyncio.create_task(phase.wait(stage, phase, rollout))
+    running = asyncio.create_task(handle.result())
+    try:
+        await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            raise NotReached(f"the run ended without coming to {phase.title}")
+        return await waiting
+    finally:
+        waiting.cancel()
+        running.cancel()
+
+
+async def recovery(stage: Stage, rollout: str, known: frozenset[str], since: float) -> float:
+    """Seconds until the journal has more of the rollout than was `known`; none where it was finished by then."""
+    if sealed_key(rollout) in known:
+        return 0.0
 
     async def goes_on() -> bool:
         return bool(await stage.entries(f"{rollout}/") - known)
 
     await until(goes_on, "its next entry", COMPLETION_SECONDS)
-    return max(0.0, time.monotonic() - over)
+    return time.monotonic() - since
 
 
 async def completion(

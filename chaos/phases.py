@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chaos.sandboxes import kill_supervisors, marks
 from chaos.stage import LLM, TOOLS, Stage
@@ -36,7 +37,7 @@ class Phase:
 
     title: str
     points: tuple[str, ...] = ()
-    wait: Callable[[Stage, "Phase", str], Awaitable[Hit]] = lambda stage, phase, _: paused(
+    wait: Callable[[Stage, "Phase", str], Coroutine[Any, Any, Hit]] = lambda stage, phase, _: paused(
         stage, phase.points[-1]
     )
     holds_call: bool = False
