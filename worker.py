@@ -21,6 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.groups import Groups
 from activities.llm import Model
+from activities.pauses import WaitingRoom
 from activities.reward import Verifier
 from activities.rollouts import Rollouts
 from activities.sandbox import Sandboxes
@@ -81,7 +82,7 @@ class Composition:
             )
         ]
 
-    def llm(self, own_queue: str) -> list[Worker]:
+    def llm(self, own_queue: str, waiting: WaitingRoom) -> list[Worker]:
         servers = OpenAIChatServers(timeout=self.settings.worker.model_call_timeout)
 
         def backend(endpoint: Endpoint) -> ModelBackend:
@@ -90,7 +91,12 @@ class Composition:
 
         model = Model(self.journal, backend, own_queue)
         served: dict[str, list[Callable[..., Any]]] = {
-            self.stations.model.queue: [model.choose_process, model.check_model],
+            self.stations.model.queue: [
+                model.choose_process,
+                model.check_model,
+                waiting.await_resume,
+                waiting.pause,
+            ],
             own_queue: [model.sample_turn],
         }
         return [
@@ -165,7 +171,9 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         if "llm" in roles:
             seat = Seat(cache_folder() / "processes" / host)
             own_queue = f"{parts.stations.model.queue}-{host}-{seat.number}"
-            workers += parts.llm(own_queue)
+            waiting = WaitingRoom(journal, client)
+            workers += parts.llm(own_queue, waiting)
+            beside.append(tasks.create_task(waiting.run()))
             beside.append(tasks.create_task(Presence(journal, own_queue).run()))
         if "tools" in roles:
             backend = LocalBackend(settings.sandbox.folder_of(journal.store_identity))

@@ -11,6 +11,7 @@ from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
 from clotho.inference.base import ModelBackend, TurnCall
 from clotho.journal import Journal
+from clotho.pauses import Pauses, RunPaused
 from clotho.presence import is_present
 from clotho.records import ModelCheck, ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult
 from clotho.runs import read_endpoint, read_manifest
@@ -30,6 +31,7 @@ class Model:
         self._journal = journal
         self._backends = backends
         self._queue = queue
+        self._pauses = Pauses(journal)
 
     @activity.defn
     async def sample_turn(self, request: TurnRequest) -> TurnResult | None:
@@ -37,7 +39,10 @@ class Model:
         key = turn_key(request.rollout, request.turn)
         async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
             try:
+                try:
                 turn = await self._journal.once(key, TurnEntry, lambda: self._sample(request))
+            except RunPaused:
+                return None
             except RunPaused:
                 return None
             await failpoints.reach("turn.journalled", key)
@@ -59,6 +64,8 @@ class Model:
             await (await self._backend(request.run)).check(manifest.model)
 
     async def _sample(self, request: TurnRequest) -> TurnEntry:
+        if await self._pauses.paused(request.run):
+            raise RunPaused
         if await self._pauses.paused(request.run):
             raise RunPaused
         manifest = await read_manifest(self._journal, request.run)

@@ -50,6 +50,13 @@ class Endpoint(Record):
     """The environment variable that holds the key, in the processes that call models."""
 
 
+class PauseEntry(Record):
+    """A run was paused, or went on: the last entry counts."""
+
+    paused: bool
+    reason: str = ""
+
+
 class ItemChunk(Record):
     """Consecutive dataset items of a run."""
 

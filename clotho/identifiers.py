@@ -49,6 +49,14 @@ def endpoint_prefix(run: str) -> str:
     return f"{run}/~endpoint/"
 
 
+def order_prefix(run: str) -> str:
+    return f"{run}/~order/"
+
+
+def pause_prefix(run: str) -> str:
+    return f"{run}/~pause/"
+
+
 def items_key(run: str, chunk: int) -> str:
     return f"{run}/~items/{chunk:06}"
 

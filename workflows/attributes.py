@@ -13,6 +13,8 @@ REWARD_KEY = SearchAttributeKey.for_float(REWARD)
 
 INFRASTRUCTURE_FAILURE = "infrastructure_failure"
 """What OUTCOME shows for a rollout or group that ended without a reward."""
+PAUSED = "paused"
+"""What OUTCOME shows for a rollout while it waits at a turn boundary."""
 
 
 def identify(run: str, environment: str) -> TypedSearchAttributes:
@@ -24,6 +26,10 @@ def identify(run: str, environment: str) -> TypedSearchAttributes:
 
 def show_outcome(outcome: str) -> None:
     workflow.upsert_search_attributes([OUTCOME_KEY.value_set(outcome)])
+
+
+def show_no_outcome() -> None:
+    workflow.upsert_search_attributes([OUTCOME_KEY.value_unset()])
 
 
 def show_result(outcome: str, reward: float) -> None:

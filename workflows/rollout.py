@@ -32,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
     )
 
 from workflows import attributes
+from workflows.pausing import Pausable, run_resume
 from workflows.steps import CLEAN_UP_TIME, clean_up, execute, step, was_unserved
 
 UNSERVED = timedelta(seconds=15)
@@ -39,7 +40,7 @@ UNSERVED = timedelta(seconds=15)
 
 
 @workflow.defn
-class Rollout:
+class Rollout(Pausable):
     """One agent at one task: sample a turn, run its tool calls, until the model stops or a limit is met.
 
     What is scored completes; an infrastructure failure fails the workflow, and a cancel ends it Canceled.
@@ -54,6 +55,7 @@ class Rollout:
         self.acquiring: asyncio.Future[Lease] | None = None
         self.keeps_sandbox = False
         self.unserved = False
+        self.paused = request.paused
 
     @workflow.run
     async def run(self, request: RolloutRequest) -> RolloutSummary:
@@ -87,12 +89,26 @@ class Rollout:
     async def sample_turn(self) -> TurnResult:
         number = self.state.turn
         request = TurnRequest(run=self.request.run, rollout=self.rollout, turn=number)
-        self.show(f"sampling turn {number}")
-        turn = await self.at_model_process(request)
+        while (turn := await self.turn_unless_paused(request)) is None:
+            await self.rest()
         self.state = self.state.after_turn(turn)
         return turn
 
-    async def at_model_process(self, request: TurnRequest) -> TurnResult:
+    async def turn_unless_paused(self, request: TurnRequest) -> TurnResult | None:
+        if self.paused:
+            return None
+        self.show(f"sampling turn {request.turn}")
+        return await self.at_model_process(request)
+
+    async def rest(self) -> None:
+        """Wait until neither this rollout nor its run is paused: at a turn's boundary, where it holds nothing up."""
+        self.show(f"paused before turn {self.state.turn}")
+        attributes.show_outcome(attributes.PAUSED)
+        await self.own_resume()
+        await run_resume(self.request.run, self.stations.model)
+        attributes.show_no_outcome()
+
+    async def at_model_process(self, request: TurnRequest) -> TurnResult | None:
         """All turns go to one process, which finds a call that is still in flight; to another if it is gone."""
         while True:
             if self.state.model_queue is None or self.unserved:
@@ -139,6 +155,7 @@ class Rollout:
         return self.state.lease
 
     async def verify(self, ending: Ending) -> None:
+        self.past_pausing = f"{self.rollout} has sampled its last turn"
         self.show("verifying")
         lease = self.state.lease
         request = RewardRequest(
@@ -175,7 +192,8 @@ class Rollout:
     def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():
             self.keeps_sandbox = True
-            workflow.continue_as_new(self.request.model_copy(update={"state": self.state}))
+            state = {"state": self.state, "paused": self.paused}
+            workflow.continue_as_new(self.request.model_copy(update=state))
 
     def show(self, doing: str) -> None:
         """What the UI shows of a running rollout."""

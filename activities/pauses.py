@@ -1,0 +1,119 @@
+"""Waiting for a paused run to go on, without holding a worker's slot."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.attempt import attempt
+from clotho.errors import Unavailable
+from clotho.journal import Journal
+from clotho.pauses import Pauses, pause_run
+from clotho.records import PauseRequest
+
+LOOK_SECONDS = 1.0
+AT_ONCE = 64
+"""Requests to Temporal at the same time, when a run with many rollouts goes on."""
+
+log = logging.getLogger("clotho")
+
+
+@dataclass
+class Waiting:
+    """An activity that stays open until its run goes on."""
+
+    run: str
+    handle: AsyncActivityHandle
+    period: float
+    """Seconds between heartbeats, by which its workflow knows that somebody will complete it."""
+    next_beat: float
+
+
+class WaitingRoom:
+    """Activities of paused runs: they hold no slot, and one task of the process looks after all of them."""
+
+    def __init__(self, journal: Journal, client: Client) -> None:
+        self._journal = journal
+        self._client = client
+        self._pauses = Pauses(journal)
+        self._waiting: dict[bytes, Waiting] = {}
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    @activity.defn
+    async def await_resume(self, run: str) -> None:
+        """Complete when the run isn't paused any more."""
+        async with attempt(run):
+            if not await self._pauses.paused(run):
+                return
+        self._admit(run)
+        activity.raise_complete_async()
+
+    @activity.defn
+    async def pause(self, request: PauseRequest) -> None:
+        """For a run that stops itself."""
+        async with attempt(request.run):
+            await pause_run(self._journal, request.run, request.reason)
+
+    async def run(self) -> None:
+        """Look after what waits here until cancelled; then another process does."""
+        try:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                try:
+                    await self._look()
+                except Unavailable as error:
+                    log.warning("whether runs are still paused can't be seen now: %s", error)
+        finally:
+            await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        leaving = ApplicationError("the worker stops; another one waits instead", type="WorkerStops")
+        await self._each(list(self._waiting), lambda waiting: waiting.handle.fail(leaving))
+
+    def _admit(self, run: str) -> None:
+        info, now = activity.info(), asyncio.get_running_loop().time()
+        assert info.heartbeat_timeout is not None
+        period = info.heartbeat_timeout.total_seconds() / 3
+        handle = self._client.get_async_activity_handle(task_token=info.task_token)
+        self._waiting[info.task_token] = Waiting(run, handle, period, now + period)
+
+    async def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        runs = {waiting.run for waiting in self._waiting.values()}
+        paused = {run for run in runs if await self._pauses.paused(run)}
+        resumed = [token for token, waiting in self._waiting.items() if waiting.run not in paused]
+        due = [
+            token
+            for token, waiting in self._waiting.items()
+            if waiting.run in paused and now >= waiting.next_beat
+        ]
+        await self._each(resumed, lambda waiting: waiting.handle.complete())
+        await self._each(due, self._beat, leave=False)
+
+    async def _beat(self, waiting: Waiting) -> None:
+        waiting.next_beat = asyncio.get_running_loop().time() + waiting.period
+        await waiting.handle.heartbeat()
+
+    async def _each(
+        self, tokens: list[bytes], request: Callable[[Waiting], Awaitable[None]], *, leave: bool = True
+    ) -> None:
+        """Make a request for each; those that nobody waits for any more leave, and so do the others if `leave`."""
+
+        async def make(token: bytes) -> None:
+            async with self._free:
+                try:
+                    await request(self._waiting[token])
+                    left = leave
+                except AsyncActivityCancelledError:
+                    left = True
+                except RPCError as error:
+                    left = error.status is RPCStatusCode.NOT_FOUND
+            if left:
+                self._waiting.pop(token, None)
+
+        await asyncio.gather(*(make(token) for token in tokens))
