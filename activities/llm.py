@@ -39,10 +39,7 @@ class Model:
         key = turn_key(request.rollout, request.turn)
         async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
             try:
-                try:
                 turn = await self._journal.once(key, TurnEntry, lambda: self._sample(request))
-            except RunPaused:
-                return None
             except RunPaused:
                 return None
             await failpoints.reach("turn.journalled", key)
@@ -64,8 +61,6 @@ class Model:
             await (await self._backend(request.run)).check(manifest.model)
 
     async def _sample(self, request: TurnRequest) -> TurnEntry:
-        if await self._pauses.paused(request.run):
-            raise RunPaused
         if await self._pauses.paused(request.run):
             raise RunPaused
         manifest = await read_manifest(self._journal, request.run)

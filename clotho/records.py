@@ -122,13 +122,6 @@ class PauseRequest(Record):
     reason: str
 
 
-class PauseRequest(Record):
-    """A run that stops itself, and why."""
-
-    run: str
-    reason: str
-
-
 class ItemsRequest(Record):
     run: str
     groups: int

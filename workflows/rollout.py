@@ -101,7 +101,7 @@ class Rollout(Pausable):
         return await self.at_model_process(request)
 
     async def rest(self) -> None:
-        """Wait until neither this rollout nor its run is paused: at a turn's boundary, where it holds nothing up."""
+        """Wait until neither this rollout nor its run is paused: at a turn's boundary, holding nothing up."""
         self.show(f"paused before turn {self.state.turn}")
         attributes.show_outcome(attributes.PAUSED)
         await self.own_resume()
