@@ -11,6 +11,9 @@ from clotho.sandbox.base import SandboxBackend
 PERIOD = 60.0
 """Seconds between two looks: a small part of a lease, so that a few failed looks do no harm."""
 
+ANSWER_TIMEOUT = 10.0
+"""Seconds to wait for the state of an owner."""
+
 log = logging.getLogger("clotho")
 
 
@@ -43,16 +46,35 @@ class LeaseKeeper:
             await asyncio.sleep(PERIOD)
 
     async def look(self) -> None:
-        """Renew the leases of open rollouts, destroy the sandboxes of closed ones."""
+        """Renew the leases of open rollouts, destroy the sandboxes of closed ones.
+
+        While nobody can tell which is which, all are renewed: an outage must cost no sandbox.
+        """
+        answers = True
         for held in await self._backend.leases():
-            lease = held.lease
-            rollout = lease.partition("/lease/")[0]
-            match await self._owners.state(rollout):
-                case OwnerState.OPEN:
-                    await self._renew(lease)
-                case OwnerState.CLOSED:
-                    log.info("destroying %s: its rollout has closed", lease)
-                    await self._backend.destroy(lease)
+            state = await self._state(held.lease.partition("/lease/")[0]) if answers else None
+            answers = state is not None
+            try:
+                await self._act(held.lease, state)
+            except Unavailable as error:  # the others can be looked after all the same
+                log.warning("lease %s not looked after: %s", held.lease, error)
+
+    async def _state(self, rollout: str) -> OwnerState | None:
+        """None where nobody can tell now. A client may wait for a server much longer than a lease lasts."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                return await self._owners.state(rollout)
+        except (Unavailable, TimeoutError) as error:
+            log.warning("open rollouts are not known now: %s", error or "no answer")
+            return None
+
+    async def _act(self, lease: str, state: OwnerState | None) -> None:
+        match state:
+            case None | OwnerState.OPEN:
+                await self._renew(lease)
+            case OwnerState.CLOSED:
+                log.info("destroying %s: its rollout has closed", lease)
+                await self._backend.destroy(lease)
 
     async def _renew(self, lease: str) -> None:
         try:

@@ -1,0 +1,81 @@
+"""The host's keeper of leases: an outage costs no sandbox, and one that is broken costs no other."""
+
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clotho.errors import Unavailable
+from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.folders import SandboxFolder
+from clotho.sandbox.keeper import LeaseKeeper, OwnerState
+from clotho.sandbox.local import LocalBackend
+from tests.sandbox.conftest import needs_root
+
+SPEC = SandboxSpec(disk_mb=200, memory_mb=512, lease_seconds=60)
+RENEWED = 3_600.0
+LEASES = ("a/g0/r0/lease/0", "a/g0/r1/lease/0")
+
+
+class Told:
+    """Owners in a state that everybody knows, or, with None, that nobody can tell."""
+
+    def __init__(self, state: OwnerState | None) -> None:
+        self._state = state
+
+    async def state(self, rollout: str) -> OwnerState:
+        if self._state is None:
+            raise Unavailable("the server is away")
+        return self._state
+
+
+@pytest.fixture
+def root(folder: Path) -> Path:
+    return folder / "sandboxes-kept"
+
+
+@pytest.fixture
+async def backend(root: Path) -> AsyncIterator[LocalBackend]:
+    backend = LocalBackend(root)
+    for lease in LEASES:
+        await backend.create(lease, SPEC)
+    yield backend
+    for lease in LEASES:
+        await backend.destroy(lease)
+
+
+async def renewed(backend: LocalBackend) -> set[str]:
+    return {held.lease for held in await backend.leases() if held.expires > time.time() + RENEWED / 2}
+
+
+@needs_root
+@pytest.mark.parametrize("state", [OwnerState.OPEN, None])
+async def test_leases_are_renewed_while_owners_are_open_or_nobody_can_tell(
+    backend: LocalBackend, state: OwnerState | None
+) -> None:
+    await LeaseKeeper(backend, Told(state), RENEWED).look()
+    assert await renewed(backend) == set(LEASES)
+
+
+@needs_root
+@pytest.mark.parametrize("broken", LEASES)
+async def test_a_broken_sandbox_keeps_no_other_from_being_renewed(
+    backend: LocalBackend, broken: str, root: Path
+) -> None:
+    sandbox = SandboxFolder.of_lease(root, broken)
+    subprocess.run(["umount", "--lazy", sandbox.controls], check=True)
+    sandbox.control_image.write_bytes(b"")
+    await LeaseKeeper(backend, Told(OwnerState.OPEN), RENEWED).look()
+    assert set(LEASES) - {broken} <= await renewed(backend)
+
+
+@needs_root
+@pytest.mark.parametrize(("state", "left"), [(OwnerState.CLOSED, set()), (OwnerState.UNKNOWN, set(LEASES))])
+async def test_only_what_is_known_to_be_closed_is_destroyed(
+    backend: LocalBackend, state: OwnerState, left: set[str]
+) -> None:
+    await LeaseKeeper(backend, Told(state), RENEWED).look()
+    assert {held.lease for held in await backend.leases()} == left
+    assert await renewed(backend) == set()
