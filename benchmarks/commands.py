@@ -30,7 +30,7 @@ class Timing(NamedTuple):
 
 async def measure() -> list[Row]:
     """`bash -c true` started plainly, in a fresh bubblewrap, and in warm sandboxes, one and 16 at once."""
-    with _root() as root:
+    with sandbox_root() as root:
         backend = LocalBackend(root)
         leases = [f"bench/{n}" for n in range(WIDTH)]
         sandboxes = [await backend.create(lease, SandboxSpec(disk_mb=64)) for lease in leases]
@@ -52,7 +52,7 @@ async def measure() -> list[Row]:
 
 
 @contextmanager
-def _root() -> Iterator[Path]:
+def sandbox_root() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="clotho-bench-") as name:
         root = Path(name)
         root.chmod(0o711)

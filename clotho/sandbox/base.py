@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from clotho.records import Record
 from clotho.sandbox.checkpoints import Applied, Checkpoint, Manifest, NotTaken, Restore
+from clotho.sandbox.exhaustion import Exhausted
 from clotho.sandbox.states import JobState as JobState
 
 AGENT_HOME = "/home/agent"
@@ -66,6 +67,8 @@ class JobStatus(Record):
     """As a shell reports it: 124 after a time-out, 137 when killed; None while running, absent or lost."""
     output_size: int
     pid: int | None = None
+    exhausted: Exhausted | None = None
+    """What a command that failed, or was lost, had run out of: its own doing."""
 
 
 class SessionInfo(Record):

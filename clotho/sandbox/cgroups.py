@@ -63,11 +63,14 @@ def _make_parent(controller: Controller) -> None:
             (group / "cgroup.subtree_control").write_text("+memory +pids")
 
 
+def paths(controllers: tuple[Controller, ...], name: str) -> list[Path]:
+    return [controller.hierarchy / PARENT / name for controller in controllers]
+
+
 def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, processes: int) -> list[Path]:
     """The groups that a sandbox's processes are to join."""
-    groups = []
-    for controller in controllers:
-        group = controller.hierarchy / PARENT / name
+    groups = paths(controllers, name)
+    for controller, group in zip(controllers, groups, strict=True):
         group.mkdir(parents=True, exist_ok=True)
         bounds = {
             controller.memory: memory_mb << 20,
@@ -78,14 +81,12 @@ def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, process
         for file, bound in bounds.items():
             if file is not None and (group / file).exists():  # kernels without swap have no file for it
                 (group / file).write_text(str(bound))
-        groups.append(group)
     return groups
 
 
 def end(controllers: tuple[Controller, ...], name: str) -> None:
     """Kill what is left in a sandbox's groups, and remove them."""
-    for controller in controllers:
-        group = controller.hierarchy / PARENT / name
+    for group in paths(controllers, name):
         deadline = time.monotonic() + END_TIMEOUT
         while group.exists():
             for process in (group / "cgroup.procs").read_text().split():

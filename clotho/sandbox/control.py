@@ -6,21 +6,21 @@ supervisor/supervisor.c. Entries are staged whole, by rename.
 
 import errno
 import fcntl
-import hashlib
 import itertools
-import json
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal, cast
 
-from clotho.errors import CommandConflict, InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.errors import CommandConflict, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
 from clotho.sandbox.checkpoints import Applied, AppliedJob, Checkpoint, KeptSession, ShellState
+from clotho.sandbox.exhaustion import Exhausted, Usage
+from clotho.sandbox.staged import header_of, identity_of, moved, restored_job, split
 
-GRACE_MS = 2_000
 NEVER = "-"
 """Identity of a key that was killed before it held a command."""
 _staged = itertools.count()
@@ -105,10 +105,13 @@ class ControlDirectory:
 
     # ---- jobs ----
 
-    def stage_job(self, job: Job) -> None:
-        """Raises CommandConflict where the key holds another command, InvalidInput for what no shell could run."""
-        identity, header = _identity(job), _header(job)
-        entries = {"job": header + job.script.encode()}
+    def stage_job(self, job: Job, usage: Usage) -> None:
+        """`usage` is of the sandbox before the job.
+
+        Raises CommandConflict where the key holds another command, InvalidInput for what no shell could run.
+        """
+        identity, header = identity_of(job), header_of(job)
+        entries = {"job": header + job.script.encode(), "usage": str(usage).encode()}
         if job.stdin is not None:
             entries["stdin"] = job.stdin
         if not self._stage(self._jobs, job.key, entries) and self._identity(job.key) not in (identity, NEVER):
@@ -142,6 +145,24 @@ class ControlDirectory:
         staged = JobState.RUNNING if folder.exists() else JobState.ABSENT
         return JobStatus(state=staged, exit_code=None, output_size=0)
 
+    def usage_before(self, key: str) -> Usage | None:
+        text = _text(self._jobs / key / "usage")
+        return None if text is None else Usage.parse(text)
+
+    def settle(self, key: str, exhausted: Exhausted | None) -> Exhausted | None:
+        """What a job that has ended had run out of: whoever looks first decides, since counters go on."""
+        folder = self._jobs / key
+        unfinished = folder / f".exhausted.{os.getpid()}.{next(_staged)}"
+        unfinished.write_text(exhausted or "")
+        with suppress(FileExistsError):
+            os.link(unfinished, folder / "exhausted")
+        unfinished.unlink()
+        return self.settled(key) or None
+
+    def settled(self, key: str) -> Exhausted | Literal[""] | None:
+        """None before anybody has looked."""
+        return cast(Exhausted | Literal[""] | None, _text(self._jobs / key / "exhausted"))
+
     def job_started(self, key: str) -> bool:
         return (self._jobs / key / "started").exists()
 
@@ -166,7 +187,7 @@ class ControlDirectory:
     def sessions(self, incarnation: str) -> Iterator[SessionInfo]:
         for key in sorted(path.name for path in (self.path / "sessions").iterdir()):
             folder = self.job_folder(key)
-            header, script = _split((folder / "job").read_bytes())
+            header, script = split((folder / "job").read_bytes())
             with suppress(FileNotFoundError):  # staged, and not started yet
                 started = (folder / "started").stat().st_mtime
                 yield SessionInfo(
@@ -255,11 +276,11 @@ class ControlDirectory:
         sessions = {session.key: session for session in checkpoint.sessions}
         for job in checkpoint.applied.jobs:
             session = sessions.get(job.key)
-            entries = {"job": _restored_job(job.identity, session), "started": b"restored\n"}
+            entries = {"job": restored_job(job.identity, session), "started": b"restored\n"}
             if job.exit_code is not None:
                 entries["done"] = f"{job.state} {job.exit_code} 0\n".encode()
             if checkpoint.shell is not None and job.key == checkpoint.shell.job:
-                entries |= _moved(checkpoint.shell, workspace)
+                entries |= moved(checkpoint.shell, workspace)
             self._stage(self._jobs, job.key, entries)
             if session is not None:
                 os.utime(self._jobs / job.key / "started", (session.started, session.started))
@@ -304,61 +325,12 @@ class ControlDirectory:
             os.chown(path, self.owner, self.owner)
 
     def _identity(self, key: str) -> str:
-        header, _ = _split((self._jobs / key / "job").read_bytes())
+        header, _ = split((self._jobs / key / "job").read_bytes())
         return header["identity"]
 
     def _pid(self, folder: Path) -> int | None:
         text = _text(folder / "pid")
         return int(text) if text else None
-
-
-def _identity(job: Job) -> str:
-    """What makes it that command: not its limits, which configuration may change between attempts."""
-    stdin = None if job.stdin is None else hashlib.sha256(job.stdin).hexdigest()
-    parts = [job.script, job.after, job.workdir, stdin, job.session, job.pty]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _header(job: Job) -> bytes:
-    if "\0" in job.script:
-        raise InvalidInput("a command can't hold a NUL character")
-    if any(c in (job.workdir or "") + (job.session or "") for c in "\0\n"):
-        raise InvalidInput("a working directory or session name can't hold a NUL or a line break")
-    kind = "pty" if job.pty else "file" if job.stdin is not None else "pipe" if job.session else "none"
-    fields = {
-        "identity": _identity(job),
-        "input": kind,
-        "max_output": job.max_output,
-        "grace_ms": GRACE_MS,
-        "timeout_ms": None if job.timeout is None else max(1, round(job.timeout * 1000)),
-        "after": job.after,
-        "workdir": job.workdir,
-        "session": job.session,
-        "background": 1 if job.session else None,
-    }
-    lines = "".join(f"{name} {value}\n" for name, value in fields.items() if value is not None)
-    return f"{lines}\n".encode()
-
-
-def _split(content: bytes) -> tuple[dict[str, str], bytes]:
-    header, _, body = content.partition(b"\n\n")
-    fields = (line.partition(" ") for line in header.decode().splitlines())
-    return {name: value for name, _, value in fields}, body
-
-
-def _restored_job(identity: str, session: KeptSession | None) -> bytes:
-    if session is None:
-        return f"identity {identity}\n\n".encode()
-    return f"identity {identity}\nsession {session.session}\n\n{session.script}".encode()
-
-
-def _moved(shell: ShellState, workspace: str) -> dict[str, bytes]:
-    """Where commands see the host's own paths, the sandbox's folder is another one now."""
-    cwd, exports = shell.cwd, shell.exports
-    if shell.workspace != workspace:
-        old, new = (str(Path(path).parent) for path in (shell.workspace, workspace))
-        cwd, exports = cwd.replace(old, new), exports.replace(old, new)
-    return {"cwd": cwd.encode("latin-1"), "state": exports.encode("latin-1")}
 
 
 def _text(path: Path) -> str | None:

@@ -25,6 +25,7 @@ from clotho.sandbox.base import (
 from clotho.sandbox.bubblewrap import Layout, located
 from clotho.sandbox.checkpoints import Applied, Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.threads import with_archives, with_files
 from clotho.sandbox.watches import Watches
 
@@ -33,6 +34,8 @@ RECHECK = 5.0
 ANSWER_TIMEOUT = 60.0
 """Seconds within which a living supervisor takes over a start, an input or a file transfer."""
 TRANSFER_TRIES = 3
+UNTOUCHED = frozenset({JobState.ABSENT, JobState.RUNNING, JobState.OUTPUT_CAP, JobState.KILLED})
+"""States that say nothing of what a command ran out of."""
 
 READ_ERRORS = frozenset({"not_found", "is_directory", "not_regular", "too_large", "permission_denied"})
 
@@ -40,10 +43,11 @@ READ_ERRORS = frozenset({"not_found", "is_directory", "not_regular", "too_large"
 class SupervisedSandbox:
     """One instance: a supervisor's incarnation, and the paths as commands in it see them."""
 
-    def __init__(self, control: ControlDirectory, incarnation: str, layout: Layout) -> None:
+    def __init__(self, control: ControlDirectory, incarnation: str, layout: Layout, bounds: Bounds) -> None:
         self.control = control
         self._incarnation = incarnation
         self._layout = layout
+        self._bounds = bounds
 
     @property
     def incarnation(self) -> str:
@@ -69,7 +73,7 @@ class SupervisedSandbox:
     def _start(self, job: Job) -> None:
         if self.control.sealed():
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
-        self.control.stage_job(job)
+        self.control.stage_job(job, self._bounds.usage())
         self._ask_to_run(job.key)
 
     def _ask_to_run(self, key: str) -> None:
@@ -87,12 +91,21 @@ class SupervisedSandbox:
         ):
             while True:
                 changed.clear()
-                status = await with_files(self.control.job_status, key, self._incarnation)
+                status = await with_files(self._status, key)
                 remaining = deadline - loop.time()
                 if status.state is not JobState.RUNNING or remaining <= 0:
                     return status
                 if not await _set_within(changed, min(remaining, RECHECK)):
                     await with_files(self._ask_to_run, key)
+
+    def _status(self, key: str) -> JobStatus:
+        status = self.control.job_status(key, self._incarnation)
+        if status.state in UNTOUCHED or status.exit_code == 0:
+            return status
+        before, known = self.control.usage_before(key), self.control.settled(key)
+        if known is None and before is not None:
+            known = self.control.settle(key, self._bounds.exhausted_since(before, status.exit_code))
+        return status.model_copy(update={"exhausted": known or None})
 
     async def output(self, key: str, offset: int = 0, limit: int | None = None) -> bytes:
         return await with_files(self.control.output, key, offset, limit)

@@ -102,7 +102,7 @@ class LocalBackend:
                 control = ControlDirectory(folder.control(), record.user)
                 incarnation = control.incarnation()
                 if incarnation is not None:
-                    return _instance(View(folder), record, control, incarnation)
+                    return self._instance(View(folder), record, control, incarnation)
             self._host.end(folder)
             return self._make(folder, lease, spec, labels, restore)
 
@@ -129,7 +129,7 @@ class LocalBackend:
         control.create()
         control.set_deadline(record.spec.lease_seconds)
         incarnation = self._host.start(view, record, control)
-        return _instance(view, record, control, incarnation)
+        return self._instance(view, record, control, incarnation)
 
     def _attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
         folder = self._folder(lease)
@@ -137,7 +137,7 @@ class LocalBackend:
         control = ControlDirectory(folder.control(), record.user)
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
-        return _instance(View(folder), record, control, incarnation)
+        return self._instance(View(folder), record, control, incarnation)
 
     def _open_verifier(self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]) -> SupervisedSandbox:
         folder = self._folder(lease)
@@ -150,7 +150,7 @@ class LocalBackend:
                 incarnation = control.incarnation()
                 if incarnation is None:
                     raise SandboxLost(f"the verifier of lease {lease}, epoch {epoch}, has ended")
-                return _instance(view, record, control, incarnation)
+                return self._instance(view, record, control, incarnation)
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             _check_hidden(hidden_files)
@@ -198,6 +198,12 @@ class LocalBackend:
         self._prepare_root()
         return self._host.report()
 
+    def _instance(
+        self, view: View, record: SandboxRecord, control: ControlDirectory, incarnation: str
+    ) -> SupervisedSandbox:
+        bounds = self._host.bounds(view.folder, record)
+        return SupervisedSandbox(control, incarnation, view.layout(record.isolated), bounds)
+
     # ---- folders ----
 
     def _found(self, folder: SandboxFolder) -> SandboxRecord | None:
@@ -239,12 +245,6 @@ class LocalBackend:
             yield
         finally:
             os.close(descriptor)
-
-
-def _instance(
-    view: View, record: SandboxRecord, control: ControlDirectory, incarnation: str
-) -> SupervisedSandbox:
-    return SupervisedSandbox(control, incarnation, view.layout(record.isolated))
 
 
 def _require_owner(record: SandboxRecord, labels: Labels | None) -> None:

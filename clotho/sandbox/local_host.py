@@ -18,6 +18,7 @@ from clotho.sandbox import cgroups, disk, launch
 from clotho.sandbox.base import Labels, SandboxSpec
 from clotho.sandbox.bubblewrap import PROGRAM, View, account_files, as_user
 from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.isolation import IsolationReport, failed_checks
 from clotho.sandbox.processes import end_processes_of
@@ -151,6 +152,10 @@ class LocalHost:
             process, incarnation = launch.start(wanted, control)
         self._children = [*(child for child in self._children if child.poll() is None), process]
         return incarnation
+
+    def bounds(self, folder: SandboxFolder, record: SandboxRecord) -> Bounds:
+        groups = cgroups.paths(self._controllers, folder.control_group)
+        return Bounds(groups, record.spec.max_processes, folder.disk if record.disk_image else None)
 
     def end(self, folder: SandboxFolder) -> None:
         """End every instance, and take back what the sandbox was given. Nothing is left of it."""

@@ -172,7 +172,7 @@ async def test_a_sandbox_whose_host_dies_while_it_starts_is_found_by_the_next(tm
     directory = os.open(control.path, os.O_RDONLY)
     ready, tell = os.pipe()
     os.close(ready)  # by the kernel, when the host is killed
-    command = [supervisor_path(), "serve", str(directory), str(tell), "600", "0", "0"]
+    command = [str(supervisor_path()), "serve", str(directory), str(tell), "600", "0", "0"]
     supervisor = await asyncio.create_subprocess_exec(*command, pass_fds=(directory, tell))
 
     async def serves() -> bool:

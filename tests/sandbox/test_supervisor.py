@@ -12,6 +12,7 @@ from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState
 from clotho.sandbox.bubblewrap import Layout
 from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.jobs import SupervisedSandbox
 from clotho.sandbox.launch import Launch, end, start
 from clotho.sandbox.supervisor import ARCHITECTURES, supervisor_path
@@ -73,7 +74,7 @@ async def test_image_without_bash(tmp_path: Path) -> None:
     )
     process, incarnation = start(started, control)
     layout = Layout(str(tmp_path), str(tmp_path), str(tmp_path), isolated=False, aliases={})
-    shell = Shell(SupervisedSandbox(control, incarnation, layout))
+    shell = Shell(SupervisedSandbox(control, incarnation, layout, Bounds((), 0, None)))
     first = await shell.run("cd /usr; export A='x  y'; echo ${BASH_VERSION-sh}; exit 3", name="first")
     assert first == (JobState.EXITED, 3, b"sh\n")
     second = await shell.run("echo $PWD $A; ls /proc/self/fd", after=job_key("first"))

@@ -1,0 +1,80 @@
+"""What a command ran out of, as the kernel's counters and the sandbox's disk tell."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Exhausted = Literal["memory", "processes", "disk"]
+
+FULL_BYTES = 64 << 10
+FILE_SIZE_SIGNAL = 128 + 25
+"""Exit code of what was ended by SIGXFSZ: it wrote to a file of the largest size allowed."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Counters of a sandbox's control groups, which only ever rise."""
+
+    oom_kills: int
+    most_processes: int
+
+    def __str__(self) -> str:
+        return f"{self.oom_kills} {self.most_processes}\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Usage":
+        return cls(*map(int, text.split()))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one sandbox may use."""
+
+    groups: Sequence[Path]
+    max_processes: int
+    disk: Path | None
+    """Where a disk of its own is mounted."""
+
+    def usage(self) -> Usage:
+        kills = [_counter(group / name, "oom_kill") for group in self.groups for name in OOM_FILES]
+        peaks = [_number(group / "pids.peak") for group in self.groups]
+        return Usage(max(kills, default=0), max(peaks, default=0))
+
+    def exhausted_since(self, before: Usage, exit_code: int | None) -> Exhausted | None:
+        """For a command that failed. A limit on processes that was met before shows no second time."""
+        now = self.usage()
+        if now.oom_kills > before.oom_kills:
+            return "memory"
+        if exit_code == FILE_SIZE_SIGNAL or self._disk_full():
+            return "disk"
+        if before.most_processes < self.max_processes <= now.most_processes:
+            return "processes"
+        return None
+
+    def _disk_full(self) -> bool:
+        if self.disk is None:
+            return False
+        disk = os.statvfs(self.disk)
+        return disk.f_bavail * disk.f_frsize < FULL_BYTES or disk.f_favail == 0
+
+
+OOM_FILES = ("memory.events", "memory.oom_control")
+
+
+def _counter(file: Path, name: str) -> int:
+    lines = (line.split() for line in _text(file).splitlines())
+    return next((int(value) for key, value in lines if key == name), 0)
+
+
+def _number(file: Path) -> int:
+    return int(_text(file) or 0)
+
+
+def _text(file: Path) -> str:
+    """Empty where this kernel, or this kind of control group, has no such file."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""

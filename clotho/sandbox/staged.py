@@ -1,0 +1,60 @@
+"""What the host stages of a job: a header of lines `name value`, an empty line, and the command's text."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from clotho.errors import InvalidInput
+from clotho.sandbox.base import Job
+from clotho.sandbox.checkpoints import KeptSession, ShellState
+
+GRACE_MS = 2_000
+
+
+def identity_of(job: Job) -> str:
+    """What makes it that command: not its limits, which configuration may change between attempts."""
+    stdin = None if job.stdin is None else hashlib.sha256(job.stdin).hexdigest()
+    parts = [job.script, job.after, job.workdir, stdin, job.session, job.pty]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def header_of(job: Job) -> bytes:
+    if "\0" in job.script:
+        raise InvalidInput("a command can't hold a NUL character")
+    if any(c in (job.workdir or "") + (job.session or "") for c in "\0\n"):
+        raise InvalidInput("a working directory or session name can't hold a NUL or a line break")
+    kind = "pty" if job.pty else "file" if job.stdin is not None else "pipe" if job.session else "none"
+    fields = {
+        "identity": identity_of(job),
+        "input": kind,
+        "max_output": job.max_output,
+        "grace_ms": GRACE_MS,
+        "timeout_ms": None if job.timeout is None else max(1, round(job.timeout * 1000)),
+        "after": job.after,
+        "workdir": job.workdir,
+        "session": job.session,
+        "background": 1 if job.session else None,
+    }
+    lines = "".join(f"{name} {value}\n" for name, value in fields.items() if value is not None)
+    return f"{lines}\n".encode()
+
+
+def split(content: bytes) -> tuple[dict[str, str], bytes]:
+    header, _, body = content.partition(b"\n\n")
+    fields = (line.partition(" ") for line in header.decode().splitlines())
+    return {name: value for name, _, value in fields}, body
+
+
+def restored_job(identity: str, session: KeptSession | None) -> bytes:
+    if session is None:
+        return f"identity {identity}\n\n".encode()
+    return f"identity {identity}\nsession {session.session}\n\n{session.script}".encode()
+
+
+def moved(shell: ShellState, workspace: str) -> dict[str, bytes]:
+    """Where commands see the host's own paths, the sandbox's folder is another one now."""
+    cwd, exports = shell.cwd, shell.exports
+    if shell.workspace != workspace:
+        old, new = (str(Path(path).parent) for path in (shell.workspace, workspace))
+        cwd, exports = cwd.replace(old, new), exports.replace(old, new)
+    return {"cwd": cwd.encode("latin-1"), "state": exports.encode("latin-1")}
