@@ -14,6 +14,7 @@ from chaos.stage import RUN, Servers, Size, Stage, stage_on
 from chaos.tasks import marks_in
 from clotho.campaigns import CampaignHandle
 from clotho.entries import RewardEntry
+from clotho.errors import bounded
 from clotho.identifiers import reward_key, sealed_key
 from clotho.runs import scored_groups
 
@@ -130,7 +131,8 @@ async def completion(
             raise Stuck(f"not complete after {seconds:g} s") from None
         except (WorkflowFailureError, RPCError) as error:
             if restarts == most_restarts:
-                raise Stuck(f"failed: {error.__cause__ or error}") from error
+                first = str(error.__cause__ or error).rpartition("First: ")[2]
+                raise Stuck(f"failed: {bounded(first, 160)}") from error
         restarts += 1
         handle = await stage.start_campaign()
 

@@ -54,7 +54,7 @@ def shown(result: CellResult | None) -> str:
     if result is None:
         return "–"
     if result.missed:
-        return f"✗ {'; '.join(result.missed)}"
+        return f"✗ {'; '.join(result.missed).replace('|', '/')}"
     notes = ["¹"] if result.bill.died else []
     notes += [f"²({result.restarts})"] if result.restarts else []
     notes += [f"³({result.to_janitor})"] if result.to_janitor else []
