@@ -76,13 +76,19 @@ async def left_over(stage: Stage) -> list[str]:
 
 def _processes(root: Path) -> list[str]:
     """Those that run as a user claimed for one of this cell's sandboxes, or see one of its folders."""
-    claims = [path for path in REGISTRY.iterdir() if path.name.isdigit()]
-    users = {int(path.name) for path in claims if Path(path.read_text()).is_relative_to(root)}
+    users = {int(path.name) for path in REGISTRY.glob("[0-9]*") if _claimed_below(path, root)}
     return [
         f"process {process.name} of user {user}"
         for process, user in users_of_processes().items()
         if user in users or _sees(process, root)
     ]
+
+
+def _claimed_below(claim: Path, root: Path) -> bool:
+    try:
+        return Path(claim.read_text()).is_relative_to(root)
+    except FileNotFoundError:
+        return False
 
 
 def _sees(process: Path, root: Path) -> bool:
