@@ -27,7 +27,7 @@ async def leases_of(stage: Stage, rollout: str) -> list[str]:
 
 async def marks(stage: Stage, rollout: str) -> Counter[str]:
     """Call -> how often it has run so far, in the sandboxes that the rollout has now."""
-    return await asyncio.to_thread(_marks, folder_of(stage), await leases_of(stage, rollout))
+    return await asyncio.to_thread(_marks, stage.sandbox_folder, await leases_of(stage, rollout))
 
 
 def _marks(root: Path, leases: list[str]) -> Counter[str]:
@@ -42,7 +42,7 @@ def _marks(root: Path, leases: list[str]) -> Counter[str]:
 async def kill_supervisors(stage: Stage, rollout: str) -> None:
     """SIGKILL to the PID 1 of every instance, with which the kernel ends the rest; files stay."""
     for lease in await leases_of(stage, rollout):
-        await asyncio.to_thread(_kill_supervisors, SandboxFolder.of_lease(folder_of(stage), lease))
+        await asyncio.to_thread(_kill_supervisors, SandboxFolder.of_lease(stage.sandbox_folder, lease))
 
 
 def _kill_supervisors(folder: SandboxFolder) -> None:
@@ -71,7 +71,7 @@ async def janitor_pass(stage: Stage) -> None:
 async def left_over(stage: Stage) -> list[str]:
     """Sandboxes, and processes of sandboxes, that are still there."""
     leases = [held.lease for held in await stage.cluster.sandboxes().leases()]
-    return leases + await asyncio.to_thread(_processes, folder_of(stage))
+    return leases + await asyncio.to_thread(_processes, stage.sandbox_folder)
 
 
 def _processes(root: Path) -> list[str]:
@@ -96,7 +96,3 @@ def _sees(process: Path, root: Path) -> bool:
         return f"--bind\0{root}".encode() in (process / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def folder_of(stage: Stage) -> Path:
-    return stage.cluster.folder / "sandboxes"

@@ -14,7 +14,7 @@ from chaos.disk import SmallDisk
 from chaos.link import Link
 from chaos.provider import Provider
 from clotho.campaigns import CampaignHandle
-from clotho.config import TemporalSettings, cache_folder, program_on_path
+from clotho.config import SandboxSettings, TemporalSettings, cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
@@ -88,8 +88,17 @@ class Stage:
     """When a process that calls models was killed."""
     fell: int = 0
     """Workers that ended by themselves, and were started again as a supervisor of processes would."""
+    _store: FilesystemStore = field(init=False)
     _workers: dict[str, ChildProcess] = field(default_factory=dict)
     _keeping: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._store = FilesystemStore(self.cluster.store)
+
+    @property
+    def sandbox_folder(self) -> Path:
+        settings = SandboxSettings(root=self.cluster.folder / "sandboxes")
+        return settings.folder_of(self._store.identity)
 
     async def start_workers(self, **settings: str) -> None:
         for roles in ROLES:
@@ -146,7 +155,7 @@ class Stage:
         self._keeping.clear()
 
     async def entries(self, prefix: str) -> frozenset[str]:
-        return frozenset(await FilesystemStore(self.cluster.store).keys(prefix))
+        return frozenset(await self._store.keys(prefix))
 
 
 def journalled(store: Path, key: str) -> bool:
