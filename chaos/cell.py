@@ -14,7 +14,7 @@ from chaos.stage import RUN, Servers, Size, Stage, stage_on
 from chaos.tasks import marks_in
 from clotho.campaigns import CampaignHandle
 from clotho.entries import RewardEntry
-from clotho.errors import bounded
+from clotho.errors import ClothoError, bounded
 from clotho.identifiers import reward_key, sealed_key
 from clotho.runs import scored_groups
 
@@ -50,7 +50,7 @@ async def play(
     ) as stage:
         try:
             result = await measured(stage, fault, phase, rollout, expected, result)
-        except (NotReached, Stuck) as problem:
+        except (NotReached, Stuck, ClothoError, RPCError) as problem:
             result = result.model_copy(update={"problem": str(problem)})
     return result.model_copy(update={"seconds": round(time.monotonic() - clock, 1)})
 

@@ -11,9 +11,11 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
 from chaos import sandboxes
-from chaos.phases import Hit, fail_folder
+from chaos.phases import Hit, fail_folder, until
 from chaos.stage import HEARTBEAT, ROLES, RUN, Stage
+from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, group_of
+from clotho.temporal import ensure_search_attributes
 from clotho.testing.cluster import register
 
 OUTAGE = 12.0
@@ -66,8 +68,19 @@ async def kill_temporal(stage: Stage, hit: Hit, rollout: str) -> None:
 
 
 async def delete_database(stage: Stage, hit: Hit, rollout: str) -> None:
+    """The namespace is made again, as an operator would."""
+    client = stage.cluster.client
     await stage.servers.forget_everything()
-    await register(stage.cluster.client)
+    await register(client)
+
+    async def usable() -> bool:
+        try:
+            await ensure_search_attributes(client)
+        except InvalidInput:
+            return False
+        return True
+
+    await until(usable, "a new namespace")
     hit.release()
 
 
