@@ -52,7 +52,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     if options.soak:
-        sys.exit(not asyncio.run(soak.soak(options.soak, options.seed, say)))
+        sys.exit(not asyncio.run(soak.soak(options.soak, options.fault or list(faults()), options.seed, say)))
     results = Results(RESULTS)
     done = {name for name, result in results.all().items() if options.resume and not result.missed}
     chosen = [(fault, phase) for fault in options.fault or faults() for phase in options.phase or PHASES]

@@ -150,8 +150,8 @@ async def outcome(stage: Stage) -> Run:
 
 
 async def orphaned(stage: Stage) -> tuple[int, list[str]]:
-    """How much was left for the janitor, and what is left after it has looked."""
-    before = len(await sandboxes.left_over(stage))
+    """How many sandboxes were left for the janitor, and what is left after it has looked."""
+    before = len(await sandboxes.held(stage))
     deadline = time.monotonic() + JANITOR_SECONDS
     while time.monotonic() < deadline:
         await sandboxes.janitor_pass(stage)

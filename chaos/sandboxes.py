@@ -21,8 +21,7 @@ LEASE_SECONDS = 600.0
 
 
 async def leases_of(stage: Stage, rollout: str) -> list[str]:
-    leases = await stage.cluster.sandboxes().leases()
-    return [held.lease for held in leases if held.lease.startswith(f"{rollout}/lease/")]
+    return [lease for lease in await held(stage) if lease.startswith(f"{rollout}/lease/")]
 
 
 async def marks(stage: Stage, rollout: str) -> Counter[str]:
@@ -68,10 +67,14 @@ async def janitor_pass(stage: Stage) -> None:
     await LeaseKeeper(stage.cluster.sandboxes(), owners, LEASE_SECONDS).look()
 
 
+async def held(stage: Stage) -> list[str]:
+    """The leases of the sandboxes that are there."""
+    return [held.lease for held in await stage.cluster.sandboxes().leases()]
+
+
 async def left_over(stage: Stage) -> list[str]:
     """Sandboxes, and processes of sandboxes, that are still there."""
-    leases = [held.lease for held in await stage.cluster.sandboxes().leases()]
-    return leases + await asyncio.to_thread(_processes, stage.sandbox_folder)
+    return await held(stage) + await asyncio.to_thread(_processes, stage.sandbox_folder)
 
 
 def _processes(root: Path) -> list[str]:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -23,35 +23,36 @@ LONGEST_ROUND = 900.0
 ENDED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 
-async def soak(minutes: float, seed: int, say: Callable[[str], None]) -> bool:
+async def soak(minutes: float, names: Sequence[str], seed: int, say: Callable[[str], None]) -> bool:
     """Whether every round kept every promise. The same seed draws the same faults, at other moments."""
+    kinds = {name: fault for name, fault in faults(PARTITION).items() if name in names}
     end, chance = time.monotonic() + 60 * minutes, random.Random(seed)
     good, number = True, 0
     async with scratch() as folder, servers_in(folder / "soak") as servers:
         expected = await undisturbed(servers, "undisturbed", SIZE)
         say(f"undisturbed: {len(expected.rewards)} rollouts, {expected.calls} commands; seed {seed}")
         while time.monotonic() < end:
-            result, struck = await one_round(servers, f"round-{number}", chance, expected)
+            result, struck = await one_round(servers, f"round-{number}", kinds, chance, expected)
             good, number = good and not result.missed, number + 1
             say(f"round {number}: {matrix.shown(result)} [{', '.join(struck)}]")
     return good
 
 
 async def one_round(
-    servers: Servers, name: str, chance: random.Random, expected: Run
+    servers: Servers, name: str, kinds: Mapping[str, Fault], chance: random.Random, expected: Run
 ) -> tuple[CellResult, list[str]]:
     clock, struck = time.monotonic(), list[str]()
     result = CellResult(fault="random", phase="random", recovery=0.0)
     async with stage_on(servers, name, SIZE, small_disk=True, slow={}) as stage:
         fail_folder(stage).mkdir()
-        rules = ",".join(filter(None, (fault.rules for fault in faults().values())))
+        rules = ",".join(filter(None, (fault.rules for fault in kinds.values())))
         await stage.start_workers(CLOTHO_FAIL=rules, CLOTHO_FAIL_FOLDER=str(fail_folder(stage)))
         completing = asyncio.create_task(
             completion(stage, await stage.start_campaign(), most_restarts=1_000, seconds=LONGEST_ROUND)
         )
         try:
             while not completing.done():
-                await strike(stage, chance, struck)
+                await strike(stage, kinds, chance, struck)
                 await asyncio.wait([completing], timeout=chance.uniform(*PAUSES))
             result = result.model_copy(update={"restarts": await completing})
             result = await counted(stage, expected, result)
@@ -62,9 +63,8 @@ async def one_round(
     return result.model_copy(update={"seconds": round(time.monotonic() - clock, 1)}), struck
 
 
-async def strike(stage: Stage, chance: random.Random, struck: list[str]) -> None:
-    """One fault of any kind, on any rollout that is under way and any worker."""
-    kinds: dict[str, Fault] = faults(PARTITION)
+async def strike(stage: Stage, kinds: Mapping[str, Fault], chance: random.Random, struck: list[str]) -> None:
+    """One fault of any of the kinds, on any rollout that is under way and any worker."""
     name, roles = chance.choice(sorted(kinds)), chance.choice(ROLES)
     if (rollout := chance.choice(await under_way(stage) or [None])) is None:
         return
