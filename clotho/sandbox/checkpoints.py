@@ -30,16 +30,23 @@ class AppliedJob(Record):
     exit_code: int | None
 
 
+class AppliedWrite(Record):
+    """A file write that had a key."""
+
+    key: str
+    path: str
+    """Where the file was written."""
+
+
 class Applied(Record):
     """What has been done to a sandbox: to be compared with what the journal says was done."""
 
     jobs: tuple[AppliedJob, ...]
-    writes: tuple[str, ...]
-    """Keys of file writes that had one."""
+    writes: tuple[AppliedWrite, ...]
 
     @property
     def keys(self) -> frozenset[str]:
-        return frozenset((*(job.key for job in self.jobs), *self.writes))
+        return frozenset(each.key for each in (*self.jobs, *self.writes))
 
 
 class KeptSession(Record):

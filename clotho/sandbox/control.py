@@ -17,7 +17,7 @@ from typing import Literal, cast
 
 from clotho.errors import CommandConflict, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
-from clotho.sandbox.checkpoints import Applied, AppliedJob, Checkpoint, KeptSession, ShellState
+from clotho.sandbox.checkpoints import Applied, AppliedJob, AppliedWrite, Checkpoint, KeptSession, ShellState
 from clotho.sandbox.exhaustion import Exhausted, Usage
 from clotho.sandbox.staged import header_of, identity_of, moved, restored_job, split
 
@@ -244,7 +244,8 @@ class ControlDirectory:
     def applied(self, incarnation: str) -> Applied:
         keys = sorted(path.name for path in self._jobs.iterdir() if (path / "started").exists())
         statuses = {key: self.job_status(key, incarnation) for key in keys}
-        done = (path / "done" for path in sorted(self._transfers.iterdir()))
+        transfers = sorted(path.name for path in self._transfers.iterdir() if not path.name.startswith("."))
+        answers = ((key, self.transfer_answer(key)) for key in transfers)
         return Applied(
             jobs=tuple(
                 AppliedJob(
@@ -252,7 +253,11 @@ class ControlDirectory:
                 )
                 for key, status in statuses.items()
             ),
-            writes=tuple(path.parent.name for path in done if (_text(path) or "").startswith("ok ")),
+            writes=tuple(
+                AppliedWrite(key=key, path=answer[2])
+                for key, answer in answers
+                if answer is not None and answer[0] == "ok"
+            ),
         )
 
     def kept_sessions(self, incarnation: str) -> tuple[KeptSession, ...]:
@@ -285,8 +290,8 @@ class ControlDirectory:
             if session is not None:
                 os.utime(self._jobs / job.key / "started", (session.started, session.started))
                 (self.path / "sessions" / job.key).touch()
-        for key in checkpoint.applied.writes:
-            self._stage(self._transfers, key, {"done": b"ok 0\n"})
+        for write in checkpoint.applied.writes:
+            self._stage(self._transfers, write.key, {"done": f"ok 0\n{write.path}".encode()})
 
     # ---- staging ----
 

@@ -66,15 +66,16 @@ class SupervisedSandbox:
     async def start(self, job: Job) -> None:
         if job.workdir is not None:
             job = job.model_copy(update={"workdir": self._located(job.workdir)})
-        await with_files(self._start, job)
-        if job.session is not None:
+        known = await with_files(self._start, job)
+        if job.session is not None and known.state is not JobState.LOST:
             await self._appearance(self.control.job_folder(job.key), "pid", "done")
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: Job) -> JobStatus:
         if self.control.sealed():
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
         self.control.stage_job(job, self._bounds.usage())
         self._ask_to_run(job.key)
+        return self.control.job_status(job.key, self._incarnation)
 
     def _ask_to_run(self, key: str) -> None:
         """A full disk can keep a supervisor from starting a job."""

@@ -248,7 +248,9 @@ class LocalBackend:
 
 
 def _require_owner(record: SandboxRecord, labels: Labels | None) -> None:
-    if record.labels != labels:
+    """A rollout is its store's: the cluster that runs it may be another one after a restart."""
+    owners = [(each.store, each.rollout) if each else None for each in (record.labels, labels)]
+    if owners[0] != owners[1]:
         raise InvalidInput(
             f"lease {record.lease} is held by {record.labels}, not by {labels}: use another folder"
         )

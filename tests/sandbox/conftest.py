@@ -8,6 +8,7 @@ import pytest
 
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.local import LocalBackend
+from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
@@ -51,6 +52,15 @@ async def own(backend: LocalBackend, spec: SandboxSpec, lease: str) -> AsyncIter
     """A sandbox that the test may wreck."""
     yield Shell(await backend.create(lease, spec))
     await backend.destroy(lease)
+
+
+@pytest.fixture
+async def copies(
+    backend: LocalBackend, spec: SandboxSpec, lease: str, tmp_path: Path
+) -> AsyncIterator[Copies]:
+    made = Copies(backend, spec, lease, tmp_path)
+    yield made
+    await made.destroy()
 
 
 @pytest.fixture(scope="session")

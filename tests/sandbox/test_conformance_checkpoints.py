@@ -1,60 +1,255 @@
-from collections.abc import AsyncIterator
+import asyncio
+import hashlib
+import subprocess
 from pathlib import Path
 
 import pytest
+from zstandard import ZstdDecompressor
 
+from clotho.errors import CommandConflict
 from clotho.identifiers import job_key
-from clotho.sandbox.base import SandboxSpec
-from clotho.sandbox.checkpoints import Checkpoint, Restore
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.base import JobState
+from clotho.sandbox.checkpoints import NotTaken
+from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell
 
+LISTING = (
+    r"find . -mindepth 1 -maxdepth 4 -printf '%P %y %m %n %s %T@ %u %g %l\0' 2>/dev/null"
+    r" | LC_ALL=C sort -z | tr '\0\n' '\n?' | cat -v"
+)
 
-class Copies:
-    """Checkpoints of a sandbox, and what is restored from them."""
-
-    def __init__(self, backend: LocalBackend, spec: SandboxSpec, lease: str, folder: Path) -> None:
-        self._backend, self._spec, self._lease, self._folder = backend, spec, lease, folder
-        self.leases: list[str] = []
-
-    def blob(self, name: str = "blob") -> Path:
-        return self._folder / name
-
-    async def take(self, shell: Shell, after: str | None = None, name: str = "blob") -> Checkpoint:
-        taken = await shell.sandbox.checkpoint(self.blob(name), after=after)
-        assert isinstance(taken, Checkpoint)
-        return taken
-
-    async def restore(self, taken: Checkpoint, name: str = "blob") -> Shell:
-        lease = f"{self._lease}{len(self.leases) + 1}"
-        self.leases.append(lease)
-        restore = Restore(taken, self.blob(name))
-        return Shell(await self._backend.create(lease, self._spec, restore=restore))
-
-    async def copy(self, shell: Shell, after: str | None = None) -> Shell:
-        return await self.restore(await self.take(shell, after))
-
-
-@pytest.fixture
-async def copies(
-    backend: LocalBackend, spec: SandboxSpec, lease: str, tmp_path: Path
-) -> AsyncIterator[Copies]:
-    made = Copies(backend, spec, lease, tmp_path)
-    yield made
-    for each in made.leases:
-        await backend.destroy(each)
+ODDITIES = r"""
+    echo plain > plain; chmod 640 plain; touch -d '2001-02-03 04:05:06.123456789' plain
+    echo run > run; chmod 6755 run
+    mkdir -p dir/inner empty sticky readonly; chmod 1777 sticky; echo x > readonly/x; chmod 555 readonly
+    ln plain dir/hard; ln plain dir/inner/hard
+    ln -s plain link; ln -s /nowhere/at/all dangling; ln -s loop loop; ln -s .. dir/up; ln -P link dir/linked-link
+    touch -h -d '1999-09-09 09:09:09.987654321' link
+    mkfifo fifo -m 600; ln fifo dir/fifo
+    truncate -s 30M sparse; printf middle | dd of=sparse bs=1 seek=15000000 conv=notrunc status=none
+    truncate -s 1M hole; printf end | dd of=end bs=1 seek=1048573 status=none; : > nothing
+    printf unreadable > unreadable; chmod 000 unreadable
+    mkdir -p closed/deeper; echo inside > closed/file; ln closed/file after-closed; chmod 000 closed/deeper closed
+    touch $'new\nline' $'\xff\xfe invalid' ' ' -- '-rf' '*' $'tab\t' "$(printf 'n%.0s' $(seq 255))"
+    touch -d '1965-01-01 00:00:00.5' old; touch -d @20000000000 far
+    python3 -c "import socket; socket.socket(socket.AF_UNIX).bind('socket')"
+    python3 -c "
+import os
+for n in range(1500): os.mkdir('deep-directory'); os.chdir('deep-directory')
+open('bottom', 'w').write('bottom')"
+    touch -d '2002-02-02 02:02:02.222222222' dir readonly
+"""
+UNLOCK = "chmod 700 closed; chmod 700 closed/deeper; chmod 400 unreadable"
+BOTTOM = """python3 -c "
+import os
+for n in range(1500): os.chdir('deep-directory')
+print(open('bottom').read())" """
 
 
 async def test_files_and_shell_come_back(own: Shell, copies: Copies) -> None:
-    first = await own.run(
-        "echo 1 > a; mkdir -p d/e; echo 2 > ~/b; echo 3 > ${TMPDIR:-/tmp}/c; cd d/e; export X='x  y'",
-        name="one",
+    made = "echo 1 > a; mkdir -p d/e; echo 2 > ~/b; echo 3 > ${TMPDIR:-/tmp}/c; cd d/e; export X='x  y'"
+    await own.run(made, name="made")
+    shell = await copies.copy(own, after=job_key("made"))
+    look = 'cat ../../a ~/b ${TMPDIR:-/tmp}/c; echo "$X"; echo $PWD; cd ../..; pwd; touch new ~/new'
+    seen = await shell.run(look, after=job_key("made"))
+    workspace = shell.sandbox.workspace
+    assert seen.output.decode().splitlines() == ["1", "2", "3", "x  y", f"{workspace}/d/e", workspace]
+
+
+async def test_odd_trees_come_back_the_same(own: Shell, copies: Copies) -> None:
+    assert (await own.run(ODDITIES)).code == 0
+    before = await own.text(LISTING)
+    shell = await copies.copy(own)
+    assert await own.text(LISTING) == before, "the checkpoint changed it"
+    after = await shell.text(LISTING)
+    assert after.replace("socket", "") == "\n".join(
+        line for line in before.splitlines() if not line.startswith("socket ")
     )
-    assert first.code == 0
-    shell = await copies.copy(own, after=job_key("one"))
-    again = await shell.run(
-        "cat ../../a ~/b ${TMPDIR:-/tmp}/c; echo $X; basename $PWD; echo $PWD; ls -la ../..",
-        name="two",
-        after=job_key("one"),
+    for each in (own, shell):
+        await each.run(UNLOCK)
+    assert await shell.text(f"{LISTING} | grep -v socket") == await own.text(f"{LISTING} | grep -v socket")
+    contents = (
+        "find . -type f -links -9 -exec sha256sum {} + | LC_ALL=C sort | cat -v; readlink link loop dir/up"
     )
-    assert again.output.decode().splitlines()[:5] == ["1", "2", "3", "x y", "e"]
+    assert await shell.text(contents) == await own.text(contents)
+    assert int(await shell.text("du -k sparse hole end | awk '{sum += $1} END {print sum}'")) < 100
+    assert (
+        await shell.text("[ plain -ef dir/inner/hard ] && [ after-closed -ef closed/file ] && echo linked")
+        == "linked"
+    )
+    assert await shell.text(BOTTOM) == "bottom"
+
+
+async def test_archive_is_a_tar_that_others_read(own: Shell, copies: Copies, tmp_path: Path) -> None:
+    """Of files, sparse ones and links, in GNU tar's understanding."""
+    await own.run(ODDITIES)
+    await own.run(f"{UNLOCK}; rm -r deep-directory; touch old")
+    taken = await copies.take(own)
+    content = ZstdDecompressor().decompressobj().decompress(copies.blob.read_bytes())
+    assert hashlib.sha256(content).hexdigest() == taken.digest
+    assert (len(content), copies.blob.stat().st_size) == (taken.content_size, taken.size)
+    options = ["--warning=no-timestamp", "--same-permissions", "--same-owner"]
+    command = ["tar", "-x", *options, "-C", str(tmp_path)]
+    assert subprocess.run(command, input=content, capture_output=True).stderr == b""
+    listing = LISTING.replace("%u %g ", "").replace("-maxdepth 4", "! -type d") + " | grep -v ^socket"
+    seen = subprocess.run(listing, shell=True, cwd=tmp_path / "work", capture_output=True)  # noqa: S602
+    assert seen.stdout.decode().strip() == await own.text(listing)
+
+
+WRITER = """
+import sqlite3, time
+db = sqlite3.connect('bank.db', isolation_level=None)
+db.execute('pragma journal_mode=MODE')
+db.execute('create table accounts (id integer primary key, amount integer)')
+db.execute('create table filler (text)')
+with db: db.executemany('insert into accounts values (?, 100)', [(n,) for n in range(100)])
+print('ready', flush=True)
+n = 0
+while True:
+    n += 1
+    db.execute('begin')
+    db.execute('update accounts set amount = amount - 1 where id = ?', (n % 100,))
+    db.execute('insert into filler values (?)', ('x' * (n * 37 % 5000),))
+    db.execute('update accounts set amount = amount + 1 where id = ?', (n * 7 % 100,))
+    db.execute('commit')
+    time.sleep(0.001)
+"""
+CHECK = """python3 -c "
+import sqlite3
+db = sqlite3.connect('bank.db')
+print(*db.execute('pragma integrity_check').fetchone())
+print(*db.execute('select sum(amount) from accounts').fetchone())" """
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+async def test_database_written_meanwhile_is_intact(own: Shell, copies: Copies, mode: str) -> None:
+    await own.sandbox.write_file("writer.py", WRITER.replace("MODE", mode).encode())
+    job = own.job("python3 writer.py", session="writer")
+    await own.sandbox.start(job)
+    await own.output_contains(job.key, b"ready")
+    taken = [await copies.take(own)]
+    for _ in range(10):
+        shell = await copies.restore(taken[-1])
+        assert await shell.text(CHECK) == "ok\n10000"
+        assert not taken[-1].exact
+        await copies.destroy()
+        taken.append(await copies.take(own))
+    assert len({each.digest for each in taken}) == len(taken), "it was being written"
+    assert (await own.sandbox.wait(job.key, 0)).state is JobState.RUNNING
+
+
+async def test_exact_tells_what_a_checkpoint_leaves_behind(own: Shell, copies: Copies, kind: str) -> None:
+    isolated = kind == "local"
+    await own.run("echo x > x")
+    assert (await copies.take(own)).exact is isolated
+    background = own.job("sleep 60", session="background")
+    await own.sandbox.start(background)
+    assert not (await copies.take(own)).exact
+    await own.sandbox.kill(background.key)
+    await own.ended(background.key)
+    assert (await copies.take(own)).exact is isolated
+    if isolated:
+        for left in ("/dev/shm/x", "/var/tmp/x", "/run/x"):
+            await own.run(f"touch {left}")
+            assert not (await copies.take(own)).exact, left
+            await own.run(f"rm {left}")
+        await own.run("python3 -c 'import ctypes; ctypes.CDLL(None).shmget(1, 4096, 0o1600)'")
+        assert not (await copies.take(own)).exact
+
+
+async def test_nothing_is_written_while_nothing_changes(own: Shell, copies: Copies) -> None:
+    await own.run("echo 1 > file; mkdir d", name="first")
+    first = await copies.take(own, after=job_key("first"))
+    copies.blob.unlink()
+    quiet = "cat file; ls > /dev/null; f=$(mktemp); rm $f; export B=1"
+    await own.run(quiet, name="second", after=job_key("first"))
+    second = await copies.take(own, job_key("second"), previous=first)
+    assert not copies.blob.exists()
+    assert (second.digest, second.size) == (first.digest, first.size)
+    assert second.shell != first.shell
+    assert second.applied.keys - first.applied.keys == {job_key("second")}
+    for change in ("echo 2 > file", "chmod 600 file", "mv file file2", "touch d/new", "rm -r d"):
+        await own.run(change)
+        first = await copies.take(own, previous=first)
+        assert copies.blob.exists(), change
+        copies.blob.unlink()
+
+
+async def test_change_right_after_a_checkpoint_is_seen(own: Shell, copies: Copies) -> None:
+    """Within the grain of the clock that change times are taken from."""
+    job = own.job("while read n; do printf %s $n 1<> file; echo did $n; done", session="writer")
+    await own.run("echo 0 > file")
+    await own.sandbox.start(job)
+    seen = await copies.take(own)
+    for number in range(30):
+        await own.sandbox.send_input(job.key, f"{number % 10}\n".encode())
+        await own.output_contains(job.key, b"did %d\n" % (number % 10) * 1)
+        await own.run(f"[ $(cat file) = {number % 10} ]")
+        copies.blob.unlink(missing_ok=True)
+        seen = await copies.take(own, previous=seen)
+        assert copies.blob.exists(), number
+
+
+async def test_too_large_is_a_result(own: Shell, copies: Copies) -> None:
+    await own.run("head -c 3M /dev/urandom > large; truncate -s 10G sparse || truncate -s 100M sparse")
+    job = own.job("while :; do date +%N > tick; sleep 0.01; done", session="ticking")
+    await own.sandbox.start(job)
+    result = await own.sandbox.checkpoint(copies.blob, max_bytes=3 << 20)
+    assert isinstance(result, NotTaken)
+    assert result.reason == "too_large"
+    assert 3 << 20 < result.size < 4 << 20
+    assert not copies.blob.exists()
+    assert await own.text('a=$(cat tick); sleep 0.2; [ "$a" = "$(cat tick)" ] || echo on') == "on"
+    await own.sandbox.kill(job.key)
+    await own.ended(job.key)
+    assert not isinstance(await own.sandbox.checkpoint(copies.blob, max_bytes=4 << 20), NotTaken)
+
+
+async def test_restored_sandbox_knows_what_has_been_applied(own: Shell, copies: Copies) -> None:
+    await own.run("echo x >> count; exit 3", name="counted")
+    await own.sandbox.write_file("written", b"once", key=job_key("write"))
+    running, ended = own.job("sleep 60", session="proc_1"), own.job("exit 4", session="proc_2")
+    for session in (running, ended):
+        await own.sandbox.start(session)
+    await own.ended(ended.key)
+    taken = await copies.take(own)
+    states = {job.key: (job.state, job.exit_code) for job in taken.applied.jobs}
+    assert states[job_key("counted")] == (JobState.EXITED, 3)
+    assert states[running.key] == (JobState.RUNNING, None)
+    assert [write.key for write in taken.applied.writes] == [job_key("write")]
+    shell = await copies.restore(taken)
+    assert (await shell.run("echo x >> count; exit 3", name="counted")).code == 3
+    with pytest.raises(CommandConflict):
+        await shell.run("something else", name="counted")
+    await shell.run("echo changed > written")
+    assert (await shell.sandbox.write_file("written", b"once", key=job_key("write"))).endswith("/written")
+    assert await shell.text("cat count written") == "x\nchanged"
+    found = {session.session: session for session in await shell.sandbox.sessions()}
+    assert (found["proc_1"].script, found["proc_1"].status.state) == ("sleep 60", JobState.LOST)
+    assert found["proc_2"].status.exit_code == 4
+    assert found["proc_1"].started == pytest.approx(taken.sessions[0].started, abs=60)
+    await shell.sandbox.start(running)
+    assert (await shell.sandbox.wait(running.key, 0)).state is JobState.LOST
+    now = await shell.sandbox.applied()
+    assert taken.applied.keys < now.keys
+    again = await copies.take(shell)
+    assert again.applied.keys == now.keys
+    assert {session.key for session in again.sessions} == {running.key, ended.key}
+
+
+async def test_keyed_write_happens_once(shell: Shell) -> None:
+    key = job_key("keyed write")
+    paths = await asyncio.gather(*(shell.sandbox.write_file("keyed", b"1", key=key) for _ in range(4)))
+    assert len(set(paths)) == 1
+    await shell.run("echo 2 > keyed")
+    await shell.sandbox.write_file("keyed", b"1", key=key)
+    assert await shell.text("cat keyed") == "2"
+    assert key in (await shell.sandbox.applied()).keys
+
+
+async def test_copy_of_a_copy(own: Shell, copies: Copies) -> None:
+    await own.run("export A=1; mkdir d; cd d; echo 1 > f", name="one")
+    first = await copies.copy(own, after=job_key("one"))
+    await first.run("echo 2 >> f; export B=$A$A", name="two", after=job_key("one"))
+    second = await copies.copy(first, after=job_key("two"))
+    assert await second.text("cat f; echo $A $B; basename $PWD", after=job_key("two")) == "1\n2\n1 11\nd"

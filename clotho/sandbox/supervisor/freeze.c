@@ -1,15 +1,15 @@
 /* Stopping all commands for a while, and letting them go on, whatever becomes of who asked for it.
  *
- * Parents are stopped before their children and go on after them: no shell sees a child of its own stop. What had been
- * stopped before stays so. A process in vfork(2) can't be stopped while its child is: then all go on, and it is tried
- * again. Time that a job spends here doesn't count, and requests that would start something wait. */
+ * Parents have stopped before their children are told to, and go on after them: no shell sees a child of its own stop,
+ * and no child stops in vfork(2), which its parent would wait for. Who stays in there does nothing either. What had been
+ * stopped before stays so. Time that a job spends here doesn't count, and requests that would start something wait. */
 #include "supervisor.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { TRIES = 5, PASSES = 100, SETTLE_US = 200 };
+enum { BY_LEVEL_MS = 100, AT_ONCE_MS = 30, LOOK_US = 100 };
 
 struct request {
     struct request *next;
@@ -35,20 +35,15 @@ static void go_on(void) {
     while (stopped_count) kill(stopped[--stopped_count], SIGCONT);
 }
 
-static int stop_all(void) {
-    for (int pass = 0; pass < PASSES; pass++) {
-        if (stop_running(remember, &processes) == 0) return 1;
-        usleep(SETTLE_US);
-    }
-    return 0;
+static int all_stop(int by_level, ms patience) {
+    for (ms until = now() + patience; stop_running(by_level, remember, &processes); usleep(LOOK_US))
+        if (now() >= until) return 0;
+    return 1;
 }
 
 static void freeze(void) {
     if (frozen_since) return;
-    for (int n = 1; !stop_all() && n < TRIES; n++) {
-        go_on();
-        usleep(1000 * n);
-    }
+    if (!all_stop(1, BY_LEVEL_MS)) all_stop(0, AT_ONCE_MS);
     frozen_since = now();
 }
 

@@ -92,7 +92,7 @@ void read_terminal(struct job *job);
 /* ---- tree.c: process trees ---- */
 
 int signal_tree(pid_t root, int signal);
-int stop_running(void (*found)(pid_t), int *processes);
+int stop_running(int by_level, void (*found)(pid_t), int *processes);
 void kill_tree(struct job *job);
 void kill_everything(void);
 

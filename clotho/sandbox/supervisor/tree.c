@@ -94,10 +94,11 @@ static int by_depth(const void *a, const void *b) {
     return ((const struct process *)a)->depth - ((const struct process *)b)->depth;
 }
 
-/* Stops what runs of the commands, parents first, and tells `found` of each; returns how many those were. */
-int stop_running(void (*found)(pid_t), int *processes) {
+/* Tells what runs of the commands to stop, and tells `found` of each; returns how many those were. `by_level`: only the
+ * uppermost of them, since a shell whose child stops before it has come to a stop itself would notice. */
+int stop_running(int by_level, void (*found)(pid_t), int *processes) {
     static struct process commands[MAX_PROCESSES];
-    int n = 0, running = 0;
+    int n = 0, running = 0, level = -1;
     read_processes();
     for (int i = 0; i < count; i++)
         if (all[i].pid != getpid() && descends_from(&all[i], getpid(), 0) && !is_keeper(all[i].pid)
@@ -105,7 +106,10 @@ int stop_running(void (*found)(pid_t), int *processes) {
             commands[n++] = all[i];
     qsort(commands, n, sizeof *commands, by_depth);
     for (int i = 0; i < n; i++) {
-        if (strchr("TtX", commands[i].state) || kill(commands[i].pid, SIGSTOP)) continue;
+        if (strchr("TtX", commands[i].state)) continue;
+        if (by_level && level >= 0 && commands[i].depth > level) break;
+        if (kill(commands[i].pid, SIGSTOP)) continue;
+        level = commands[i].depth;
         found(commands[i].pid);
         running++;
     }
