@@ -22,6 +22,8 @@ from temporalio.exceptions import ApplicationError
 
 MESSAGE_LIMIT = 1_500
 ENVIRONMENT_ATTEMPTS = 3
+LONGEST_DELAY = timedelta(seconds=30)
+"""Between two attempts at what failed."""
 
 
 class ClothoError(Exception):
@@ -104,8 +106,15 @@ def to_application_error(error: Exception, attempt: int) -> ApplicationError:
         bounded(str(error) or repr(error)),
         type=type(error).__name__,
         non_retryable=not retryable,
-        next_retry_delay=error.retry_after if isinstance(error, Unavailable) else None,
+        next_retry_delay=_retry_delay(error, attempt),
     )
+
+
+def _retry_delay(error: Exception, attempt: int) -> timedelta:
+    """What the other side asked for, else longer with every attempt."""
+    if isinstance(error, Unavailable) and error.retry_after is not None:
+        return error.retry_after
+    return min(timedelta(seconds=2 ** min(attempt - 1, 10)), LONGEST_DELAY)
 
 
 def bounded(text: str, limit: int = MESSAGE_LIMIT) -> str:

@@ -22,9 +22,13 @@ Result = TypeVar("Result")
 
 CLEAN_UP_TIME = timedelta(minutes=1)
 RETRIES = RetryPolicy(
-    initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(seconds=30)
+    initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(seconds=5)
 )
-"""Attempts are unbounded, since killed workers use them up; time is bounded."""
+"""Attempts are unbounded, since killed workers use them up; time is bounded.
+
+The intervals are those after attempts that timed out: a partition uses up many, and work goes on soon after it.
+Errors bring a delay of their own.
+"""
 
 
 async def step(
