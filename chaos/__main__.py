@@ -5,6 +5,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
 from chaos import matrix, soak
 from chaos.faults import faults
 from chaos.lanes import LANES, Name, play_all
@@ -51,6 +53,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    # The SDK warns at every retry of a call to a server that was killed on purpose.
+    quiet = TelemetryConfig(logging=LoggingConfig(filter=TelemetryFilter("ERROR", "ERROR")))
+    Runtime.set_default(Runtime(telemetry=quiet))
     if options.soak:
         sys.exit(not asyncio.run(soak.soak(options.soak, options.fault or list(faults()), options.seed, say)))
     results = Results(RESULTS)
