@@ -102,6 +102,7 @@ async def reached(stage: Stage, phase: Phase, rollout: str, handle: CampaignHand
     finally:
         waiting.cancel()
         running.cancel()
+        await asyncio.gather(waiting, running, return_exceptions=True)
 
 
 async def recovery(stage: Stage, rollout: str, known: frozenset[str], since: float) -> float:

@@ -117,5 +117,5 @@ PHASES = {
     "reward": Phase("in the reward", ("reward.opened[{reward}]",)),
     "seal": Phase("between reward and seal", ("end.written[{end}]",)),
     "checkpoint": Phase("in checkpoint", ("checkpoint.taken[{rollout}/*]",)),
-    "restore": Phase("in restore", ("call.asked[{call}]", "restore.begun[{rollout}/*]"), wait=in_restore),
+    "restore": Phase("in restore", ("call.asked[{call}]", "restore.unpacked[{rollout}/*]"), wait=in_restore),
 }
