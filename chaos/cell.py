@@ -97,7 +97,7 @@ async def reached(stage: Stage, phase: Phase, rollout: str, handle: CampaignHand
     try:
         await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
         if running.done():
-            raise NotReached(f"the run ended without coming to {phase.title}")
+            raise NotReached(f"the run ended without coming to this phase")
         return await waiting
     finally:
         waiting.cancel()
