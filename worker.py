@@ -22,6 +22,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.groups import Groups
 from activities.llm import Model
 from activities.pauses import WaitingRoom
+from activities.restore import Restorer
 from activities.reward import Verifier
 from activities.rollouts import Rollouts
 from activities.sandbox import Sandboxes
@@ -38,6 +39,7 @@ from clotho.logs import configure
 from clotho.presence import Presence
 from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
 from clotho.records import Stations
+from clotho.sandbox.base import Labels
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend
 from clotho.seats import Seat
@@ -95,6 +97,7 @@ class Composition:
                 model.choose_process,
                 model.check_model,
                 waiting.await_resume,
+                waiting.paused_because,
                 waiting.pause,
             ],
             own_queue: [model.sample_turn],
@@ -110,10 +113,20 @@ class Composition:
             for queue, activities in served.items()
         ]
 
+    def labels(self) -> Labels:
+        config = self.client.service_client.config
+        return Labels(
+            store=self.journal.store_identity,
+            cluster=config.target_host,
+            namespace=self.client.namespace,
+            rollout="",
+        )
+
     def tools(self, backend: LocalBackend, host_queue: str) -> list[Worker]:
         registry, environments = Registry.discover(), Environments()
-        sandboxes = Sandboxes(self.journal, backend, host_queue)
         dispatcher = Dispatcher(registry)
+        restorer = Restorer(self.journal, backend, dispatcher, self.labels())
+        sandboxes = Sandboxes(self.journal, backend, restorer, host_queue)
         tools = Tools(self.journal, sandboxes, dispatcher)
         verifier = Verifier(self.journal, environments, sandboxes, registry, dispatcher)
         groups = Groups(self.journal, environments, registry, self.client)
@@ -121,6 +134,7 @@ class Composition:
         in_sandbox: list[Callable[..., Any]] = [
             sandboxes.acquire,
             sandboxes.release,
+            sandboxes.host_is_present,
             tools.call_tool,
             verifier.verify,
         ]
@@ -130,6 +144,8 @@ class Composition:
             groups.find_scored,
             groups.prepare_group,
             groups.conclude_group,
+            groups.repair_sibling,
+            groups.keep_attempt,
             groups.await_closed,
             rollouts.find_end,
             rollouts.conclude,

@@ -11,21 +11,31 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.attempt import attempt
 from clotho.authors import Environments
-from clotho.entries import GroupEntry, Item, OfferedTool, Prompt, RunManifest, ToolManifest
+from clotho.entries import AttemptEntry, GroupEntry, Item, OfferedTool, Prompt, RunManifest, ToolManifest
 from clotho.environment import Environment
 from clotho.errors import EnvironmentFailed
-from clotho.identifiers import derived_seed, prompt_key, rollout_id, scored_key, tools_key
+from clotho.identifiers import (
+    attempt_prefix,
+    derived_seed,
+    prompt_key,
+    rollout_id,
+    scored_key,
+    tools_key,
+)
 from clotho.inference.base import ChatMessage
 from clotho.journal import Journal
 from clotho.records import (
     AwaitClosed,
+    GroupAttempt,
     GroupConclusion,
     GroupRequest,
     GroupSummary,
     ItemsRequest,
     PreparedGroup,
+    RepairRequest,
     UnfinishedRequest,
 )
+from clotho.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs import enumerate_items, read_item, read_manifest, unfinished
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve
@@ -77,7 +87,11 @@ class Groups:
                 rollout = rollout_id(request.group, sibling)
                 seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
                 await self._journal.write(prompt_key(rollout), seeded)
+            siblings = await current_siblings(self._journal, request.group, request.size)
+            attempts = await self._journal.keys(attempt_prefix(request.group))
         return PreparedGroup(
+            siblings=siblings,
+            attempt=len(attempts),
             toolsets=tools.toolsets,
             tools=tuple(tool.name for tool in tools.tools),
             unavailable=tuple(tools.unavailable),
@@ -89,9 +103,27 @@ class Groups:
         async with attempt(request.group):
             first = await self._journal.require(prompt_key(request.siblings[0].rollout), Prompt)
             tools = await self._journal.require(tools_key(request.group), ToolManifest)
-            entry = GroupEntry(item=first.item, toolsets=tools.toolsets, siblings=request.siblings)
+            entry = GroupEntry(
+                item=first.item,
+                toolsets=tools.toolsets,
+                siblings=request.siblings,
+                repairs=await group_repairs(self._journal, request.group),
+            )
             written = await self._journal.write(scored_key(request.group), entry)
         return GroupSummary(group=request.group, siblings=written.siblings)
+
+    @activity.defn
+    async def repair_sibling(self, request: RepairRequest) -> str | None:
+        """The rollout that goes on in a failed one's stead; None where the bounds of repair are reached."""
+        async with attempt(request.group):
+            manifest = await read_manifest(self._journal, request.run)
+            return await claim_repair(self._journal, manifest, request)
+
+    @activity.defn
+    async def keep_attempt(self, request: GroupAttempt) -> None:
+        async with attempt(request.group):
+            entry = AttemptEntry(siblings=request.siblings, failures=request.failures)
+            await self._journal.write(f"{attempt_prefix(request.group)}{request.number:03}", entry)
 
     @activity.defn
     async def await_closed(self, request: AwaitClosed) -> None:

@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.attempt import attempt
 from clotho.errors import Unavailable
 from clotho.journal import Journal
-from clotho.pauses import Pauses, pause_run
+from clotho.pauses import pause_run, paused_because
 from clotho.records import PauseRequest
 
 LOOK_SECONDS = 1.0
@@ -40,18 +40,19 @@ class WaitingRoom:
     def __init__(self, journal: Journal, client: Client) -> None:
         self._journal = journal
         self._client = client
-        self._pauses = Pauses(journal)
         self._waiting: dict[bytes, Waiting] = {}
         self._free = asyncio.Semaphore(AT_ONCE)
 
     @activity.defn
     async def await_resume(self, run: str) -> None:
         """Complete when the run isn't paused any more."""
-        async with attempt(run):
-            if not await self._pauses.paused(run):
-                return
         self._admit(run)
         activity.raise_complete_async()
+
+    @activity.defn
+    async def paused_because(self, run: str) -> str | None:
+        async with attempt(run):
+            return await paused_because(self._journal, run)
 
     @activity.defn
     async def pause(self, request: PauseRequest) -> None:
@@ -85,7 +86,7 @@ class WaitingRoom:
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()
         runs = {waiting.run for waiting in self._waiting.values()}
-        paused = {run for run in runs if await self._pauses.paused(run)}
+        paused = {run for run in runs if await paused_because(self._journal, run) is not None}
         resumed = [token for token, waiting in self._waiting.items() if waiting.run not in paused]
         due = [
             token

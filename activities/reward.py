@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from temporalio import activity
 
 from activities.attempt import attempt
+from activities.checkpoints import take_checkpoint
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.authors import Environments
-from clotho.entries import EpochEntry, Item, RewardEntry, RunManifest
+from clotho.entries import CallEntry, CheckpointEntry, EpochEntry, Item, RewardEntry, RunManifest
 from clotho.environment import AgentResult, Environment, Reward
-from clotho.errors import CommandConflict, EnvironmentFailed
-from clotho.identifiers import epoch_prefix, lease_key, reward_key
+from clotho.errors import CommandConflict, EnvironmentFailed, SandboxLost
+from clotho.identifiers import call_key, epoch_prefix, final_key, lease_key, reward_key
 from clotho.journal import Journal
 from clotho.records import Lease, LeaseRequest, Outcome, RewardRequest, RewardResult
 from clotho.runs import read_manifest
 from clotho.sandbox.base import SandboxInstance
+from clotho.sandbox.checkpoints import Checkpoint
 from clotho.tool_context import AsyncToolContext, ToolContext
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry
@@ -59,6 +61,7 @@ class Verifier:
         environment = await self._environments.get(manifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
         verification = Verification(self._sandboxes, request, environment, transcript.prompt.item)
+        await self._checkpoint(request, manifest)
         while True:
             epoch = len(await self._journal.keys(epoch_prefix(request.rollout)))
             workspace = self._workspace(verification, manifest, epoch)
@@ -68,6 +71,9 @@ class Verifier:
             except CommandConflict as conflict:
                 await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(conflict)))
                 continue
+            except SandboxLost as lost:
+                await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(lost)))
+                raise
             return RewardEntry(
                 score=reward.score,
                 breakdown=reward.breakdown,
@@ -76,6 +82,28 @@ class Verifier:
                 epoch=epoch,
                 seconds=time.monotonic() - clock,
             )
+
+    async def _checkpoint(self, request: RewardRequest, manifest: RunManifest) -> None:
+        """Keep the sandbox as the agent left it: a lost one is verified again from here."""
+        if request.lease is None or manifest.checkpoints == "off":
+            return
+        lease = request.lease
+
+        async def take() -> CheckpointEntry:
+            sandbox = await self._sandboxes.attach(request.rollout, lease)
+            previous = await self._last_checkpoint(request)
+            taken = await take_checkpoint(
+                self._journal, request.rollout, sandbox, manifest.checkpoint_mb, None, previous
+            )
+            return CheckpointEntry(checkpoint=taken or previous)
+
+        await self._journal.once(final_key(request.rollout), CheckpointEntry, take)
+
+    async def _last_checkpoint(self, request: RewardRequest) -> Checkpoint | None:
+        if request.checkpoint is None:
+            return None
+        call = await self._journal.require(call_key(request.rollout, request.checkpoint), CallEntry)
+        return call.checkpoint
 
     def _workspace(
         self, verification: "Verification", manifest: RunManifest, epoch: int

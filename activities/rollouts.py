@@ -5,7 +5,7 @@ from temporalio import activity
 from activities.attempt import attempt
 from clotho import failpoints
 from clotho.entries import EndEntry, RewardEntry
-from clotho.identifiers import end_key, reward_key
+from clotho.identifiers import end_key, original_of, reward_key
 from clotho.journal import Journal
 from clotho.records import ConcludeRequest, RolloutSummary
 from clotho.runs import read_end
@@ -32,6 +32,9 @@ class Rollouts:
             state = request.state
             summary = RolloutSummary(
                 rollout=request.rollout,
+                replacement_of=original
+                if (original := original_of(request.rollout)) != request.rollout
+                else None,
                 ending=request.ending,
                 score=reward.score,
                 turns=state.turn,
@@ -40,6 +43,7 @@ class Rollouts:
                 prompt_tokens=state.prompt_tokens,
                 sampled_tokens=state.sampled_tokens,
                 active_seconds=state.active_seconds,
+                losses=state.losses,
             )
             end = await self._journal.write(end_key(request.rollout), EndEntry(summary=summary))
             await failpoints.reach("end.written", end_key(request.rollout))

@@ -1,25 +1,31 @@
-"""Leases: a rollout's sandbox comes to be, is found again, and goes."""
+"""Leases: a rollout's sandbox comes to be, is found again, is followed by another, and goes."""
 
-import base64
+import asyncio
 
 from temporalio import activity
 
 from activities.attempt import attempt
-from clotho.entries import LeaseEntry, Prompt
-from clotho.identifiers import lease_key, prompt_key
+from activities.restore import Restorer
+from clotho.entries import LeaseEntry
+from clotho.identifiers import lease_key
 from clotho.journal import Journal
-from clotho.records import Lease, LeaseRequest, ReleaseRequest
-from clotho.runs import read_manifest
+from clotho.presence import is_present
+from clotho.records import HostCheck, Lease, LeaseRequest, ReleaseRequest
 from clotho.sandbox.base import SandboxBackend, SandboxInstance
+
+RESTORES_AT_ONCE = 4
+"""A host that takes over another's rollouts restores so many at a time, and serves commands beside."""
 
 
 class Sandboxes:
     """Activities of one sandbox host, and what other activities there need of leases."""
 
-    def __init__(self, journal: Journal, backend: SandboxBackend, queue: str) -> None:
+    def __init__(self, journal: Journal, backend: SandboxBackend, restorer: Restorer, queue: str) -> None:
         self._journal = journal
         self.backend = backend
+        self._restorer = restorer
         self._queue = queue
+        self._restoring = asyncio.Semaphore(RESTORES_AT_ONCE)
 
     @activity.defn
     async def acquire(self, request: LeaseRequest) -> Lease:
@@ -33,23 +39,38 @@ class Sandboxes:
         async with attempt(request.rollout):
             await self.backend.destroy(lease_key(request.rollout, request.lease.number))
 
+    @activity.defn
+    async def host_is_present(self, request: HostCheck) -> bool:
+        """Whether the host that serves a queue shows itself: that a task waits there proves nothing."""
+        async with attempt(request.rollout):
+            return await is_present(self._journal, request.queue)
+
     async def lease(self, request: LeaseRequest) -> Lease:
         key = lease_key(request.rollout, request.number)
-        entry = await self._journal.once(key, LeaseEntry, lambda: self._create(request))
-        return Lease(number=request.number, queue=entry.queue)
+        entry = await self._journal.once(key, LeaseEntry, lambda: self._make(request))
+        return Lease(number=request.number, queue=entry.queue, fidelity=entry.fidelity)
 
     async def attach(self, rollout: str, lease: Lease) -> SandboxInstance:
         """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone."""
-        key = lease_key(rollout, lease.number)
-        entry = await self._journal.require(key, LeaseEntry)
-        return await self.backend.attach(key, entry.incarnation)
+        entry = await self.entry(rollout, lease.number)
+        return await self.backend.attach(lease_key(rollout, lease.number), entry.incarnation)
 
-    async def _create(self, request: LeaseRequest) -> LeaseEntry:
-        manifest = await read_manifest(self._journal, request.run)
-        prompt = await self._journal.require(prompt_key(request.rollout), Prompt)
-        sandbox = await self.backend.create(lease_key(request.rollout, request.number), manifest.sandbox)
-        for path, content in prompt.workspace_files.items():
-            await sandbox.write_file(path, base64.b64decode(content))
-        return LeaseEntry(
-            incarnation=sandbox.incarnation, queue=self._queue, backend=manifest.sandbox.backend
+    async def entry(self, rollout: str, number: int) -> LeaseEntry:
+        return await self._journal.require(lease_key(rollout, number), LeaseEntry)
+
+    async def _make(self, request: LeaseRequest) -> LeaseEntry:
+        if request.number == 0:
+            return self._entry_of(await self._restorer.fresh(request))
+        async with self._restoring:
+            return await self._follow(request)
+
+    async def _follow(self, request: LeaseRequest) -> LeaseEntry:
+        """What is left of the lost sandbox on this host goes first; elsewhere its host finds it superseded."""
+        await self.backend.destroy(lease_key(request.rollout, request.number - 1))
+        restored = await self._restorer.restore(request)
+        return self._entry_of(restored.sandbox).model_copy(
+            update={"fidelity": restored.fidelity, "covered": restored.covered, "shell": restored.shell}
         )
+
+    def _entry_of(self, sandbox: SandboxInstance) -> LeaseEntry:
+        return LeaseEntry(incarnation=sandbox.incarnation, queue=self._queue)

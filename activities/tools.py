@@ -7,18 +7,22 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities.attempt import attempt
+from activities.checkpoints import take_checkpoint
+from activities.restore import shell_job
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.entries import CallEntry, ToolError, ToolManifest, TurnEntry
+from clotho.entries import CallEntry, RunManifest, ToolError, ToolManifest, TurnEntry
 from clotho.errors import bounded
 from clotho.identifiers import call_id, call_key, group_of, tools_key, turn_key
 from clotho.inference.base import ToolCall
 from clotho.journal import Journal
 from clotho.records import CallRequest, CallResult
 from clotho.runs import read_manifest
+from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatched, Dispatcher
+from clotho.toolsets.shell import SLOT, last_job
 
 RESULT_SHOWN = 300
 
@@ -51,8 +55,13 @@ class Tools:
             await failpoints.reach("call.asked", key)
             entry = await self._journal.once(key, CallEntry, lambda: self._call(request, progress))
             await failpoints.reach("call.journalled", key)
+            await self._forget_older_checkpoint(request, entry)
         return CallResult(
-            call=call, failed=entry.error is not None, seconds=entry.seconds, wrote_state=tuple(entry.state)
+            call=call,
+            failed=entry.error is not None,
+            seconds=entry.seconds,
+            wrote_state=tuple(entry.state),
+            checkpointed=entry.checkpoint is not None,
         )
 
     async def _call(self, request: CallRequest, progress: Progress) -> CallEntry:
@@ -60,46 +69,91 @@ class Tools:
         tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         turn = await self._journal.require(turn_key(request.rollout, request.turn), TurnEntry)
         asked = turn.tool_calls[request.index]
+        context = await self._context(request, asked, manifest.tool_settings, progress)
         started = time.time()
         clock = time.monotonic()
         dispatched = await self._dispatcher.run(
             asked.function.name,
             asked.function.arguments,
             [tool.name for tool in tools.tools],
-            await self._context(request, asked, manifest.tool_settings, progress),
+            context,
             turn_chars=await self._shown_this_turn(request),
         )
+        seconds = time.monotonic() - clock
         await failpoints.reach("call.made", call_key(request.rollout, call_id(request.turn, request.index)))
-        return CallEntry(
+        entry = CallEntry(
             tool=asked.function.name,
             content=dispatched.content,
             error=_error(request.turn, dispatched),
             state=dispatched.state,
             lease=request.lease.number if request.lease else None,
             started=started,
-            seconds=time.monotonic() - clock,
+            seconds=seconds,
         )
+        if context.instance is None:
+            return entry
+        last = request.index == len(turn.tool_calls) - 1
+        return await self._kept(request, manifest, context, entry, last)
+
+    async def _kept(
+        self, request: CallRequest, manifest: RunManifest, context: BoundCall, entry: CallEntry, last: bool
+    ) -> CallEntry:
+        """The entry with a checkpoint of the sandbox, as the run wants it; else with what a replay is judged by."""
+        if manifest.checkpoints == "off":
+            return entry
+        if manifest.checkpoints == "every_turn" and not last:
+            return entry.model_copy(update={"manifest": (await context.sandbox.manifest()).digest})
+        shell = last_job({**context.state, **entry.state})
+        previous = await self._checkpoint_of(request.rollout, request.checkpoint)
+        taken = await take_checkpoint(
+            self._journal, request.rollout, context.sandbox, manifest.checkpoint_mb, shell, previous
+        )
+        return entry.model_copy(update={"checkpoint": taken})
+
+    async def _checkpoint_of(self, rollout: str, call: str | None) -> Checkpoint | None:
+        if call is None:
+            return None
+        return (await self._journal.require(call_key(rollout, call), CallEntry)).checkpoint
+
+    async def _forget_older_checkpoint(self, request: CallRequest, entry: CallEntry) -> None:
+        older = await self._checkpoint_of(request.rollout, request.checkpoint) if entry.checkpoint else None
+        if older is not None and entry.checkpoint and older.digest != entry.checkpoint.digest:
+            await self._journal.forget_blob(request.rollout, older.digest)
 
     async def _context(
         self, request: CallRequest, asked: ToolCall, settings: ToolSettings, progress: Progress
     ) -> BoundCall:
+        call = call_id(request.turn, request.index)
+        lease = request.lease
         return BoundCall(
             rollout=request.rollout,
-            scope=("call", call_id(request.turn, request.index)),
+            # A command that was running in a lost sandbox is another one in the next.
+            scope=("call", call, lease.number) if lease else ("call", call),
             tool_call_id=asked.id,
             settings=settings,
             state=await self._state(request),
-            instance=await self._sandboxes.attach(request.rollout, request.lease) if request.lease else None,
+            instance=await self._sandboxes.attach(request.rollout, lease) if lease else None,
             seen=progress.seen,
         )
 
     async def _state(self, request: CallRequest) -> dict[str, JsonValue]:
-        """The slots of tool state as the calls that last wrote them left them."""
-        keys = [call_key(request.rollout, call) for call in request.tool_state.values()]
-        entries = await self._journal.read_many(keys, CallEntry)
-        return {
-            slot: entry.state[slot] for slot, entry in zip(request.tool_state, entries, strict=True) if entry
-        }
+        """The slots of tool state as the calls that last wrote them left them, in the sandbox of this lease."""
+        calls = list(request.tool_state.items())
+        entries = await self._journal.read_many(
+            [call_key(request.rollout, call) for _, call in calls], CallEntry
+        )
+        state: dict[str, JsonValue] = {}
+        for (slot, call), entry in zip(calls, entries, strict=True):
+            if entry is None:
+                continue
+            state[slot] = entry.state[slot]
+            if slot == SLOT and request.lease is not None and entry.lease != request.lease.number:
+                lease = await self._sandboxes.entry(request.rollout, request.lease.number)
+                job = shell_job(
+                    request.rollout, call, entry, request.lease.number, lease.covered, lease.shell
+                )
+                state[slot] = {"job": job}
+        return state
 
     async def _shown_this_turn(self, request: CallRequest) -> int:
         """Characters of this turn's earlier results."""

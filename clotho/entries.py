@@ -2,15 +2,19 @@
 
 import hashlib
 import json
+from typing import Literal
 
 from pydantic import JsonValue
 
 from clotho.inference.base import ChatMessage, SampledTurn, Sampling, ToolCall, ToolSchema
-from clotho.records import Lease, Limits, Record, RolloutSummary
+from clotho.records import Fidelity, Lease, Limits, Record, RolloutSummary, SiblingFailure
 from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings
 
 Item = dict[str, JsonValue]
+CheckpointPolicy = Literal["every_call", "every_turn", "off"]
+"""After which calls a sandbox is checkpointed; one before verification comes with both."""
 
 
 class ToolSelection(Record):
@@ -34,6 +38,9 @@ class RunManifest(Record):
     selection: ToolSelection
     tool_settings: ToolSettings
     sandbox: SandboxSpec
+    checkpoints: CheckpointPolicy = "every_turn"
+    checkpoint_mb: int = 256
+    """Workspaces larger than this, before compression, aren't checkpointed."""
     limits: Limits
     group_size: int
 
@@ -122,8 +129,19 @@ class CallEntry(Record):
     error: ToolError | None
     state: dict[str, JsonValue]
     lease: int | None
+    """The number of the lease in whose sandbox it was made."""
     started: float
     seconds: float
+    checkpoint: Checkpoint | None = None
+    """Of the sandbox after this call; the blob is beside the entry."""
+    manifest: str | None = None
+    """Digest of the workspace after this call, where no checkpoint was taken."""
+
+
+class CheckpointEntry(Record):
+    """The sandbox as it was before verification; None where none could be taken."""
+
+    checkpoint: Checkpoint | None
 
 
 class LeaseEntry(Record):
@@ -131,7 +149,13 @@ class LeaseEntry(Record):
 
     incarnation: str
     queue: str
-    backend: str
+    """Of the host it is on."""
+    fidelity: Fidelity | None = None
+    """How well it was restored, where it follows a lost one."""
+    covered: str = ""
+    """The last call whose effect it started with."""
+    shell: str | None = None
+    """The job whose shell state it started with."""
 
 
 class EpochEntry(Record):
@@ -155,12 +179,31 @@ class EndEntry(Record):
     summary: RolloutSummary
 
 
+class RepairEntry(Record):
+    """A sibling that failed for infrastructure reasons was started again."""
+
+    failure: SiblingFailure
+    turns: int
+    """How far it had come, in turns and sampled tokens: failures that meet long rollouts more often show here."""
+    sampled_tokens: int
+    continued_as: str
+    """The same rollout, which goes on from its last journalled turn, or a replacement that starts from scratch."""
+
+
+class AttemptEntry(Record):
+    """A group's attempt that ended incomplete."""
+
+    siblings: tuple[RolloutSummary, ...]
+    failures: tuple[SiblingFailure, ...]
+
+
 class GroupEntry(Record):
     """A complete, scored group."""
 
     item: Item
     toolsets: tuple[str, ...]
     siblings: tuple[RolloutSummary, ...]
+    repairs: tuple[RepairEntry, ...] = ()
 
 
 def difference(ours: RunManifest, theirs: RunManifest) -> str:

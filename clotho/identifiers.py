@@ -33,6 +33,21 @@ def rollout_id(group: str, sibling: int) -> str:
     return f"{group}/r{sibling}"
 
 
+def replacement_id(rollout: str, number: int) -> str:
+    """What stands in for a sibling that can't go on: `group/r3.1` for `group/r3`, then `group/r3.2`."""
+    return f"{original_of(rollout)}.{number}"
+
+
+def original_of(rollout: str) -> str:
+    """The sibling that `rollout` is, or stands in for."""
+    return rollout.partition(".")[0]
+
+
+def sibling_number(rollout: str) -> int:
+    """Its place within its group."""
+    return int(original_of(rollout).rpartition("/r")[2])
+
+
 def call_id(turn: int, index: int) -> str:
     return f"{turn:04}-{index:02}"
 
@@ -57,6 +72,19 @@ def pause_prefix(run: str) -> str:
     return f"{run}/~pause/"
 
 
+def repairs_prefix(run: str) -> str:
+    return f"{run}/~repairs/"
+
+
+def group_repairs_prefix(group: str) -> str:
+    run, _, name = group.partition("/")
+    return f"{repairs_prefix(run)}{name}/"
+
+
+def attempt_prefix(group: str) -> str:
+    return f"{group}/attempt/"
+
+
 def items_key(run: str, chunk: int) -> str:
     return f"{run}/~items/{chunk:06}"
 
@@ -73,8 +101,12 @@ def prompt_key(rollout: str) -> str:
     return f"{rollout}/prompt"
 
 
+def turn_prefix(rollout: str) -> str:
+    return f"{rollout}/turn/"
+
+
 def turn_key(rollout: str, turn: int) -> str:
-    return f"{rollout}/turn/{turn:04}"
+    return f"{turn_prefix(rollout)}{turn:04}"
 
 
 def call_key(rollout: str, call: str) -> str:
@@ -83,6 +115,15 @@ def call_key(rollout: str, call: str) -> str:
 
 def lease_key(rollout: str, number: int) -> str:
     return f"{rollout}/lease/{number}"
+
+
+def final_key(rollout: str) -> str:
+    """The checkpoint before verification."""
+    return f"{rollout}/final"
+
+
+def blob_key(rollout: str, digest: str) -> str:
+    return f"{rollout}/checkpoint/{digest}"
 
 
 def epoch_prefix(rollout: str) -> str:

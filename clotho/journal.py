@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from clotho import failpoints
 from clotho.errors import JournalCorrupt
-from clotho.identifiers import sealed_key
+from clotho.identifiers import blob_key, sealed_key
 from clotho.store.base import Store
 
 SCHEMA = 1
@@ -112,15 +112,30 @@ class Journal:
     async def keys(self, prefix: str) -> list[str]:
         return await self._store.keys(prefix)
 
+    async def write_blob(self, rollout: str, digest: str, blob: bytes) -> None:
+        """Keep a checkpoint of the rollout until it is sealed; what has the same digest is the same."""
+        await self._store.create(blob_key(rollout, digest), blob)
+
+    async def read_blob(self, rollout: str, digest: str) -> bytes | None:
+        return (await self._store.read_many([blob_key(rollout, digest)]))[0]
+
+    async def forget_blob(self, rollout: str, digest: str) -> None:
+        await self._store.delete([blob_key(rollout, digest)])
+
     async def forget(self, keys: Sequence[str]) -> None:
         """Remove numbered entries that later ones have replaced."""
         await self._store.delete(keys)
 
     async def seal(self, rollout: str) -> None:
-        """Move the rollout's entries into one compressed object; the small ones go only after it is there."""
-        keys = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]
+        """Move the rollout's entries into one compressed object; the small ones go only after it is there.
+
+        Checkpoints go too: nothing will be restored any more.
+        """
+        found = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]
+        blobs = [key for key in found if key.startswith(blob_key(rollout, ""))]
+        keys = [key for key in found if key not in set(blobs)]
         if not keys:
-            return
+            return await self._store.delete(blobs)
         bodies = dict(zip(keys, await self._store.read_many(keys), strict=True))
         record = {key: body.decode() for key, body in bodies.items() if body is not None}
         sealed = await asyncio.to_thread(lambda: zstandard.compress(json.dumps(record).encode(), 3))
@@ -129,7 +144,7 @@ class Journal:
                 [(sealed_key(rollout), (await self._store.read_many([sealed_key(rollout)]))[0])]
             )
             keys = [key for key in keys if key in written]
-        await self._store.delete(keys)
+        await self._store.delete([*keys, *blobs])
 
     async def _fly(self, key: str, kind: type[Entry], work: Callable[[], Awaitable[Entry]]) -> Entry:
         if (entry := await self.read(key, kind)) is not None:

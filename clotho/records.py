@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
+from clotho.identifiers import group_id
+
 KEPT_FAILURES = 20
 
 
@@ -29,6 +31,8 @@ class Limits(Record):
     max_turns: int = 30
     max_sampled_tokens: int | None = None
     max_active_seconds: float | None = None
+    keep_diverged: bool = True
+    """Whether a rollout goes on in a sandbox that is not what its lost one was; it is marked in any case."""
 
 
 class Station(Record):
@@ -58,6 +62,13 @@ class Stations(Record):
     )
 
 
+class RepairBounds(Record):
+    """How often siblings that failed for infrastructure reasons are started again."""
+
+    per_group: int = 4
+    per_run: int = 200
+
+
 class CampaignRequest(Record):
     run: str
     environment: str
@@ -67,9 +78,25 @@ class CampaignRequest(Record):
     limits: Limits
     stations: Stations
     max_open_groups: int = 16
+    repairs: RepairBounds = RepairBounds()
+    stop_after_failures: int = 8
+    """Rollouts that fail in a row for the same reason, no group being scored in between, before the run pauses."""
     next_group: int = 0
     """This and `progress` are carried over a continue-as-new."""
     progress: "CampaignProgress | None" = None
+
+    def group(self, item: int) -> "GroupRequest":
+        """What rolls one item out."""
+        return GroupRequest(
+            run=self.run,
+            group=group_id(self.run, item),
+            environment=self.environment,
+            item=item,
+            size=self.group_size,
+            limits=self.limits,
+            stations=self.stations,
+            repairs=self.repairs,
+        )
 
 
 class CampaignProgress(Record):
@@ -142,6 +169,17 @@ class GroupRequest(Record):
     size: int
     limits: Limits
     stations: Stations
+    repairs: RepairBounds = RepairBounds()
+
+    def sibling(self, rollout: str) -> "RolloutRequest":
+        """What runs one of its rollouts."""
+        return RolloutRequest(
+            run=self.run,
+            rollout=rollout,
+            environment=self.environment,
+            limits=self.limits,
+            stations=self.stations,
+        )
 
 
 class AwaitClosed(Record):
@@ -149,7 +187,12 @@ class AwaitClosed(Record):
 
 
 class PreparedGroup(Record):
-    """What resolving a group's tools came to."""
+    """What resolving a group's tools came to, and who its siblings are by now."""
+
+    siblings: tuple[str, ...]
+    """The rollouts to run: replacements in place of those that can't go on."""
+    attempt: int
+    """How many attempts at the group ended incomplete."""
 
     toolsets: tuple[str, ...]
     tools: tuple[str, ...]
@@ -177,6 +220,10 @@ class RolloutState(Record):
     tool_calls: int = 0
     tool_errors: int = 0
     lease: "Lease | None" = None
+    checkpoint: str | None = None
+    """The call after which the sandbox was last checkpointed."""
+    losses: "tuple[Fidelity, ...]" = ()
+    """Of the sandboxes that followed lost ones, in their order."""
     model_queue: str | None = None
     """The queue of the process that samples this rollout's turns: a call in flight is found again only there."""
     tool_state: dict[str, str] = {}
@@ -199,11 +246,9 @@ class RolloutState(Record):
                 "tool_errors": self.tool_errors + call.failed,
                 "active_seconds": self.active_seconds + call.seconds,
                 "tool_state": self.tool_state | dict.fromkeys(call.wrote_state, call.call),
+                "checkpoint": call.call if call.checkpointed else self.checkpoint,
             }
         )
-
-    def with_lease(self, lease: "Lease") -> "RolloutState":
-        return self.model_copy(update={"lease": lease})
 
     def limit_met(self, limits: Limits) -> str | None:
         """The name of the first limit that leaves no room for another turn."""
@@ -254,16 +299,36 @@ class TurnResult(Record):
     seconds: float
 
 
+class Fidelity(StrEnum):
+    """How well a sandbox that followed a lost one was made to be what that was."""
+
+    EXACT = "exact"
+    RESTORED = "restored"
+    """From a checkpoint beside which something ran, or lay, that it doesn't hold."""
+    REPLAYED = "replayed"
+    """Commands since the checkpoint were run again, and came to the same."""
+    DIVERGED = "diverged"
+    """They came to something else."""
+
+
 class LeaseRequest(Record):
     run: str
     rollout: str
     number: int = 0
+    turns: int = 0
+    """How many turns were sampled: what a lease after the first is restored to."""
 
 
 class Lease(Record):
     """A sandbox held by a rollout: its number, and the queue of the host it lives on."""
 
     number: int
+    queue: str
+    fidelity: Fidelity | None = None
+
+
+class HostCheck(Record):
+    rollout: str
     queue: str
 
 
@@ -275,6 +340,8 @@ class CallRequest(Record):
     lease: Lease | None
     """None for a tool that needs no sandbox."""
     tool_state: dict[str, str]
+    checkpoint: str | None = None
+    """The call after which the sandbox was last checkpointed."""
 
 
 class CallResult(Record):
@@ -283,6 +350,7 @@ class CallResult(Record):
     seconds: float
     wrote_state: tuple[str, ...] = ()
     """The slots of tool state that this call wrote."""
+    checkpointed: bool = False
 
 
 class RewardRequest(Record):
@@ -291,6 +359,8 @@ class RewardRequest(Record):
     ending: Ending
     turns: int
     lease: Lease | None
+    checkpoint: str | None = None
+    """The call after which the sandbox was last checkpointed."""
 
 
 class RewardResult(Record):
@@ -316,6 +386,8 @@ class RolloutSummary(Record):
     """The end of a scored rollout, small enough for a workflow result."""
 
     rollout: str
+    replacement_of: str | None = None
+    """The sibling in whose stead it started from scratch. That favours short rollouts: it can be left out."""
     ending: Ending
     score: float
     turns: int
@@ -324,13 +396,46 @@ class RolloutSummary(Record):
     prompt_tokens: int
     sampled_tokens: int
     active_seconds: float
+    losses: tuple[Fidelity, ...] = ()
+    """How each sandbox that followed a lost one was made: leave out what isn't exact enough for you."""
 
 
 class SiblingFailure(Record):
     """A rollout or group that ended without a result, and why."""
 
     workflow: str
+    kind: str
+    """The type of the error: failures of one kind in a row have one cause."""
     reason: str
+
+
+class GroupFailure(Record):
+    """The details of a group that failed."""
+
+    failures: tuple[SiblingFailure, ...]
+
+
+class GroupAttempt(Record):
+    """An attempt at a group that ends incomplete."""
+
+    run: str
+    group: str
+    number: int
+    siblings: tuple[RolloutSummary, ...]
+    failures: tuple[SiblingFailure, ...]
+
+
+class RepairRequest(Record):
+    """A sibling that shall be started again, if the bounds allow."""
+
+    run: str
+    group: str
+    attempt: int
+    number: int
+    """Of this repair, within the attempt at the group."""
+    failure: SiblingFailure
+    from_scratch: bool
+    bounds: RepairBounds
 
 
 class GroupConclusion(Record):

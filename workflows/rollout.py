@@ -1,6 +1,5 @@
 """The agent loop as a durable workflow."""
 
-import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -10,30 +9,29 @@ with workflow.unsafe.imports_passed_through():
     from activities.llm import Model
     from activities.reward import Verifier
     from activities.rollouts import Rollouts
-    from activities.sandbox import Sandboxes
     from activities.tools import Tools
     from clotho.records import (
         CallRequest,
+        CallResult,
         ConcludeRequest,
         Ending,
         Lease,
-        LeaseRequest,
         ModelProcessRequest,
         Outcome,
-        ReleaseRequest,
         RewardRequest,
+        RewardResult,
         RolloutRequest,
         RolloutState,
         RolloutSummary,
-        Station,
         ToolCallReference,
         TurnRequest,
         TurnResult,
     )
 
 from workflows import attributes
+from workflows.held_sandbox import EndsItsSandbox, HeldSandbox
 from workflows.pausing import Pausable, run_resume
-from workflows.steps import CLEAN_UP_TIME, clean_up, execute, step, was_unserved
+from workflows.steps import clean_up, step, was_unserved
 
 UNSERVED = timedelta(seconds=15)
 """How long a step may wait in the queue of one process before it is asked whether that process is there."""
@@ -52,7 +50,7 @@ class Rollout(Pausable):
         self.rollout = request.rollout
         self.stations = request.stations
         self.state = request.state or RolloutState()
-        self.acquiring: asyncio.Future[Lease] | None = None
+        self.sandbox = HeldSandbox(request)
         self.keeps_sandbox = False
         self.unserved = False
         self.paused = request.paused
@@ -70,7 +68,7 @@ class Rollout(Pausable):
             raise
         finally:
             if not self.keeps_sandbox:
-                await clean_up(self.release_sandbox(), "release of the sandbox")
+                await clean_up(self.sandbox.release(), "release of the sandbox")
 
     async def interact(self) -> Ending:
         while (limit := self.state.limit_met(self.request.limits)) is None:
@@ -81,8 +79,11 @@ class Rollout(Pausable):
                 return (
                     Ending(outcome=Outcome.LIMIT_REACHED, limit="max_tokens") if turn.truncated else COMPLETED
                 )
-            for index, call in enumerate(turn.tool_calls):
-                await self.call_tool(index, call)
+            try:
+                for index, call in enumerate(turn.tool_calls):
+                    await self.call_tool(index, call)
+            except EndsItsSandbox:
+                return Ending(outcome=Outcome.POLICY_KILLED)
             self.continue_as_new_if_long()
         return Ending(outcome=Outcome.LIMIT_REACHED, limit=limit)
 
@@ -130,70 +131,71 @@ class Rollout(Pausable):
     async def call_tool(self, index: int, call: ToolCallReference) -> None:
         turn = self.state.turn - 1
         self.show(f"turn {turn}: calling {call.name}")
-        lease = await self.sandbox() if call.sandboxed else None
         request = CallRequest(
             run=self.request.run,
             rollout=self.rollout,
             turn=turn,
             index=index,
-            lease=lease,
+            lease=None,
             tool_state=self.state.tool_state,
+            checkpoint=self.state.checkpoint,
         )
-        result = await step(Tools.call_tool, request, self.station_of(lease), f"{turn}.{index} {call.name}")
-        self.state = self.state.after_call(result)
+        summary = f"{turn}.{index} {call.name}"
+        if not call.sandboxed:
+            result = await step(Tools.call_tool, request, self.stations.sandbox, summary)
+        else:
 
-    async def sandbox(self) -> Lease:
-        """The rollout's sandbox, created when the first call needs it."""
-        if self.state.lease is None:
-            request = LeaseRequest(run=self.request.run, rollout=self.rollout)
-            # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
-            self.acquiring = asyncio.ensure_future(
-                execute(Sandboxes.acquire, request, self.stations.sandbox, "create sandbox")
-            )
-            self.state = self.state.with_lease(await asyncio.shield(self.acquiring))
-        assert self.state.lease is not None
-        return self.state.lease
+            async def run(lease: Lease) -> CallResult:
+                held = request.model_copy(update={"lease": lease})
+                return await step(Tools.call_tool, held, self.sandbox.station_of(lease), summary, UNSERVED)
+
+            result = await self.sandbox.use(run, self.state.turn)
+        self.state = self.state.after_call(result)
 
     async def verify(self, ending: Ending) -> None:
         self.past_pausing = f"{self.rollout} has sampled its last turn"
         self.show("verifying")
-        lease = self.state.lease
         request = RewardRequest(
-            run=self.request.run, rollout=self.rollout, ending=ending, turns=self.state.turn, lease=lease
+            run=self.request.run,
+            rollout=self.rollout,
+            ending=ending,
+            turns=self.state.turn,
+            lease=None,
+            checkpoint=self.state.checkpoint,
         )
-        reward = await step(Verifier.verify, request, self.station_of(lease), "verify")
-        if reward.lease is not None:
-            self.state = self.state.with_lease(reward.lease)
+        if self.sandbox.lease is None:
+            reward = await step(Verifier.verify, request, self.stations.sandbox, "verify")
+            self.sandbox.lease = reward.lease
+            return
+
+        async def run(lease: Lease) -> RewardResult:
+            held = request.model_copy(update={"lease": lease})
+            return await step(Verifier.verify, held, self.sandbox.station_of(lease), "verify", UNSERVED)
+
+        await self.sandbox.use(run, self.state.turn)
 
     async def find_end(self) -> RolloutSummary | None:
         """What an earlier run of this rollout came to: another workflow run, or another Temporal database."""
         return await step(Rollouts.find_end, self.rollout, self.stations.environment, "look up end")
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
-        request = ConcludeRequest(run=self.request.run, rollout=self.rollout, ending=ending, state=self.state)
+        request = ConcludeRequest(
+            run=self.request.run, rollout=self.rollout, ending=ending, state=self.whole_state()
+        )
         summary = await step(Rollouts.conclude, request, self.stations.environment, "write end")
         attributes.show_result(summary.ending.outcome, summary.score)
         self.show(f"{summary.ending.outcome}, reward {summary.score:g}")
         return summary
 
-    async def release_sandbox(self) -> None:
-        lease = self.state.lease
-        if lease is None and self.acquiring is not None:
-            lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP_TIME.total_seconds())
-        if lease is not None:
-            request = ReleaseRequest(run=self.request.run, rollout=self.rollout, lease=lease)
-            station = self.station_of(lease).model_copy(update={"in_all": CLEAN_UP_TIME})
-            await execute(Sandboxes.release, request, station, "release sandbox")
-
-    def station_of(self, lease: Lease | None) -> Station:
-        """Where work with the sandbox of `lease` is served; any sandbox host, if there is none yet."""
-        return self.stations.sandbox.on(lease.queue) if lease else self.stations.sandbox
-
     def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():
             self.keeps_sandbox = True
-            state = {"state": self.state, "paused": self.paused}
+            state = {"state": self.whole_state(), "paused": self.paused}
             workflow.continue_as_new(self.request.model_copy(update=state))
+
+    def whole_state(self) -> RolloutState:
+        held = {"lease": self.sandbox.lease, "losses": self.sandbox.losses}
+        return self.state.model_copy(update=held)
 
     def show(self, doing: str) -> None:
         """What the UI shows of a running rollout."""

@@ -4,6 +4,8 @@ The working directory and exported variables pass from one foreground command to
 slot "shell" of a rollout's tool state holds {"job": key of the last one}.
 """
 
+from collections.abc import Mapping
+
 from pydantic import JsonValue
 
 from clotho.errors import SandboxLost
@@ -22,7 +24,11 @@ UNFINISHED = frozenset({JobState.ABSENT, JobState.RUNNING})
 
 def last_command(context: CallContext) -> str | None:
     """Key of the foreground command whose directory and variables the next one inherits."""
-    match context.state.get(SLOT):
+    return last_job(context.state)
+
+
+def last_job(state: Mapping[str, JsonValue]) -> str | None:
+    match state.get(SLOT):
         case {"job": str(key)}:
             return key
     return None
