@@ -1,0 +1,177 @@
+"""Sandboxes that are lost: followed by one like them, and what it was like is on record."""
+
+import json
+import os
+import signal
+
+from clotho.entries import CallEntry, LeaseEntry, RewardEntry
+from clotho.identifiers import call_key, lease_key, reward_key
+from clotho.records import Fidelity, Outcome
+from clotho.runs import read_end
+from clotho.sandbox.launch import lock_holder
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say
+
+
+def played(*turns: ScriptedTurn) -> Script:
+    return Script(conversations=(Conversation(variants=((*turns, say("Done.")),)),), latency=0.3)
+
+
+async def kill_sandbox(cluster: Cluster, rollout: str, number: int = 0) -> None:
+    """SIGKILL the supervisor, and with it everything in the sandbox."""
+    folders = cluster.folder.glob("sandboxes/*/sandboxes/*")
+    records = {folder: folder / "sandbox.json" for folder in folders}
+    wanted = lease_key(rollout, number)
+    [folder] = [
+        folder for folder, record in records.items() if record.exists() and wanted in record.read_text()
+    ]
+    (alive,) = cluster.folder.glob(f"sandboxes/*/control/{folder.name}/agent/alive")
+    holder = lock_holder(alive)
+    assert holder is not None
+    os.kill(holder, signal.SIGKILL)
+
+
+async def journalled(cluster: Cluster, key: str) -> None:
+    async def there() -> bool:
+        return (cluster.store / key).exists()
+
+    await eventually(there, f"journal entry {key}")
+
+
+async def output(cluster: Cluster, rollout: str, call: str) -> str:
+    entry = await cluster.open_journal().require(call_key(rollout, call), CallEntry)
+    return str(json.loads(entry.content)["output"]).strip()
+
+
+async def test_a_lost_sandbox_is_restored_where_it_was(cluster: Cluster) -> None:
+    """Files, working directory and exports are there; nothing is run twice."""
+    rollout = "lost-between/g000000/r0"
+    script = played(
+        run("mkdir -p ~/deep && cd ~/deep && export A=5 && echo 0 >> /work/ran"),
+        run("sleep 0.5; echo 1 >> /work/ran"),
+        run("echo 2 >> /work/ran; echo $A $PWD $(cat /work/ran); echo -n 1 > /work/score"),
+    )
+    async with serving(ScriptedModel(script)) as url:
+        handle = await start(cluster, "lost-between", url)
+        await journalled(cluster, call_key(rollout, "0000-00"))
+        await kill_sandbox(cluster, rollout)
+        await handle.result()
+    assert (await output(cluster, rollout, "0002-00")).split() == ["5", "/home/agent/deep", "0", "1", "2"]
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None
+    assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.EXACT,))
+    lease = await cluster.open_journal().require(lease_key(rollout, 1), LeaseEntry)
+    assert lease.covered == "0000-00"
+
+
+async def test_a_command_lost_with_its_sandbox_runs_in_the_next(cluster: Cluster) -> None:
+    """It starts from the checkpoint before it: what it did half the first time is not there."""
+    rollout = "lost-inside/g000000/r0"
+    script = played(
+        run("echo before > /work/log"),
+        run("echo half >> /work/log; sleep 3; cat /work/log; echo -n 1 > /work/score"),
+    )
+    async with serving(ScriptedModel(script)) as url:
+        handle = await start(cluster, "lost-inside", url)
+
+        async def half_done() -> bool:
+            files = cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/log")
+            return any(file.read_text() == "before\nhalf\n" for file in files)
+
+        await eventually(half_done, "the command half done")
+        await kill_sandbox(cluster, rollout)
+        await handle.result()
+    assert (await output(cluster, rollout, "0001-00")).split() == ["before", "half"]
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and (end.summary.score, end.summary.losses) == (1.0, (Fidelity.EXACT,))
+
+
+async def test_calls_since_the_checkpoint_are_replayed(cluster: Cluster) -> None:
+    """Two calls of a turn are done, the third is lost: no checkpoint holds the two, so they are done again."""
+    rollout = "replayed/g000000/r0"
+    calls = tuple(
+        ScriptedCall(name="terminal", arguments={"command": command})
+        for command in (
+            "cd /tmp && export B=7 && echo one > /work/one",
+            "echo two > /work/two",
+            "touch /work/third; sleep 3; echo $B $PWD $(cat /work/one /work/two); echo -n 1 > /work/score",
+        )
+    )
+    async with serving(ScriptedModel(played(ScriptedTurn(calls=calls)))) as url:
+        handle = await start(cluster, "replayed", url)
+
+        async def third() -> bool:
+            return any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/third"))
+
+        await eventually(third, "the third call running")
+        await kill_sandbox(cluster, rollout)
+        await handle.result()
+    assert (await output(cluster, rollout, "0000-02")).split() == ["7", "/tmp", "one", "two"]
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and (end.summary.score, end.summary.losses) == (1.0, (Fidelity.REPLAYED,))
+
+
+async def test_a_replay_that_comes_to_something_else_is_marked(cluster: Cluster) -> None:
+    rollout = "diverged/g000000/r0"
+    calls = tuple(
+        ScriptedCall(name="terminal", arguments={"command": command})
+        for command in ("cat /proc/sys/kernel/random/uuid > /work/id", "touch /work/second; sleep 3")
+    )
+    async with serving(ScriptedModel(played(ScriptedTurn(calls=calls)))) as url:
+        handle = await start(cluster, "diverged", url)
+
+        async def second() -> bool:
+            return any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/second"))
+
+        await eventually(second, "the second call running")
+        await kill_sandbox(cluster, rollout)
+        await handle.result()
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and end.summary.losses == (Fidelity.DIVERGED,)
+
+
+async def test_a_command_that_ends_its_sandbox_every_time_is_the_policys_doing(cluster: Cluster) -> None:
+    rollout = "deadly/g000000/r0"
+    script = played(run("echo -n 0.5 > /work/score"), run("touch /work/deadly; sleep 60"))
+    async with serving(ScriptedModel(script)) as url:
+        handle = await start(cluster, "deadly", url)
+        for number in range(3):
+
+            async def deadly(number: int = number) -> bool:
+                files = list(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/deadly"))
+                leased = (cluster.store / lease_key(rollout, number)).exists()
+                return bool(files) and leased
+
+            await eventually(deadly, "the deadly command running")
+            await kill_sandbox(cluster, rollout, number)
+
+            async def gone() -> bool:
+                return not any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/deadly"))
+
+            await eventually(gone, "the lost sandbox cleared away")
+        await handle.result()
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None
+    assert end.summary.ending.outcome is Outcome.POLICY_KILLED
+    assert end.summary.score == 0.5
+
+
+async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(cluster: Cluster) -> None:
+    rollout = "lost-verifying/g000000/r0"
+    script = played(run("echo agent > /work/made"))
+    async with serving(ScriptedModel(script)) as url:
+        environment = "tests.environments.slow_verifier:SlowVerifier"
+        handle = await cluster.start("lost-verifying", url, environment=environment, model="scripted")
+
+        async def verifying() -> bool:
+            files = cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/verified")
+            return any(file.read_text() == "first\n" for file in files)
+
+        await eventually(verifying, "the verifier's first command done")
+        await cluster.sandboxes().destroy(lease_key(rollout, 0))
+        await handle.result()
+    reward = await cluster.open_journal().require(reward_key(rollout), RewardEntry)
+    assert (reward.score, reward.log, reward.epoch) == (1.0, "first second", 1)
