@@ -15,10 +15,11 @@ from temporalio.common import (
 
 from clotho.entries import Endpoint, Item, RunManifest, ToolSelection
 from clotho.environment import EnvironmentConfig, make_environment
-from clotho.identifiers import campaign_id, checked_run_name
+from clotho.errors import InvalidInput
+from clotho.identifiers import campaign_id, checked_run_name, order_prefix
 from clotho.inference.base import Sampling
 from clotho.journal import Journal
-from clotho.records import CampaignProgress, CampaignRequest, Limits, Record, Stations
+from clotho.records import CampaignProgress, CampaignRequest, Limits, Record, RepairBounds, Stations
 from clotho.runs import open_run, write_items
 from clotho.sandbox.base import SandboxSpec
 from clotho.search_attributes import ENVIRONMENT, RUN
@@ -40,6 +41,9 @@ class RunOrder(Record):
     items: tuple[Item, ...] | None = None
     """None: the environment's own."""
     stations: Stations = Stations()
+    repairs: RepairBounds = RepairBounds()
+    stop_after_failures: int = 8
+    """Rollouts that fail in a row for the same reason before the run pauses itself."""
 
 
 CampaignHandle = WorkflowHandle[object, CampaignProgress]
@@ -117,20 +121,42 @@ async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> C
         limits=manifest.limits,
         stations=order.stations,
         max_open_groups=order.max_open_groups,
+        repairs=order.repairs,
+        stop_after_failures=order.stop_after_failures,
     )
+    if await journal.latest(order_prefix(manifest.run), CampaignRequest) != request:
+        await journal.append(order_prefix(manifest.run), request)
+    return await start_requested(client, request)
+
+
+async def read_order(journal: Journal, run: str) -> CampaignRequest:
+    """What the run's campaign was last asked for; raises InvalidInput for a run that was never started."""
+    request = await journal.latest(order_prefix(run), CampaignRequest)
+    if request is None:
+        raise InvalidInput(f"run {run!r} was never started in {journal.store_identity}")
+    return request
+
+
+async def start_requested(client: Client, request: CampaignRequest) -> CampaignHandle:
+    """Start a campaign, or attach to it if it is running."""
     return await client.start_workflow(
         WORKFLOW,
         request,
-        id=campaign_id(manifest.run),
-        task_queue=order.stations.workflows,
+        id=campaign_id(request.run),
+        task_queue=request.stations.workflows,
         result_type=CampaignProgress,
         # Whatever is finished is found in the journal, so starting a finished campaign again costs nothing.
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        search_attributes=TypedSearchAttributes(
-            [
-                SearchAttributePair(SearchAttributeKey.for_keyword(RUN), manifest.run),
-                SearchAttributePair(SearchAttributeKey.for_keyword(ENVIRONMENT), manifest.environment),
-            ]
-        ),
+        search_attributes=identify(request.run, request.environment),
+    )
+
+
+def identify(run: str, environment: str) -> TypedSearchAttributes:
+    """The search attributes of what is started from outside, as its parent would set them."""
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(SearchAttributeKey.for_keyword(RUN), run),
+            SearchAttributePair(SearchAttributeKey.for_keyword(ENVIRONMENT), environment),
+        ]
     )

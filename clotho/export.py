@@ -33,7 +33,9 @@ class Format(StrEnum):
     GROUPS = "groups"
 
 
-async def export_run(journal: Journal, run: str, form: Format, output: Path) -> int:
+async def export_run(
+    journal: Journal, run: str, form: Format, output: Path, *, replacements: bool = True
+) -> int:
     """Write the run's scored groups to `output`; returns the number of lines.
 
     A file appears whole or not at all; into a pipe or device lines go as they come. Raises InvalidInput for an
@@ -41,7 +43,7 @@ async def export_run(journal: Journal, run: str, form: Format, output: Path) -> 
     """
     lines = 0
     with placed(output) as path, path.open("w", encoding="utf-8") as file:
-        async for line in export_lines(journal, run, form):
+        async for line in export_lines(journal, run, form, replacements=replacements):
             file.write(line)
             lines += 1
     return lines
@@ -63,23 +65,32 @@ def placed(output: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-async def export_lines(journal: Journal, run: str, form: Format) -> AsyncIterator[str]:
-    """The run's scored groups as lines of JSON. Raises InvalidInput for an unknown run."""
+async def export_lines(
+    journal: Journal, run: str, form: Format, *, replacements: bool = True
+) -> AsyncIterator[str]:
+    """The run's scored groups as lines of JSON, with or without rollouts that stand in for failed ones.
+
+    Raises InvalidInput for an unknown run.
+    """
     await read_manifest(journal, run)
-    async for line in _lines(journal, run, form):
+    async for line in _lines(journal, run, form, replacements):
         yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
-async def _lines(journal: Journal, run: str, form: Format) -> AsyncIterator[Line]:
+async def _lines(journal: Journal, run: str, form: Format, replacements: bool) -> AsyncIterator[Line]:
     for group, entry in await scored_groups(journal, run):
-        rollouts = [await _rollout(journal, group, entry, summary, form) for summary in entry.siblings]
+        siblings = [one for one in entry.siblings if replacements or one.replacement_of is None]
+        rollouts = [await _rollout(journal, group, entry, summary, form) for summary in siblings]
         if form is Format.GROUPS:
+            if not rollouts:
+                continue
             yield {
                 "group": group,
                 "item": entry.item,
                 "toolsets": list(entry.toolsets),
-                "scores": [summary.score for summary in entry.siblings],
+                "scores": [summary.score for summary in siblings],
                 "rollouts": list(rollouts),
+                "repairs": [repair.model_dump(mode="json") for repair in entry.repairs],
             }
         else:
             for rollout in rollouts:
@@ -94,6 +105,7 @@ async def _rollout(
     tools = await journal.require(tools_key(group), ToolManifest)
     line: Line = {
         "rollout": summary.rollout,
+        "replacement_of": summary.replacement_of,
         "reward": summary.score,
         "reward_breakdown": dict(reward.breakdown),
         "outcome": str(summary.ending.outcome),

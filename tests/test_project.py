@@ -15,7 +15,18 @@ BIN = Path(sys.executable).parent
 LAYERS = [
     ("records", "config", "errors", "failpoints", "identifiers", "logs", "search_attributes", "seats"),
     ("journal", "store", "inference", "sandbox", "toolsets", "transcript", "entries", "presence", "temporal"),
-    ("environment", "runs", "pauses", "tool_context", "verification", "authors", "campaigns", "export"),
+    (
+        "environment",
+        "runs",
+        "pauses",
+        "repairs",
+        "operations",
+        "tool_context",
+        "verification",
+        "authors",
+        "campaigns",
+        "export",
+    ),
     ("embedded", "processes", "testing", "cli"),
 ]
 """Packages and modules of clotho; each may import its own layer and those above it in this list."""

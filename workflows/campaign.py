@@ -9,21 +9,24 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, Workflow
 with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.llm import Model
+    from activities.pauses import WaitingRoom
     from clotho.identifiers import group_id
     from clotho.records import (
         AwaitClosed,
         CampaignProgress,
         CampaignRequest,
-        GroupRequest,
         GroupSummary,
         ItemsRequest,
         ModelCheck,
+        PauseRequest,
         SiblingFailure,
         UnfinishedRequest,
     )
 
 from workflows import attributes
-from workflows.rollout_group import RolloutGroup, reason
+from workflows.failures import CANCELLED, Streak, failure_of, failures_within
+from workflows.pausing import run_resume
+from workflows.rollout_group import RolloutGroup
 from workflows.steps import all_of, endless, step
 
 LOOK_AHEAD = 500
@@ -34,7 +37,8 @@ LOOK_AHEAD = 500
 class Campaign:
     """Start groups in the manifest's order, with at most `max_open_groups` running.
 
-    Starting it again by name skips what is scored and tries again what failed.
+    Starting it again by name skips what is scored and tries again what failed. A run in which one rollout
+    after the other fails for the same reason pauses itself; resumed, it tries them again.
     """
 
     @workflow.init
@@ -43,14 +47,23 @@ class Campaign:
         self.stations = request.stations
         self.next_group = request.next_group
         self.progress = request.progress or CampaignProgress()
+        self.streak = Streak()
+        self.again: list[int] = []
+        self.pause_may_have_changed = False
 
     @workflow.run
     async def run(self, request: CampaignRequest) -> CampaignProgress:
-        await self.prepare()
-        while self.next_group < self.progress.groups:
-            await self.run_groups(await self.unfinished())
-            self.continue_as_new_if_long()
-        return self.conclude()
+        await self.hold_while_paused()
+        watch = asyncio.ensure_future(self.watch_pause())
+        try:
+            await self.prepare()
+            while self.next_group < self.progress.groups:
+                await self.run_groups(await self.unfinished(self.next_group))
+                self.continue_as_new_if_long()
+            return await self.conclude()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
     async def prepare(self) -> None:
         """Fail now what would fail every group; then have the items in the store."""
@@ -60,9 +73,8 @@ class Campaign:
         station = self.stations.environment
         self.count(groups=await step(Groups.enumerate_items, items, station, "enumerate items"))
 
-    async def unfinished(self) -> list[int]:
-        """The next items whose groups aren't scored."""
-        first = self.next_group
+    async def unfinished(self, first: int) -> list[int]:
+        """The next items from `first` whose groups aren't scored."""
         self.next_group = min(first + LOOK_AHEAD, self.progress.groups)
         request = UnfinishedRequest(run=self.request.run, first=first, groups=self.next_group - first)
         station = self.stations.environment
@@ -71,27 +83,71 @@ class Campaign:
         return items
 
     async def run_groups(self, items: list[int]) -> None:
-        """Returns when none is running any more."""
+        """Returns when none is running any more, and none waits for another try."""
         free = asyncio.Semaphore(self.request.max_open_groups)
 
         async def run(item: int) -> None:
             async with free:
+                await workflow.wait_condition(lambda: self.progress.paused is None)
                 await self.run_group(item)
 
-        await all_of(run(item) for item in items)
+        while items:
+            await all_of(run(item) for item in items)
+            items, self.again = self.again, []
 
     async def run_group(self, item: int) -> None:
-        group = group_id(self.request.run, item)
         self.count(running=self.progress.running + 1)
         try:
-            scored = await self.roll_out(group, item)
+            scored = await self.roll_out(group_id(self.request.run, item), item)
             self.progress = self.progress.with_group(scored)
+            self.streak = Streak()
         except ChildWorkflowError as error:
             if workflow.cancellation_reason() is not None:
                 raise
-            self.progress = self.progress.with_failure(SiblingFailure(workflow=group, reason=reason(error)))
+            await self.note_failure(item, error)
         finally:
             self.count(running=self.progress.running - 1)
+
+    async def note_failure(self, item: int, error: ChildWorkflowError) -> None:
+        """Count the group as failed, or keep it for when the run goes on."""
+        failure = failure_of(group_id(self.request.run, item), error)
+        if self.progress.paused is not None and failure.kind != CANCELLED:
+            self.again.append(item)
+            return
+        self.progress = self.progress.with_failure(failure)
+        self.streak = self.streak.with_group(item, failures_within(error) or (failure,))
+        if self.streak.rollouts >= self.request.stop_after_failures:
+            await self.stop_for(self.streak)
+
+    async def stop_for(self, streak: Streak) -> None:
+        """Pause the run, and take back what failed: it will be tried again."""
+        groups = {group_id(self.request.run, item) for item in streak.items}
+        kept = tuple(failure for failure in self.progress.failures if failure.workflow not in groups)
+        self.again += streak.items
+        self.streak = Streak()
+        self.count(paused=str(streak), failed=self.progress.failed - len(groups), failures=kept)
+        request = PauseRequest(run=self.request.run, reason=str(streak))
+        await step(WaitingRoom.pause, request, self.stations.model, "pause the run")
+        self.pause_may_have_changed = True
+
+    async def watch_pause(self) -> None:
+        while True:
+            await workflow.wait_condition(lambda: self.pause_may_have_changed)
+            self.pause_may_have_changed = False
+            await self.hold_while_paused()
+
+    async def hold_while_paused(self) -> None:
+        """Keep `progress.paused` as the store has it until the run isn't paused."""
+        run, station = self.request.run, self.stations.model
+        while (because := await step(WaitingRoom.paused_because, run, station, "look up pause")) is not None:
+            self.count(paused=because)
+            await run_resume(run, station)
+        self.count(paused=None)
+
+    @workflow.signal
+    def look_at_pause(self) -> None:
+        """The store has a new word on whether the run is paused."""
+        self.pause_may_have_changed = True
 
     async def roll_out(self, group: str, item: int) -> GroupSummary:
         """Run the group as a child; one that somebody else started is waited for instead."""
@@ -100,15 +156,7 @@ class Campaign:
             try:
                 return await workflow.execute_child_workflow(
                     RolloutGroup.run,
-                    GroupRequest(
-                        run=request.run,
-                        group=group,
-                        environment=request.environment,
-                        item=item,
-                        size=request.group_size,
-                        limits=request.limits,
-                        stations=request.stations,
-                    ),
+                    request.group(item),
                     id=group,
                     task_queue=self.stations.workflows,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
@@ -130,26 +178,39 @@ class Campaign:
             state = {"next_group": self.next_group, "progress": self.progress}
             workflow.continue_as_new(self.request.model_copy(update=state))
 
-    def conclude(self) -> CampaignProgress:
+    async def conclude(self) -> CampaignProgress:
+        if self.progress.failed:
+            await self.look_again()
         progress = self.progress
         if progress.failed:
-            first = progress.failures[0]
             attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
             raise ApplicationError(
                 f"{progress.failed} of {progress.groups} groups failed; start the run again to retry them. "
-                f"First: {first.workflow}: {first.reason}",
+                + "".join(f"First: {first.workflow}: {first.reason}" for first in progress.failures[:1]),
                 type="GroupsFailed",
                 non_retryable=True,
             )
         attributes.show_outcome("scored")
         return progress
 
-    def count(self, **counts: int) -> None:
+    async def look_again(self) -> None:
+        """Failed groups that somebody started again by hand may have been scored meanwhile."""
+        unfinished: list[int] = []
+        self.count(skipped=0)
+        for first in range(0, self.progress.groups, LOOK_AHEAD):
+            unfinished += await self.unfinished(first)
+        done = self.progress.groups - len(unfinished)
+        groups = {group_id(self.request.run, item) for item in unfinished}
+        failures = tuple(failure for failure in self.progress.failures if failure.workflow in groups)
+        self.count(failed=len(unfinished), failures=failures, skipped=done - self.progress.scored)
+
+    def count(self, **counts: int | str | tuple[SiblingFailure, ...] | None) -> None:
         self.progress = self.progress.model_copy(update=counts)
-        done = self.progress.scored + self.progress.skipped
+        progress = self.progress
+        paused = f"**paused: {progress.paused}**\n\n" if progress.paused is not None else ""
         workflow.set_current_details(
-            f"**{done} of {self.progress.groups} groups scored**, {self.progress.running} running, "
-            f"{self.progress.failed} failed"
+            f"{paused}**{progress.scored + progress.skipped} of {progress.groups} groups scored**, "
+            f"{progress.running} running, {progress.failed} failed"
         )
 
     @workflow.query(name="progress")

@@ -7,69 +7,106 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, Workflow
 with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.rollouts import Rollouts
-    from clotho.errors import bounded
-    from clotho.identifiers import rollout_id
+    from clotho.identifiers import sibling_number
     from clotho.records import (
         AwaitClosed,
+        GroupAttempt,
         GroupConclusion,
+        GroupFailure,
         GroupRequest,
         GroupSummary,
-        RolloutRequest,
+        PreparedGroup,
+        RepairRequest,
         RolloutSummary,
         SiblingFailure,
     )
 
 from workflows import attributes
+from workflows.failures import BEYOND_REPAIR, NEEDS_REPLACEMENT, failure_of
+from workflows.pausing import Pausable
 from workflows.rollout import Rollout
 from workflows.steps import all_of, endless, step
 
-REASON_LIMIT = 300
-
 
 @workflow.defn
-class RolloutGroup:
+class RolloutGroup(Pausable):
     """Resolve the tools once, run the siblings, and write the scored group: complete, or not at all.
 
-    A sibling's failure leaves the others alone; the group fails after the last of them has ended.
+    A sibling's failure leaves the others alone. What failed for reasons of infrastructure is started again;
+    where that doesn't help, the group fails after the last of its siblings has ended.
     """
 
     @workflow.init
     def __init__(self, request: GroupRequest) -> None:
         self.request = request
         self.scored: list[RolloutSummary] = []
+        self.repaired: list[SiblingFailure] = []
         self.failures: list[SiblingFailure] = []
 
     @workflow.run
     async def run(self, request: GroupRequest) -> GroupSummary:
         if (scored := await self.find_scored()) is not None:
             return scored
-        await self.prepare()
-        await all_of(self.run_sibling(number) for number in range(request.size))
+        prepared = await self.prepare()
+        await all_of(self.run_sibling(rollout, prepared.attempt) for rollout in prepared.siblings)
+        await all_of(self.look_again(failure) for failure in tuple(self.failures))
         if self.failures:
-            attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
-            raise ApplicationError(self.failure_text(), type="GroupIncomplete", non_retryable=True)
+            raise await self.incomplete(prepared.attempt)
         return await self.conclude()
 
     async def find_scored(self) -> GroupSummary | None:
         group, station = self.request.group, self.request.stations.environment
         return await step(Groups.find_scored, group, station, "look up scored group")
 
-    async def prepare(self) -> None:
+    async def prepare(self) -> PreparedGroup:
         station = self.request.stations.environment
         prepared = await step(Groups.prepare_group, self.request, station, "resolve tools")
         dropped = f"; unavailable: {', '.join(prepared.unavailable)}" if prepared.unavailable else ""
         self.tools = f"tools: {', '.join(prepared.tools) or 'none'}{dropped}"
         self.show()
+        return prepared
 
-    async def run_sibling(self, number: int) -> None:
-        rollout = rollout_id(self.request.group, number)
-        try:
-            self.scored.append(await self.roll_out(rollout))
-        except ChildWorkflowError as error:
-            if workflow.cancellation_reason() is not None:
-                raise
-            self.failures.append(SiblingFailure(workflow=rollout, reason=reason(error)))
-        self.show()
+    async def run_sibling(self, rollout: str, attempt: int) -> None:
+        """Run it to its score, by as many repairs as it takes and the bounds allow."""
+        goes_on: str | None = rollout
+        while goes_on is not None:
+            await self.own_resume()
+            rollout = goes_on
+            try:
+                self.scored.append(await self.roll_out(rollout))
+                goes_on = None
+            except ChildWorkflowError as error:
+                if workflow.cancellation_reason() is not None:
+                    raise
+                goes_on = await self.repair(failure_of(rollout, error), attempt)
+            self.show()
+
+    async def repair(self, failure: SiblingFailure, attempt: int) -> str | None:
+        """What goes on in the failed rollout's stead: mostly the same one, from its last journalled turn."""
+        goes_on = None
+        if failure.kind not in BEYOND_REPAIR:
+            request = RepairRequest(
+                run=self.request.run,
+                group=self.request.group,
+                attempt=attempt,
+                number=len(self.repaired),
+                failure=failure,
+                from_scratch=failure.kind in NEEDS_REPLACEMENT,
+                bounds=self.request.repairs,
+            )
+            self.repaired.append(failure)
+            station = self.request.stations.environment
+            goes_on = await step(Groups.repair_sibling, request, station, f"repair {failure.workflow}")
+        if goes_on is None:
+            self.failures.append(failure)
+        return goes_on
+
+    async def look_again(self, failure: SiblingFailure) -> None:
+        """A failed sibling that somebody started again by hand may have been scored meanwhile."""
+        end = await self.find_end_when_closed(failure.workflow)
+        if end is not None:
+            self.failures.remove(failure)
+            self.scored.append(end)
 
     async def roll_out(self, rollout: str) -> RolloutSummary:
         """Run the sibling as a child; one that another parent started is waited for instead."""
@@ -78,13 +115,7 @@ class RolloutGroup:
             try:
                 return await workflow.execute_child_workflow(
                     Rollout.run,
-                    RolloutRequest(
-                        run=request.run,
-                        rollout=rollout,
-                        environment=request.environment,
-                        limits=request.limits,
-                        stations=request.stations,
-                    ),
+                    request.sibling(rollout),
                     id=rollout,
                     task_queue=request.stations.workflows,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
@@ -94,21 +125,38 @@ class RolloutGroup:
                     static_summary=f"sibling {rollout.rpartition('/')[2]}",
                 )
             except WorkflowAlreadyStartedError:
-                station = request.stations.environment
-                closed = AwaitClosed(workflow=rollout)
-                await step(Groups.await_closed, closed, endless(station), f"wait for {rollout}")
-                end = await step(Rollouts.find_end, rollout, station, f"look up end of {rollout}")
+                end = await self.find_end_when_closed(rollout)
                 if end is not None:
                     return end
 
+    async def find_end_when_closed(self, rollout: str) -> RolloutSummary | None:
+        station = self.request.stations.environment
+        closed = AwaitClosed(workflow=rollout)
+        await step(Groups.await_closed, closed, endless(station), f"wait for {rollout}")
+        return await step(Rollouts.find_end, rollout, station, f"look up end of {rollout}")
+
     async def conclude(self) -> GroupSummary:
-        siblings = tuple(sorted(self.scored, key=lambda summary: summary.rollout))
+        siblings = tuple(sorted(self.scored, key=lambda summary: sibling_number(summary.rollout)))
         conclusion = GroupConclusion(run=self.request.run, group=self.request.group, siblings=siblings)
         station = self.request.stations.environment
         summary = await step(Groups.conclude_group, conclusion, station, "write scored group")
         mean = sum(sibling.score for sibling in summary.siblings) / len(summary.siblings)
         attributes.show_result("scored", mean)
         return summary
+
+    async def incomplete(self, number: int) -> ApplicationError:
+        """The error to fail with, once this attempt is kept in the store."""
+        attempt = GroupAttempt(
+            run=self.request.run,
+            group=self.request.group,
+            number=number,
+            siblings=tuple(self.scored),
+            failures=tuple(self.failures),
+        )
+        await step(Groups.keep_attempt, attempt, self.request.stations.environment, "keep failed attempt")
+        attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
+        details = GroupFailure(failures=tuple(self.failures))
+        return ApplicationError(self.failure_text(), details, type="GroupIncomplete", non_retryable=True)
 
     def failure_text(self) -> str:
         first = self.failures[0]
@@ -119,14 +167,7 @@ class RolloutGroup:
 
     def show(self) -> None:
         rewards = ", ".join(f"{summary.score:g}" for summary in self.scored)
-        failed = "".join(f"\n\n{failure.workflow} failed: {failure.reason}" for failure in self.failures)
-        workflow.set_current_details(
-            f"**{len(self.scored)} of {self.request.size} scored**: {rewards or '-'}\n\n{self.tools}{failed}"
-        )
-
-
-def reason(error: BaseException) -> str:
-    """The innermost cause of a failed child, as one bounded line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return bounded(str(error), REASON_LIMIT)
+        failed = [f"{failure.workflow} failed: {failure.reason}" for failure in self.failures]
+        repaired = [f"{failure.workflow} is repaired: {failure.reason}" for failure in self.repaired]
+        scored = f"**{len(self.scored)} of {self.request.size} scored**: {rewards or '-'}"
+        workflow.set_current_details("\n\n".join([scored, self.tools, *failed, *repaired]))

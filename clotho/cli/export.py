@@ -19,6 +19,13 @@ def command(
     output: Annotated[
         Path | None, typer.Option(help="File to write; standard output if absent.", metavar="FILE")
     ] = None,
+    replacements: Annotated[
+        bool,
+        typer.Option(
+            "--replacements/--no-replacements",
+            help="With or without rollouts that stand in, from scratch, for failed ones: these favour short ones.",
+        ),
+    ] = True,
     store: Store = None,
 ) -> None:
     """Write the scored groups of a run as JSON lines.
@@ -29,10 +36,12 @@ def command(
     settings = load_settings(store=store)
 
     async def to_file(path: Path) -> int:
-        return await export_run(await existing_journal(settings), run, form, path)
+        journal = await existing_journal(settings)
+        return await export_run(journal, run, form, path, replacements=replacements)
 
     async def to_standard_output() -> None:
-        async for line in export_lines(await existing_journal(settings), run, form):
+        journal = await existing_journal(settings)
+        async for line in export_lines(journal, run, form, replacements=replacements):
             sys.stdout.write(line)
         sys.stdout.flush()
 

@@ -39,7 +39,7 @@ async def follow(
         with display_on(console) as display:
             while not result.done():
                 progress = await current_progress(handle)
-                display.show(progress, first_failure(progress) or await troubles.now())
+                display.show(progress, stopped_by(progress) or await troubles.now())
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
         result.cancel()
@@ -88,9 +88,17 @@ async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
     return progress
 
 
-def first_failure(progress: CampaignProgress | None) -> str | None:
-    failed = progress.failures[:1] if progress else ()
-    return next((f"{failure.workflow}: {failure.reason}" for failure in failed), None)
+def stopped_by(progress: CampaignProgress | None) -> str | None:
+    """Why the run, or else its first group that failed, doesn't go on."""
+    if progress is None:
+        return None
+    if progress.paused is not None:
+        return paused_text(progress.paused)
+    return next((f"{failure.workflow}: {failure.reason}" for failure in progress.failures), None)
+
+
+def paused_text(reason: str) -> str:
+    return f"paused: {reason}; mend what there is to mend, then `clotho resume`"
 
 
 async def groups_table(journal: Journal, run: str) -> Table:

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from temporalio.client import Client
 
-from clotho.cli.follow import groups_table
+from clotho.cli.follow import groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import foreign, make_console, one_line
 from clotho.cli.waiting import held_up
@@ -15,6 +15,7 @@ from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, checked_run_name
 from clotho.journal import Journal
+from clotho.pauses import paused_because
 from clotho.runs import list_runs, read_manifest, scored_keys
 from clotho.search_attributes import RUN
 from clotho.temporal import connect, workflow_link
@@ -38,6 +39,8 @@ def command(
             return
         await read_manifest(journal, checked_run_name(run))
         console.print(await groups_table(journal, run))
+        if (reason := await paused_because(journal, run)) is not None:
+            console.print(foreign(paused_text(reason), "yellow"), soft_wrap=True)
         try:
             client = await connect(settings.temporal)
         except InvalidInput as error:

@@ -19,7 +19,7 @@ from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries import Endpoint, Item
 from clotho.journal import Journal
-from clotho.records import Stations
+from clotho.records import RepairBounds, Stations
 from clotho.sandbox.local import LocalBackend
 from clotho.store.filesystem import FilesystemStore
 from clotho.temporal import connect
@@ -34,6 +34,7 @@ FAST = Stations(
     sandbox=Stations().sandbox.model_copy(update={"heartbeat": timedelta(seconds=5)}),
 )
 """Dead workers are noticed soon, so that tests of their death don't wait long."""
+REPAIRS = RepairBounds()
 
 
 @dataclass
@@ -100,6 +101,8 @@ class Cluster:
         max_open_groups: int = 16,
         api_key_variable: str | None = None,
         stations: Stations = FAST,
+        repairs: RepairBounds = REPAIRS,
+        stop_after_failures: int = 8,
         **manifest: Any,
     ) -> CampaignHandle:
         """Start a run as `clotho run` does."""
@@ -110,6 +113,8 @@ class Cluster:
             max_open_groups=max_open_groups,
             items=items,
             stations=stations,
+            repairs=repairs,
+            stop_after_failures=stop_after_failures,
         )
         return await start_campaign(self.client, self.open_journal(), order)
 

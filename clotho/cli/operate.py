@@ -1,0 +1,99 @@
+"""`clotho pause | resume | cancel | retry`: what an operator does to a run, a group or a rollout."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.terminal import again, make_console, one_line
+from clotho.config import Settings, load_settings
+from clotho.operations import Boundaries, Operations, Target
+from clotho.temporal import connect
+
+PERIOD = 0.5
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A run, group or rollout: my-run, my-run/g000003 or my-run/g000003/r1.", metavar="NAME"
+    ),
+]
+Operation = Callable[[Operations, Target, Settings, Console], Awaitable[None]]
+
+
+def pause(name: Name, store: Store = None, temporal: Address = None) -> None:
+    """Have a run, group or rollout stop before its next turns, and wait until all have.
+
+    Calls in flight are finished. Ctrl-C ends the waiting; the pause stays.
+    """
+    operate(pause_and_wait, name, store, temporal)
+
+
+def resume(name: Name, store: Store = None, temporal: Address = None) -> None:
+    """Let a paused run, group or rollout go on; a run that has ended unfinished is started again."""
+    operate(resume_now, name, store, temporal)
+
+
+def cancel(name: Name, store: Store = None, temporal: Address = None) -> None:
+    """End a run, group or rollout, with its sandboxes, without a reward. What is scored stays."""
+    operate(cancel_now, name, store, temporal)
+
+
+def retry(name: Name, store: Store = None, temporal: Address = None) -> None:
+    """Start a failed or cancelled run, group or rollout again: only what is left of it."""
+    operate(retry_now, name, store, temporal)
+
+
+def operate(operation: Operation, name: str, store: str | None, temporal: str | None) -> None:
+    """Do it with the store and the Temporal server that the options name."""
+    target = Target.named(name)
+    settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+
+    async def work() -> None:
+        journal = await existing_journal(settings)
+        operations = Operations(journal, await connect(settings.temporal))
+        await operation(operations, target, settings, make_console())
+
+    async def interruptible() -> None:
+        try:
+            await Interruption().ends(work())
+        except Interrupted:
+            raise typer.Exit(EXIT_STATUS) from None
+
+    asyncio.run(interruptible())
+
+
+async def pause_and_wait(
+    operations: Operations, target: Target, settings: Settings, console: Console
+) -> None:
+    await operations.pause(target)
+    one_line(console, f"{target} is told to pause; to go on: {again(f'resume {target}', settings)}")
+    said: Boundaries | None = None
+    while True:
+        reached = await operations.boundaries(target)
+        # Twice the same: what has just been started is not listed at once.
+        if reached == said and reached.paused == reached.running:
+            return
+        if reached != said:
+            one_line(console, f"{reached.paused} of {reached.running} running rollouts have stopped")
+        said = reached
+        await asyncio.sleep(PERIOD)
+
+
+async def resume_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
+    started = await operations.resume(target)
+    one_line(console, f"{target} {'was started again' if started else 'goes on'}")
+
+
+async def cancel_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
+    await operations.cancel(target)
+    one_line(console, f"{target} is told to end; to do what is left: {again(f'retry {target}', settings)}")
+
+
+async def retry_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
+    started = await operations.retry(target)
+    one_line(console, f"{target} {'was started again' if started else 'is running: nothing was started'}")

@@ -1,0 +1,74 @@
+"""Siblings that failed for infrastructure reasons and were started again: how often, why, and as what."""
+
+from clotho.entries import Prompt, RepairEntry, RunManifest, TurnEntry
+from clotho.identifiers import (
+    derived_seed,
+    group_repairs_prefix,
+    original_of,
+    prompt_key,
+    repairs_prefix,
+    replacement_id,
+    rollout_id,
+    turn_prefix,
+)
+from clotho.journal import Journal
+from clotho.records import RepairRequest
+
+
+async def claim_repair(journal: Journal, manifest: RunManifest, request: RepairRequest) -> str | None:
+    """The rollout that goes on in the failed one's stead, with its prompt written; None where a bound forbids it.
+
+    Claims made at the same moment may pass the run's bound together.
+    """
+    key = f"{group_repairs_prefix(request.group)}{request.attempt:03}-{request.number:03}"
+    if (claimed := await journal.read(key, RepairEntry)) is None:
+        if request.number >= request.bounds.per_group:
+            return None
+        if len(await journal.keys(repairs_prefix(request.run))) >= request.bounds.per_run:
+            return None
+        claimed = await journal.write(key, await _repair(journal, manifest, request))
+    return claimed.continued_as
+
+
+async def group_repairs(journal: Journal, group: str) -> tuple[RepairEntry, ...]:
+    """All repairs of a group, in their order."""
+    entries = await journal.read_many(await journal.keys(group_repairs_prefix(group)), RepairEntry)
+    return tuple(entry for entry in entries if entry is not None)
+
+
+async def current_siblings(journal: Journal, group: str, size: int) -> tuple[str, ...]:
+    """The rollouts of a group as they are by now: the last replacement in the place of each."""
+    current = {original: original for original in (rollout_id(group, number) for number in range(size))}
+    for repair in await group_repairs(journal, group):
+        current[original_of(repair.continued_as)] = repair.continued_as
+    return tuple(current.values())
+
+
+async def _repair(journal: Journal, manifest: RunManifest, request: RepairRequest) -> RepairEntry:
+    failed = request.failure.workflow
+    turns = await journal.read_many(await journal.keys(turn_prefix(failed)), TurnEntry)
+    sampled = [turn.sampled for turn in turns if turn is not None and turn.sampled is not None]
+    goes_on = await _replacement(journal, manifest, request) if request.from_scratch else failed
+    return RepairEntry(
+        failure=request.failure,
+        turns=len(turns),
+        sampled_tokens=sum(turn.usage.completion_tokens for turn in sampled),
+        continued_as=goes_on,
+    )
+
+
+async def _replacement(journal: Journal, manifest: RunManifest, request: RepairRequest) -> str:
+    """Start over under an id and a seed of its own: nothing of the failed rollout is taken over."""
+    failed = request.failure.workflow
+    earlier = await group_repairs(journal, request.group)
+    replaced = {
+        repair.continued_as
+        for repair in earlier
+        if repair.continued_as != repair.failure.workflow
+        and original_of(repair.continued_as) == original_of(failed)
+    }
+    rollout = replacement_id(failed, len(replaced) + 1)
+    prompt = await journal.require(prompt_key(failed), Prompt)
+    seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
+    await journal.write(prompt_key(rollout), seeded)
+    return rollout

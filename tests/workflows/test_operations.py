@@ -1,0 +1,211 @@
+"""Operating a live run: pause, resume, cancel and retry of runs, groups and rollouts."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflowservice.v1 import (
+    PauseActivityRequest,
+    ResetActivityRequest,
+    UnpauseActivityRequest,
+)
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+
+from clotho.errors import InvalidInput
+from clotho.operations import Boundaries, Operations, Target
+from clotho.records import CampaignProgress, Outcome
+from clotho.runs import read_end
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Fault, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cli.command import clotho_many
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say
+
+TURNS = (run("true"),) * 5
+SLOW = Script(conversations=(Conversation(variants=((*TURNS, say("Done.")),)),), latency=0.3)
+
+
+def operations(cluster: Cluster) -> Operations:
+    return Operations(cluster.open_journal(), cluster.client)
+
+
+async def asked(model: ScriptedModel, times: int) -> None:
+    async def so_often() -> bool:
+        return model.calls.requests.total() >= times
+
+    await eventually(so_often, f"{times} requests to the model")
+
+
+async def stopped(cluster: Cluster, name: str, rollouts: int) -> None:
+    async def all_have() -> bool:
+        return await operations(cluster).boundaries(Target.named(name)) == Boundaries(rollouts, rollouts)
+
+    await eventually(all_have, f"{rollouts} rollouts of {name} at a boundary")
+
+
+async def test_a_paused_run_stops_at_turn_boundaries_and_goes_on(cluster: Cluster) -> None:
+    model, target = ScriptedModel(SLOW), Target.named("paused")
+    async with serving(model) as url:
+        handle = await start(cluster, "paused", url, groups=2, group_size=2)
+        await asked(model, 6)
+        await operations(cluster).pause(target)
+        await operations(cluster).pause(target)
+        await stopped(cluster, "paused", 4)
+        answered = model.calls.completed.total()
+        progress = await handle.query("progress", result_type=CampaignProgress)
+        assert progress.paused == "by hand"
+        assert model.calls.requests.total() == answered
+        await operations(cluster).resume(target)
+        done = await handle.result()
+    assert (done.scored, done.turns, done.paused) == (2, 24, None)
+    assert set(model.calls.requests.values()) == {1}
+
+
+async def test_a_paused_run_outlives_its_workers(private_cluster: Cluster) -> None:
+    """One is killed and one told to stop while rollouts wait in them."""
+    cluster, model, target = private_cluster, ScriptedModel(SLOW), Target.named("restarted")
+    async with serving(model) as url:
+        worker = await cluster.start_worker()
+        handle = await start(cluster, "restarted", url, group_size=2)
+        await asked(model, 2)
+        await operations(cluster).pause(target)
+        await stopped(cluster, "restarted", 2)
+        await worker.kill()
+        worker = await cluster.start_worker()
+        await stopped(cluster, "restarted", 2)
+        await worker.stop(seconds=20)
+        await cluster.start_worker()
+        await operations(cluster).resume(target)
+        await handle.result()
+    assert set(model.calls.requests.values()) == {1}
+
+
+async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) -> None:
+    model = ScriptedModel(SLOW)
+    group, rollout = Target.named("apart-paused/g000000"), Target.named("apart-paused/g000001/r1")
+    async with serving(model) as url:
+        handle = await start(cluster, "apart-paused", url, groups=2, group_size=2)
+        await asked(model, 4)
+        operate = operations(cluster)
+        for target in (group, rollout, group, rollout):
+            await operate.pause(target)
+        await stopped(cluster, str(group), 2)
+        await stopped(cluster, str(rollout), 1)
+        other = await cluster.client.get_workflow_handle("apart-paused/g000001/r0").result()
+        assert other["score"] == 0.0
+        with pytest.raises(InvalidInput, match="g000001/r0 is not running"):
+            await operate.pause(Target.named("apart-paused/g000001/r0"))
+        await operate.resume(group)
+        await operate.resume(rollout)
+        await operate.resume(rollout)
+        await handle.result()
+    assert set(model.calls.requests.values()) == {1}
+
+
+async def test_a_cancelled_paused_run_is_retried_as_it_was_ordered(cluster: Cluster, tmp_path: Path) -> None:
+    """By the real command, which needs none of the options that the run was started with."""
+    model = ScriptedModel(SLOW.model_copy(update={"latency": 1.2}))
+    where = ("--store", str(cluster.store), "--temporal", cluster.address)
+    async with serving(model) as url:
+        handle = await start(cluster, "by-command", url, groups=2, group_size=1)
+        await asked(model, 2)
+        orders = {
+            "paused": ("pause", "by-command", *where),
+            "shown": ("status", "by-command", *where),
+            "ended": ("cancel", "by-command", *where),
+        }
+        answers = await clotho_many(orders, tmp_path)
+        assert "2 of 2 running rollouts have stopped" in answers["paused"].output, answers
+        assert "paused: by hand" in answers["shown"].output
+        assert answers["ended"].status == 0
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
+        orders = {
+            "again": ("cancel", "by-command", *where),
+            "retried": ("retry", "by-command", *where),
+            "resumed": ("resume", "by-command", *where),
+        }
+        answers = await clotho_many(orders, tmp_path)
+        assert answers["again"].complaint == "clotho: by-command is not running"
+        assert "by-command was started again" in answers["retried"].output, answers
+        assert "by-command goes on" in answers["resumed"].output, answers
+        done = await cluster.client.get_workflow_handle(
+            "by-command/~campaign", result_type=CampaignProgress
+        ).result()
+    assert (done.scored, done.turns) == (2, 12)
+    assert set(model.calls.completed.values()) == {1}
+
+
+async def test_what_names_nothing_is_refused(cluster: Cluster) -> None:
+    for name in ("no//run", "run/x", "run/g000001/r1/turn"):
+        with pytest.raises(InvalidInput):
+            Target.named(name)
+    for operation in (operations(cluster).pause, operations(cluster).resume, operations(cluster).cancel):
+        with pytest.raises(InvalidInput, match="no run 'unheard-of'"):
+            await operation(Target.named("unheard-of"))
+    with pytest.raises(InvalidInput, match="never started"):
+        await operations(cluster).retry(Target.named("unheard-of"))
+
+
+async def test_limits_count_no_outage_and_no_pause(cluster: Cluster) -> None:
+    """The model server is out for longer than the rollout may be active, and then the run is paused as long."""
+    faults = (Fault(kind="status", status=503, headers={"retry-after": "1"}, requests=(2, 3, 4)),)
+    model = ScriptedModel(SLOW.model_copy(update={"faults": faults, "latency": 0.1}))
+    target = Target.named("limited-active")
+    async with serving(model) as url:
+        overrides = {"max_active_seconds": 2.5}
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        handle = await start(cluster, "limited-active", url, overrides=overrides)
+        await asked(model, 3)
+        await operations(cluster).pause(target)
+        await stopped(cluster, "limited-active", 1)
+
+        async def longer_than_the_limit() -> bool:
+            return clock() - began > 6
+
+        await eventually(longer_than_the_limit, "time to pass")
+        await operations(cluster).resume(target)
+        await handle.result()
+    end = await read_end(cluster.open_journal(), "limited-active/g000000/r0")
+    assert end is not None
+    assert end.summary.ending.outcome is Outcome.COMPLETED
+    assert end.summary.active_seconds < 2.5
+
+
+@pytest.mark.parametrize("act", ["pause", "reset"])
+async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Cluster, act: str) -> None:
+    name = f"activity-{act}"
+    model = ScriptedModel(Script(conversations=(Conversation(variants=((say("Done."),),)),), latency=7.0))
+    service, execution = cluster.client.workflow_service, WorkflowExecution(workflow_id=f"{name}/g000000/r0")
+    namespace, turn = cluster.client.namespace, "sample_turn"
+    async with serving(model) as url:
+        handle = await start(cluster, name, url)
+        await asked(model, 1)
+        if act == "reset":
+            await service.reset_activity(
+                ResetActivityRequest(
+                    namespace=namespace, execution=execution, type=turn, reset_heartbeat=True
+                )
+            )
+        else:
+            await service.pause_activity(
+                PauseActivityRequest(namespace=namespace, execution=execution, type=turn)
+            )
+            await eventually(lambda: let_go(cluster, execution.workflow_id), "the paused attempt to end")
+            assert model.calls.completed.total() == 0
+            await service.unpause_activity(
+                UnpauseActivityRequest(namespace=namespace, execution=execution, type=turn)
+            )
+        await handle.result()
+    assert set(model.calls.requests.values()) == {1}
+
+
+async def let_go(cluster: Cluster, rollout: str) -> bool:
+    described = await cluster.client.get_workflow_handle(rollout).describe()
+    [pending] = described.raw_description.pending_activities
+    return pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED

@@ -1,0 +1,177 @@
+"""Siblings that fail for infrastructure reasons are repaired; a run that fails throughout stops itself."""
+
+import asyncio
+import json
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from clotho.entries import AttemptEntry, GroupEntry
+from clotho.export import Format, export_run
+from clotho.identifiers import call_key, lease_key, scored_key, turn_key
+from clotho.operations import Operations, Target
+from clotho.records import CampaignProgress, RepairBounds
+from clotho.runs import scored_groups
+from clotho.testing.cluster import FAST, Cluster
+from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say, scoring
+
+IMPATIENT = FAST.model_copy(update={"model": FAST.model.model_copy(update={"in_all": timedelta(seconds=2)})})
+"""An outage of the model server soon counts as a failure of the rollout."""
+
+
+async def written(cluster: Cluster, *keys: str) -> None:
+    async def there() -> bool:
+        return all((cluster.store / key).exists() for key in keys)
+
+    await eventually(there, f"journal entries {keys}")
+
+
+async def group_entry(cluster: Cluster, group: str) -> GroupEntry:
+    return await cluster.open_journal().require(scored_key(group), GroupEntry)
+
+
+async def run_ids(cluster: Cluster, group: str, size: int) -> list[str]:
+    handles = [cluster.client.get_workflow_handle(f"{group}/r{number}") for number in range(size)]
+    return [(await handle.describe()).run_id for handle in handles]
+
+
+async def test_two_of_eight_fail_and_six_stay_untouched(cluster: Cluster) -> None:
+    """The two go on from their last journalled turn, in workflow runs of their own."""
+    turns = (run("echo -n 1 > /work/score"), *[run("true")] * 3, say("Done."))
+    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), latency=0.5))
+    group, failing = "eight/g000000", (2, 5)
+    async with serving(model) as url:
+        handle = await start(cluster, "eight", url, group_size=8)
+        await written(cluster, *(turn_key(f"{group}/r{number}", 1) for number in range(8)))
+        before = await run_ids(cluster, group, 8)
+        for number in failing:
+            await cluster.client.get_workflow_handle(f"{group}/r{number}").terminate("lost by a test")
+        progress = await handle.result()
+    after = await run_ids(cluster, group, 8)
+    entry = await group_entry(cluster, group)
+    assert [number for number in range(8) if before[number] != after[number]] == list(failing)
+    assert (progress.scored, progress.failed) == (1, 0)
+    assert [sibling.score for sibling in entry.siblings] == [1.0] * 8
+    assert model.calls.paid_twice == {}
+    assert {repair.failure.workflow for repair in entry.repairs} == {f"{group}/r2", f"{group}/r5"}
+    assert {repair.failure.kind for repair in entry.repairs} == {"Terminated"}
+    assert all(repair.continued_as == repair.failure.workflow for repair in entry.repairs)
+    assert all(repair.turns >= 2 for repair in entry.repairs)
+    assert [sibling.replacement_of for sibling in entry.siblings] == [None] * 8
+
+
+async def test_repairs_are_bounded_and_the_failed_attempt_is_kept(cluster: Cluster) -> None:
+    """The model server is out for longer than a rollout waits, again and again."""
+    outage = Fault(kind="status", status=503, requests=tuple(range(3, 30)))
+    model = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(outage,)))
+    group = "bounded/g000000"
+    async with serving(model) as url:
+        bounds = RepairBounds(per_group=2)
+        handle = await start(cluster, "bounded", url, stations=IMPATIENT, repairs=bounds, groups=2)
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        journal = cluster.open_journal()
+        failed = await journal.require(f"{group}/attempt/000", AttemptEntry)
+        assert [failure.kind for failure in failed.failures] == ["ModelUnavailable"]
+    model = ScriptedModel(Script(conversations=(scoring(1.0),)))
+    async with serving(model) as url:
+        await (await start(cluster, "bounded", url, stations=IMPATIENT, groups=2)).result()
+    entry = await group_entry(cluster, group)
+    assert [repair.failure.kind for repair in entry.repairs] == ["ModelUnavailable"] * 2
+    assert model.calls.paid_twice == {}
+
+
+async def test_the_bound_of_a_run_holds_over_its_groups(cluster: Cluster) -> None:
+    outage = Fault(kind="status", status=503, first_attempts=1000)
+    model = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(outage,)))
+    async with serving(model) as url:
+        bounds = RepairBounds(per_group=3, per_run=1)
+        handle = await start(
+            cluster, "run-bound", url, stations=IMPATIENT, repairs=bounds, groups=3, max_open_groups=1
+        )
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    assert len(await cluster.open_journal().keys("run-bound/~repairs/")) == 1
+
+
+async def test_replacements_are_flagged_and_the_bias_shows(cluster: Cluster, tmp_path: Path) -> None:
+    """Long rollouts lose their sandbox for good; what stands in for them is short, and the record says so."""
+    group, long, short = "biased/g000000", (0, 1), (2, 3)
+    operate, target = Operations(cluster.open_journal(), cluster.client), Target.named("biased")
+
+    def policy(question: Question) -> ScriptedTurn:
+        replaced = ".1/" in question.key
+        length = 12 if question.sibling in long and not replaced else 1
+        return run("echo -n 1 > /work/score") if question.turn < length else say("Done.")
+
+    model = ScriptedModel(Script(conversations=(scoring(0),), latency=0.2), policy)
+    async with serving(model) as url:
+        overrides = {"max_agent_turns": 20}
+        handle = await start(cluster, "biased", url, group_size=4, overrides=overrides)
+        await written(cluster, *(call_key(f"{group}/r{number}", "0003-00") for number in long))
+        await operate.pause(target)
+
+        async def at_boundaries() -> bool:
+            reached = await operate.boundaries(target)
+            return reached.running == reached.paused
+
+        await eventually(at_boundaries, "long rollouts at a boundary")
+        await asyncio.gather(*(lose_for_good(cluster, f"{group}/r{number}") for number in long))
+        await operate.resume(target)
+        await handle.result()
+    entry = await group_entry(cluster, group)
+    assert [sibling.rollout for sibling in entry.siblings] == [
+        *(f"{group}/r{number}.1" for number in long),
+        *(f"{group}/r{number}" for number in short),
+    ]
+    assert [sibling.replacement_of for sibling in entry.siblings[:2]] == [f"{group}/r0", f"{group}/r1"]
+    assert {repair.failure.kind for repair in entry.repairs} == {"SandboxLost"}
+    abandoned = [repair.turns for repair in entry.repairs]
+    kept = [sibling.turns for sibling in entry.siblings]
+    assert min(abandoned) > max(kept)
+    assert all(repair.sampled_tokens > 0 for repair in entry.repairs)
+    journal, whole, part = cluster.open_journal(), tmp_path / "all.jsonl", tmp_path / "part.jsonl"
+    assert await export_run(journal, "biased", Format.MESSAGES, whole) == 4
+    assert await export_run(journal, "biased", Format.MESSAGES, part, replacements=False) == 2
+    flagged = [json.loads(line)["replacement_of"] for line in whole.read_text().splitlines()]
+    assert flagged == [f"{group}/r0", f"{group}/r1", None, None]
+
+
+async def lose_for_good(cluster: Cluster, rollout: str) -> None:
+    """The sandbox goes, and so do the checkpoints that another one could start from."""
+    shutil.rmtree(cluster.store / rollout / "checkpoint", ignore_errors=True)
+    await cluster.sandboxes().destroy(lease_key(rollout, 0))
+
+
+async def test_a_run_that_fails_throughout_pauses_and_goes_on_when_mended(cluster: Cluster) -> None:
+    """The key stops working in the middle; the run stops with that reason, and needs no more than `resume`."""
+    operate = Operations(cluster.open_journal(), cluster.client)
+    refusal = Fault(kind="status", status=401, requests=tuple(range(9, 500)))
+    before = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(refusal,)))
+    after = ScriptedModel(Script(conversations=(scoring(1.0),)))
+    async with serving(before) as url:
+        handle = await start(cluster, "breaker", url, groups=12, group_size=2, max_open_groups=3)
+
+        async def paused() -> CampaignProgress | None:
+            progress = await handle.query("progress", result_type=CampaignProgress)
+            return progress if progress.paused is not None else None
+
+        stopped = await eventually(paused, "the run to pause itself")
+        assert stopped.paused is not None and stopped.paused.startswith("8 rollouts in a row failed alike")
+        assert "ModelRejected: the model server answers 401" in stopped.paused
+        assert stopped.scored + stopped.failed < 12
+        metadata = await handle.query("__temporal_workflow_metadata")
+        assert "paused: 8 rollouts in a row" in metadata.current_details
+    async with serving(after, port=int(url.removesuffix("/v1").rpartition(":")[2])):
+        await operate.resume(Target.named("breaker"))
+        done = await handle.result()
+    assert (done.scored, done.failed) == (12, 0)
+    assert len(await scored_groups(cluster.open_journal(), "breaker")) == 12
+    assert after.calls.paid_twice == {}
+    assert not before.calls.completed.keys() & after.calls.completed.keys()
