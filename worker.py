@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -39,6 +40,7 @@ from clotho.logs import configure
 from clotho.presence import Presence
 from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
 from clotho.records import Stations
+from clotho.runs import is_followed
 from clotho.sandbox.base import Labels
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend
@@ -195,7 +197,9 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backend = LocalBackend(settings.sandbox.folder_of(journal.store_identity))
             host_queue = f"{parts.stations.sandbox.queue}-{host}"
             workers += parts.tools(backend, host_queue)
-            keeper = LeaseKeeper(backend, RolloutOwners(client), settings.sandbox.lease_seconds)
+            keeper = LeaseKeeper(
+                backend, RolloutOwners(client), partial(is_followed, journal), settings.sandbox.lease_seconds
+            )
             beside.append(tasks.create_task(keeper.run()))
             beside.append(tasks.create_task(Presence(journal, host_queue).run()))
         for worker in workers:

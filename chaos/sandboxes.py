@@ -5,10 +5,12 @@ import os
 import signal
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from chaos.stage import Stage
 from chaos.tasks import MARKS
+from clotho.runs import is_followed
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper
@@ -64,7 +66,8 @@ async def destroy(stage: Stage, rollout: str) -> None:
 async def janitor_pass(stage: Stage) -> None:
     """The pass that a host's worker makes every minute, made now."""
     owners = RolloutOwners(stage.cluster.client)
-    await LeaseKeeper(stage.cluster.sandboxes(), owners, LEASE_SECONDS).look()
+    followed = partial(is_followed, stage.cluster.open_journal())
+    await LeaseKeeper(stage.cluster.sandboxes(), owners, followed, LEASE_SECONDS).look()
 
 
 async def held(stage: Stage) -> list[str]:

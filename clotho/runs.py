@@ -3,10 +3,28 @@
 from collections.abc import Sequence
 from itertools import count
 
-from clotho.entries import EndEntry, Endpoint, GroupEntry, Item, ItemChunk, RunManifest, difference
+from clotho.entries import (
+    EndEntry,
+    Endpoint,
+    GroupEntry,
+    Item,
+    ItemChunk,
+    LeaseEntry,
+    RunManifest,
+    difference,
+)
 from clotho.environment import Environment
 from clotho.errors import InvalidInput
-from clotho.identifiers import RUNS, end_key, endpoint_prefix, group_id, items_key, manifest_key, scored_key
+from clotho.identifiers import (
+    RUNS,
+    end_key,
+    endpoint_prefix,
+    group_id,
+    items_key,
+    lease_key,
+    manifest_key,
+    scored_key,
+)
 from clotho.inference.base import checked_base_url
 from clotho.journal import Journal
 
@@ -113,3 +131,8 @@ async def scored_keys(journal: Journal, run: str) -> list[str]:
 
 async def read_end(journal: Journal, rollout: str) -> EndEntry | None:
     return await journal.read(end_key(rollout), EndEntry)
+
+
+async def is_followed(journal: Journal, rollout: str, number: int) -> bool:
+    """Whether the rollout's sandbox of lease `number` was lost and followed by another."""
+    return await journal.read(lease_key(rollout, number + 1), LeaseEntry) is not None

@@ -217,3 +217,6 @@ class SandboxBackend(Protocol):
 
     async def leases(self) -> Sequence[LeaseRecord]:
         """What this backend holds on this host."""
+
+    async def reap(self) -> Sequence[str]:
+        """Destroy the sandboxes past their lease and a grace; returns their names."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Protocol
 
@@ -29,12 +30,19 @@ class Owners(Protocol):
         """Raises Unavailable where nobody can tell now."""
 
 
+Followed = Callable[[str, int], Awaitable[bool]]
+"""Whether a rollout has a lease after the one of that number. May raise Unavailable."""
+
+
 class LeaseKeeper:
     """One per host. What it can't do now, it does at its next look, or the lease's expiry does."""
 
-    def __init__(self, backend: SandboxBackend, owners: Owners, lease_seconds: float) -> None:
+    def __init__(
+        self, backend: SandboxBackend, owners: Owners, followed: Followed, lease_seconds: float
+    ) -> None:
         self._backend = backend
         self._owners = owners
+        self._followed = followed
         self._lease_seconds = lease_seconds
 
     async def run(self) -> None:
@@ -46,23 +54,28 @@ class LeaseKeeper:
             await asyncio.sleep(PERIOD)
 
     async def look(self) -> None:
-        """Renew the leases of open rollouts, destroy the sandboxes of closed ones.
+        """Renew the leases of open rollouts; destroy the sandboxes of closed ones, and those that others followed.
 
-        While nobody can tell which is which, all are renewed: an outage must cost no sandbox.
+        While nobody can tell which is which, all are renewed: an outage must cost no sandbox. A host that comes
+        back finds here that its rollouts went on elsewhere.
         """
         answers = True
         for held in await self._backend.leases():
-            state = await self._state(held.lease.partition("/lease/")[0]) if answers else None
+            rollout, _, number = held.lease.partition("/lease/")
+            state = await self._state(rollout, int(number)) if answers else None
             answers = state is not None
             try:
                 await self._act(held.lease, state)
             except Unavailable as error:  # the others can be looked after all the same
                 log.warning("lease %s not looked after: %s", held.lease, error)
+        await self._backend.reap()
 
-    async def _state(self, rollout: str) -> OwnerState | None:
+    async def _state(self, rollout: str, number: int) -> OwnerState | None:
         """None where nobody can tell now. A client may wait for a server much longer than a lease lasts."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
+                if await self._followed(rollout, number):
+                    return OwnerState.CLOSED
                 return await self._owners.state(rollout)
         except (Unavailable, TimeoutError) as error:
             log.warning("open rollouts are not known now: %s", error or "no answer")
@@ -73,7 +86,7 @@ class LeaseKeeper:
             case None | OwnerState.OPEN:
                 await self._renew(lease)
             case OwnerState.CLOSED:
-                log.info("destroying %s: its rollout has closed", lease)
+                log.info("destroying %s: its rollout has closed, or holds another", lease)
                 await self._backend.destroy(lease)
 
     async def _renew(self, lease: str) -> None:

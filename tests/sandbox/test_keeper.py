@@ -19,6 +19,10 @@ RENEWED = 3_600.0
 LEASES = ("a/g0/r0/lease/0", "a/g0/r1/lease/0")
 
 
+async def nobody_followed(rollout: str, number: int) -> bool:
+    return False
+
+
 class Told:
     """Owners in a state that everybody knows, or, with None, that nobody can tell."""
 
@@ -55,7 +59,7 @@ async def renewed(backend: LocalBackend) -> set[str]:
 async def test_leases_are_renewed_while_owners_are_open_or_nobody_can_tell(
     backend: LocalBackend, state: OwnerState | None
 ) -> None:
-    await LeaseKeeper(backend, Told(state), RENEWED).look()
+    await LeaseKeeper(backend, Told(state), nobody_followed, RENEWED).look()
     assert await renewed(backend) == set(LEASES)
 
 
@@ -67,7 +71,7 @@ async def test_a_broken_sandbox_keeps_no_other_from_being_renewed(
     sandbox = SandboxFolder.of_lease(root, broken)
     subprocess.run(["umount", "--lazy", sandbox.controls], check=True)
     sandbox.control_image.write_bytes(b"")
-    await LeaseKeeper(backend, Told(OwnerState.OPEN), RENEWED).look()
+    await LeaseKeeper(backend, Told(OwnerState.OPEN), nobody_followed, RENEWED).look()
     assert set(LEASES) - {broken} <= await renewed(backend)
 
 
@@ -76,6 +80,6 @@ async def test_a_broken_sandbox_keeps_no_other_from_being_renewed(
 async def test_only_what_is_known_to_be_closed_is_destroyed(
     backend: LocalBackend, state: OwnerState, left: set[str]
 ) -> None:
-    await LeaseKeeper(backend, Told(state), RENEWED).look()
+    await LeaseKeeper(backend, Told(state), nobody_followed, RENEWED).look()
     assert {held.lease for held in await backend.leases()} == left
     assert await renewed(backend) == set()
