@@ -46,7 +46,7 @@ class Applied(Record):
 
     @property
     def keys(self) -> frozenset[str]:
-        return frozenset(each.key for each in (*self.jobs, *self.writes))
+        return frozenset((*(job.key for job in self.jobs), *(write.key for write in self.writes)))
 
 
 class KeptSession(Record):

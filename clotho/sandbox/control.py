@@ -185,7 +185,7 @@ class ControlDirectory:
         return True
 
     def sessions(self, incarnation: str) -> Iterator[SessionInfo]:
-        for key in sorted(path.name for path in (self.path / "sessions").iterdir()):
+        for key in _entries(self.path / "sessions"):
             folder = self.job_folder(key)
             header, script = split((folder / "job").read_bytes())
             with suppress(FileNotFoundError):  # staged, and not started yet
@@ -242,10 +242,9 @@ class ControlDirectory:
         self._stage(self._transfers, key, {"request": request})
 
     def applied(self, incarnation: str) -> Applied:
-        keys = sorted(path.name for path in self._jobs.iterdir() if (path / "started").exists())
+        keys = [key for key in _entries(self._jobs) if self.job_started(key)]
         statuses = {key: self.job_status(key, incarnation) for key in keys}
-        transfers = sorted(path.name for path in self._transfers.iterdir() if not path.name.startswith("."))
-        answers = ((key, self.transfer_answer(key)) for key in transfers)
+        answers = ((key, self.transfer_answer(key)) for key in _entries(self._transfers))
         return Applied(
             jobs=tuple(
                 AppliedJob(
@@ -336,6 +335,14 @@ class ControlDirectory:
     def _pid(self, folder: Path) -> int | None:
         text = _text(folder / "pid")
         return int(text) if text else None
+
+
+def _entries(folder: Path) -> list[str]:
+    """Names that aren't being staged, sorted. Raises SandboxLost."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except FileNotFoundError:
+        raise SandboxLost("the sandbox was destroyed") from None
 
 
 def _text(path: Path) -> str | None:

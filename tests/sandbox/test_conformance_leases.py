@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from clotho.errors import SandboxLost
-from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.errors import InvalidInput, SandboxLost
+from clotho.sandbox.base import JobState, Labels, SandboxSpec
 from clotho.sandbox.launch import lock_holder
 from clotho.sandbox.local import GRACE, LocalBackend
 from tests.sandbox.conftest import BACKENDS, SPECS
@@ -185,3 +185,18 @@ def test_loops_come_and_go(kind: str, folder: Path) -> None:
             assert other_thread.submit(lambda: asyncio.run(once())).result() == "hello"
     asyncio.run(backend.destroy("loops/lease/0"))
     assert inotify_descriptors() == before
+
+
+async def test_labels_tell_whose_it_is(backend: LocalBackend, spec: SandboxSpec, lease: str) -> None:
+    ours = Labels(store="file:/store", cluster="localhost:7233", namespace="default", rollout="run/g0/r0")
+    made = await backend.create(lease, spec, labels=ours)
+    (held_one,) = [record for record in await backend.leases() if record.lease == lease]
+    assert held_one.labels == ours
+    assert held_one.expires == pytest.approx(time.time() + spec.lease_seconds, abs=30)
+    await backend.renew(lease, 5000)
+    (held_one,) = [record for record in await backend.leases() if record.lease == lease]
+    assert held_one.expires == pytest.approx(time.time() + 5000, abs=30)
+    assert (await backend.create(lease, spec, labels=ours)).incarnation == made.incarnation
+    with pytest.raises(InvalidInput, match="another"):
+        await backend.create(lease, spec, labels=ours.model_copy(update={"store": "another"}))
+    await backend.destroy(lease)

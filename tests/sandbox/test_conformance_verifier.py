@@ -1,3 +1,8 @@
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from clotho.errors import InvalidInput, SandboxLost
@@ -73,6 +78,29 @@ async def test_same_epoch_is_attached_and_its_jobs_are_found(
     assert again.sandbox.incarnation == first.sandbox.incarnation
     assert (await again.run("echo x >> count; exit 3", name="check")).code == 3
     assert await again.text("cat count", name="count") == "x"
+
+
+async def test_another_worker_attaches_to_the_same_epoch(
+    backend: LocalBackend, own: Shell, kind: str, folder: Path, lease: str
+) -> None:
+    first = await verifier(backend, lease)
+    job = first.job("sleep 0.2; echo x >> count; exit 3", name="check")
+    await first.sandbox.start(job)
+    attach = f"""
+import asyncio
+from pathlib import Path
+from tests.sandbox.conftest import BACKENDS
+from tests.sandbox.shell import Shell
+async def main():
+    backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
+    shell = Shell(await backend.open_verifier({lease!r}, 0, {{}}))
+    print(shell.sandbox.incarnation, (await shell.run({job.script!r}, name="check")).code)
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", attach, stdout=subprocess.PIPE)
+    output, _ = await process.communicate()
+    assert output.decode().split() == [first.sandbox.incarnation, "3"]
+    assert await first.text("cat count", name="count") == "x"
 
 
 async def test_new_epoch_supersedes(backend: LocalBackend, own: Shell, lease: str) -> None:

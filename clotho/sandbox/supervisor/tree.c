@@ -94,6 +94,18 @@ static int by_depth(const void *a, const void *b) {
     return ((const struct process *)a)->depth - ((const struct process *)b)->depth;
 }
 
+/* Whether somebody has told it to stop, and it hasn't come to it yet. */
+static int is_stopping(pid_t pid) {
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = 0;
+    char *pending = strstr(text, "\nShdPnd:");
+    return pending && strtoull(pending + 8, NULL, 16) & 1ULL << (SIGSTOP - 1);
+}
+
 /* Tells what runs of the commands to stop, and tells `found` of each; returns how many those were. `by_level`: only the
  * uppermost of them, since a shell whose child stops before it has come to a stop itself would notice. */
 int stop_running(int by_level, void (*found)(pid_t), int *processes) {
@@ -108,9 +120,10 @@ int stop_running(int by_level, void (*found)(pid_t), int *processes) {
     for (int i = 0; i < n; i++) {
         if (strchr("TtX", commands[i].state)) continue;
         if (by_level && level >= 0 && commands[i].depth > level) break;
+        int stopping = is_stopping(commands[i].pid);
         if (kill(commands[i].pid, SIGSTOP)) continue;
         level = commands[i].depth;
-        found(commands[i].pid);
+        if (!stopping) found(commands[i].pid); /* in a later pass it may be us who told it: it has been found then */
         running++;
     }
     *processes = n;
