@@ -30,7 +30,7 @@ class Stuck(Exception):
 async def undisturbed(servers: Servers, name: str, size: Size) -> Run:
     async with stage_on(servers, name, size, small_disk=False, slow={}) as stage:
         await stage.start_workers()
-        await asyncio.wait_for((await stage.start_campaign()).result(), COMPLETION_SECONDS)
+        await completion(stage, await stage.start_campaign(), most_restarts=0)
         return await outcome(stage)
 
 
@@ -97,7 +97,7 @@ async def reached(stage: Stage, phase: Phase, rollout: str, handle: CampaignHand
     try:
         await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
         if running.done():
-            raise NotReached(f"the run ended without coming to this phase")
+            raise NotReached("the run ended without coming to this phase")
         return await waiting
     finally:
         waiting.cancel()
@@ -129,7 +129,7 @@ async def completion(
                 await handle.result()
             return restarts
         except TimeoutError:
-            raise Stuck(f"not complete after {seconds:g} s") from None
+            raise Stuck(f"not complete after {seconds:g} s; {stage.last_words}") from None
         except (WorkflowFailureError, RPCError) as error:
             if restarts == most_restarts:
                 first = str(error.__cause__ or error).rpartition("First: ")[2]

@@ -117,6 +117,11 @@ class Stage:
             seed=SEED,
         )
 
+    @property
+    def last_words(self) -> str:
+        """Of each worker."""
+        return "; ".join(f"{roles}: {worker.last_words}" for roles, worker in self._workers.items())
+
     def roles_of(self, pid: int) -> str:
         return next(roles for roles, worker in self._workers.items() if worker.pid == pid)
 
