@@ -13,7 +13,15 @@ from activities.checkpoints import take_checkpoint
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.authors import Environments
-from clotho.entries import CallEntry, CheckpointEntry, EpochEntry, Item, RewardEntry, RunManifest
+from clotho.entries import (
+    CallEntry,
+    CheckpointEntry,
+    CheckpointPolicy,
+    EpochEntry,
+    Item,
+    RewardEntry,
+    RunManifest,
+)
 from clotho.environment import AgentResult, Environment, Reward
 from clotho.errors import CommandConflict, EnvironmentFailed, SandboxLost
 from clotho.identifiers import call_key, epoch_prefix, final_key, lease_key, reward_key
@@ -85,7 +93,7 @@ class Verifier:
 
     async def _checkpoint(self, request: RewardRequest, manifest: RunManifest) -> None:
         """Keep the sandbox as the agent left it: a lost one is verified again from here."""
-        if request.lease is None or manifest.checkpoints == "off":
+        if request.lease is None or manifest.checkpoints is CheckpointPolicy.OFF:
             return
         lease = request.lease
 

@@ -11,7 +11,7 @@ from activities.checkpoints import take_checkpoint
 from activities.restore import shell_job
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.entries import CallEntry, RunManifest, ToolError, ToolManifest, TurnEntry
+from clotho.entries import CallEntry, CheckpointPolicy, RunManifest, ToolError, ToolManifest, TurnEntry
 from clotho.errors import bounded
 from clotho.identifiers import call_id, call_key, group_of, tools_key, turn_key
 from clotho.inference.base import ToolCall
@@ -99,9 +99,9 @@ class Tools:
         self, request: CallRequest, manifest: RunManifest, context: BoundCall, entry: CallEntry, last: bool
     ) -> CallEntry:
         """The entry with a checkpoint of the sandbox, as the run wants it; else with what a replay is judged by."""
-        if manifest.checkpoints == "off":
+        if manifest.checkpoints is CheckpointPolicy.OFF:
             return entry
-        if manifest.checkpoints == "every_turn" and not last:
+        if manifest.checkpoints is CheckpointPolicy.EVERY_TURN and not last:
             return entry.model_copy(update={"manifest": (await context.sandbox.manifest()).digest})
         shell = last_job({**context.state, **entry.state})
         previous = await self._checkpoint_of(request.rollout, request.checkpoint)

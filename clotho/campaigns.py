@@ -13,7 +13,7 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 
-from clotho.entries import Endpoint, Item, RunManifest, ToolSelection
+from clotho.entries import CheckpointPolicy, Endpoint, Item, RunManifest, ToolSelection
 from clotho.environment import EnvironmentConfig, make_environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, checked_run_name, order_prefix
@@ -62,6 +62,8 @@ def run_manifest(
     seed: int = 0,
     group_size: int = 4,
     unsafe_local: bool = False,
+    checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN,
+    keep_diverged: bool = True,
 ) -> RunManifest:
     """What the environment asks for, with what the user overrides. Raises InvalidInput for unknown names."""
     asked = make_environment(environment, overrides).config
@@ -83,10 +85,12 @@ def run_manifest(
         selection=tool_selection(asked),
         tool_settings=ToolSettings(terminal_timeout=asked.terminal_timeout),
         sandbox=SandboxSpec(unsafe_local=unsafe_local),
+        checkpoints=checkpoints,
         limits=Limits(
             max_turns=asked.max_agent_turns,
             max_sampled_tokens=asked.max_sampled_tokens,
             max_active_seconds=asked.max_active_seconds,
+            keep_diverged=keep_diverged,
         ),
         group_size=group_size,
     )

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Literal
+from enum import StrEnum
 
 from pydantic import JsonValue
 
@@ -13,8 +13,14 @@ from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings
 
 Item = dict[str, JsonValue]
-CheckpointPolicy = Literal["every_call", "every_turn", "off"]
-"""After which calls a sandbox is checkpointed; one before verification comes with both."""
+
+
+class CheckpointPolicy(StrEnum):
+    """After which calls a sandbox is checkpointed; one before verification comes with both."""
+
+    EVERY_CALL = "every_call"
+    EVERY_TURN = "every_turn"
+    OFF = "off"
 
 
 class ToolSelection(Record):
@@ -38,7 +44,7 @@ class RunManifest(Record):
     selection: ToolSelection
     tool_settings: ToolSettings
     sandbox: SandboxSpec
-    checkpoints: CheckpointPolicy = "every_turn"
+    checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN
     checkpoint_mb: int = 256
     """Workspaces larger than this, before compression, aren't checkpointed."""
     limits: Limits

@@ -20,7 +20,7 @@ from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import again, make_console, one_line
 from clotho.config import Settings, load_settings
-from clotho.entries import Endpoint, RunManifest
+from clotho.entries import CheckpointPolicy, Endpoint, RunManifest
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, manifest_key
 from clotho.inference.base import checked_base_url
@@ -75,6 +75,13 @@ def command(
         typer.Option(help="Send only OpenAI's own sampling fields: no top_k, min_p, repetition_penalty."),
     ] = False,
     seed: Annotated[int, typer.Option(help="Seeds of all rollouts derive from it.")] = 0,
+    checkpoints: Annotated[
+        CheckpointPolicy, typer.Option(help="After which calls sandboxes are checkpointed.")
+    ] = CheckpointPolicy.EVERY_TURN,
+    keep_diverged: Annotated[
+        bool,
+        typer.Option(help="Go on in a restored sandbox in which replayed commands came to something else."),
+    ] = True,
     unsafe_local: Annotated[
         bool, typer.Option(help="Run commands on this machine without isolation where it can't be proved.")
     ] = False,
@@ -99,6 +106,8 @@ def command(
             seed=seed,
             group_size=group_size,
             unsafe_local=unsafe_local,
+            checkpoints=checkpoints,
+            keep_diverged=keep_diverged,
         )
     except ValidationError as error:
         raise InvalidInput("; ".join(fault["msg"] for fault in error.errors())) from error
