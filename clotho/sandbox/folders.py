@@ -19,7 +19,7 @@ class SandboxRecord(Record):
     """What is known of a sandbox by whoever finds its folder."""
 
     lease: str
-    labels: Labels | None
+    labels: Labels | None = None
     spec: SandboxSpec
     user: int | None
     """The user it runs as, None where that is the worker's own."""

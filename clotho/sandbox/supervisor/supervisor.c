@@ -159,7 +159,7 @@ static ms attend(struct job *job) {
     ms next = lease_until;
     look_at_output(job);
     if (job->watch <= 0) earlier(&next, job->look_at);
-    if (job->finished || is_frozen()) return next;
+    if (job->finished || (is_frozen() && !sealing)) return next;
     if (job->drain_until && now() >= job->drain_until) finish_job(job);
     if (job->deadline && now() >= job->deadline) end_job(job, "timeout");
     if (job->kill_at && now() >= job->kill_at) end_job(job, job->verdict);

@@ -94,16 +94,19 @@ static int by_depth(const void *a, const void *b) {
     return ((const struct process *)a)->depth - ((const struct process *)b)->depth;
 }
 
-/* Whether somebody has told it to stop, and it hasn't come to it yet. */
+/* Whether somebody else has told it to stop, or it has by now. A signal that isn't pending any more has taken effect. */
 static int is_stopping(pid_t pid) {
     char path[64], text[4096];
+    struct process process;
     snprintf(path, sizeof path, "/proc/%d/status", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0) close(fd);
     text[n > 0 ? n : 0] = 0;
     char *pending = strstr(text, "\nShdPnd:");
-    return pending && strtoull(pending + 8, NULL, 16) & 1ULL << (SIGSTOP - 1);
+    if (pending && strtoull(pending + 8, NULL, 16) & 1ULL << (SIGSTOP - 1)) return 1;
+    snprintf(path, sizeof path, "%d", pid);
+    return read_process(path, &process) && process.state == 'T';
 }
 
 /* Tells what runs of the commands to stop, and tells `found` of each; returns how many those were. `by_level`: only the
