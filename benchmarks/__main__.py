@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commands, loop, stores
+from benchmarks import checkpoints, commands, loop, stores
 from benchmarks.table import Row
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -32,6 +32,8 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
                 found[name] = await run(measured)
     if only in (None, "commands"):
         found["commands"] = await commands.measure()
+    if only in (None, "checkpoints"):
+        found["checkpoints"] = await checkpoints.measure()
     if only in (None, "stores"):
         found["stores"] = await stores.measure()
     return found
@@ -52,7 +54,7 @@ def markdown(found: dict[str, list[Row]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("--only", choices=[*LOOP, "commands", "stores"])
+    parser.add_argument("--only", choices=[*LOOP, "commands", "checkpoints", "stores"])
     parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
     options = parser.parse_args()
     found = asyncio.run(measure(options.only))
