@@ -17,8 +17,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from temporalio.client import Client
-from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from activities.groups import Groups
 from activities.llm import Model
@@ -49,9 +49,7 @@ from clotho.store.open import open_store
 from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry
-from workflows.campaign import Campaign
-from workflows.rollout import Rollout
-from workflows.rollout_group import RolloutGroup
+from workflows.registry import PINNED, UPGRADED, workflow_runner
 
 ROLES = ("workflows", "llm", "tools")
 LAYOUT = (("llm",), ("workflows", "tools"))
@@ -69,21 +67,36 @@ class Composition:
     journal: Journal
     stations: Stations
 
+    def version(
+        self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED
+    ) -> WorkerDeploymentConfig | None:
+        """Of everything but the queues of one host or process: these serve all versions that are alive."""
+        worker = self.settings.worker
+        if worker.build_id is None:
+            return None
+        version = WorkerDeploymentVersion(deployment_name=worker.deployment, build_id=worker.build_id)
+        return WorkerDeploymentConfig(version, True, behavior)
+
     def workflows(self) -> list[Worker]:
         sizes = self.settings.worker
-        passed = SandboxRestrictions.default.with_passthrough_modules("clotho", "activities", "pydantic")
+        served = (
+            (self.stations.workflows, PINNED, VersioningBehavior.PINNED),
+            (self.stations.campaigns, UPGRADED, VersioningBehavior.AUTO_UPGRADE),
+        )
         return [
             Worker(
                 self.client,
-                task_queue=self.stations.workflows,
-                workflows=[Campaign, RolloutGroup, Rollout],
-                workflow_runner=SandboxedWorkflowRunner(restrictions=passed),
+                task_queue=queue,
+                workflows=workflows,
+                workflow_runner=workflow_runner(),
                 workflow_failure_exception_types=[ClothoError],
                 max_cached_workflows=sizes.max_cached_workflows,
                 max_concurrent_workflow_tasks=sizes.max_workflow_tasks,
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+                deployment_config=self.version(behavior),
                 graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
             )
+            for queue, workflows, behavior in served
         ]
 
     def llm(self, own_queue: str, waiting: WaitingRoom) -> list[Worker]:
@@ -110,6 +123,7 @@ class Composition:
                 task_queue=queue,
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_model_calls,
+                deployment_config=None if queue == own_queue else self.version(),
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
             )
             for queue, activities in served.items()
@@ -163,6 +177,7 @@ class Composition:
                 task_queue=queue,
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_tool_calls,
+                deployment_config=None if queue == host_queue else self.version(),
                 # Cancellation reaches an activity with a heartbeat only; model calls can't afford so many.
                 max_heartbeat_throttle_interval=timedelta(seconds=1),
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),

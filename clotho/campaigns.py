@@ -147,7 +147,7 @@ async def start_requested(client: Client, request: CampaignRequest) -> CampaignH
         WORKFLOW,
         request,
         id=campaign_id(request.run),
-        task_queue=request.stations.workflows,
+        task_queue=request.stations.campaigns,
         result_type=CampaignProgress,
         # Whatever is finished is found in the journal, so starting a finished campaign again costs nothing.
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,

@@ -49,6 +49,10 @@ class WorkerSettings(Section):
     model_call_timeout: float = 600.0
     drain_seconds: float = 300.0
     """How long a worker that was told to stop waits for calls in flight."""
+    deployment: str = "clotho"
+    """The name under which Temporal keeps this deployment's versions."""
+    build_id: str | None = None
+    """This code's version: rollouts and groups end on the one that they began with. None: no versioning."""
 
 
 class SandboxSettings(Section):

@@ -53,6 +53,8 @@ class Stations(Record):
     """The task queues of a run."""
 
     workflows: str = "clotho"
+    campaigns: str = "clotho-campaigns"
+    """Apart from groups and rollouts, since campaigns move on to new versions of the code while these don't."""
     model: Station = Station(queue="clotho-llm", in_all=timedelta(hours=12), heartbeat=timedelta(seconds=30))
     environment: Station = Station(
         queue="clotho-env", in_all=timedelta(hours=6), heartbeat=timedelta(seconds=10)

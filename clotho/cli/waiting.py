@@ -34,6 +34,7 @@ async def unserved(client: Client, stations: Stations) -> list[str]:
     workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     kinds = {
         stations.workflows: workflows,
+        stations.campaigns: workflows,
         stations.model.queue: activities,
         stations.environment.queue: activities,
         stations.sandbox.queue: activities,

@@ -1,0 +1,108 @@
+"""Record histories of real runs for the replay test: `python -m tests.record_histories`.
+
+To be run when workflow code changes in a way that no run in flight has to survive.
+"""
+
+import asyncio
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from clotho.config import cache_folder, program_on_path
+from clotho.embedded.temporal_binary import temporal_binary
+from clotho.embedded.temporal_server import TemporalServer
+from clotho.identifiers import turn_key
+from clotho.operations import Operations, Target
+from clotho.search_attributes import SEARCH_ATTRIBUTES
+from clotho.testing.cluster import Cluster, cluster_in
+from clotho.testing.script import Conversation, Fault, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say, scoring
+
+HISTORIES = Path(__file__).parent / "histories"
+WORKER_NAME = re.compile(r"\d+@\S+")
+RECORDED = {
+    "plain": ("~campaign", "g000000", "g000000/r0"),
+    "repaired": ("~campaign", "g000000", "g000000/r0"),
+    "paused": ("~campaign", "g000000/r0"),
+    "failed": ("~campaign", "g000000"),
+}
+SLOW = Script(conversations=(Conversation(variants=((*[run("true")] * 4, say("Done.")),)),), latency=0.4)
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="clotho-histories-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        binary = await temporal_binary(
+            cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
+        )
+        log = folder / "temporal.log"
+        server = TemporalServer(binary, log, ui_port=None, search_attributes=SEARCH_ATTRIBUTES)
+        async with server, cluster_in(server, folder / "cluster", "default") as cluster:
+            await cluster.start_worker()
+            await live(cluster)
+            await record(cluster.client)
+
+
+async def live(cluster: Cluster) -> None:
+    """The runs whose histories are kept."""
+    async with serving(ScriptedModel(Script(conversations=(scoring(1.0, 0.0),)))) as url:
+        await (await start(cluster, "plain", url, groups=2, group_size=2)).result()
+    operate = Operations(cluster.open_journal(), cluster.client)
+    async with serving(ScriptedModel(SLOW)) as url:
+        handle = await start(cluster, "repaired", url, group_size=2)
+        await written(cluster, turn_key("repaired/g000000/r0", 1))
+        await cluster.client.get_workflow_handle("repaired/g000000/r0").terminate("to be repaired")
+        await handle.result()
+        handle = await start(cluster, "paused", url)
+        await written(cluster, turn_key("paused/g000000/r0", 1))
+        await operate.pause(Target.named("paused"))
+        await eventually(lambda: stopped(operate, "paused"), "the run to stop")
+        await operate.resume(Target.named("paused"))
+        await handle.result()
+    refused = Fault(kind="status", status=403, requests=tuple(range(1, 100)))
+    async with serving(ScriptedModel(SLOW.model_copy(update={"faults": (refused,)}))) as url:
+        handle = await start(cluster, "failed", url, group_size=2)
+        await asyncio.gather(handle.result(), return_exceptions=True)
+
+
+async def written(cluster: Cluster, key: str) -> None:
+    async def there() -> bool:
+        return (cluster.store / key).exists()
+
+    await eventually(there, f"journal entry {key}")
+
+
+async def stopped(operate: Operations, name: str) -> bool:
+    reached = await operate.boundaries(Target.named(name))
+    return reached.running == reached.paused > 0
+
+
+async def record(client: Client) -> None:
+    HISTORIES.mkdir(exist_ok=True)
+    for old in HISTORIES.glob("*.json"):
+        old.unlink()
+    for name, workflows in RECORDED.items():
+        for workflow in workflows:
+            history = await client.get_workflow_handle(f"{name}/{workflow}").fetch_history()
+            path = HISTORIES / f"{name}~{workflow.replace('/', '~')}.json"
+            path.write_text(json.dumps(anonymous(json.loads(history.to_json())), indent=1) + "\n")
+
+
+def anonymous(value: Any) -> Any:
+    """Without the names of workers, which hold those of a process and its machine."""
+    if isinstance(value, dict):
+        return {key: anonymous(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [anonymous(one) for one in value]
+    return "worker" if isinstance(value, str) and WORKER_NAME.fullmatch(value) else value
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
