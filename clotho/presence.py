@@ -25,8 +25,11 @@ class Sign(Record):
     """That somebody was there; the key says when."""
 
 
+SIGNS = "~present/"
+
+
 def _prefix(name: str) -> str:
-    return f"~present/{name}/"
+    return f"{SIGNS}{name}/"
 
 
 class Presence:
@@ -58,3 +61,10 @@ async def silence(journal: Journal, name: str) -> float:
 
 async def is_present(journal: Journal, name: str) -> bool:
     return await silence(journal, name) < FRESH
+
+
+async def silences(journal: Journal) -> dict[str, float]:
+    """Seconds since the last sign of everybody who ever gave one."""
+    now = time.time()
+    signs = (key.removeprefix(SIGNS).rpartition("/") for key in await journal.keys(SIGNS))
+    return {name: now - int(second) for name, _, second in signs}

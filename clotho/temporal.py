@@ -1,6 +1,7 @@
 """The connection to a Temporal cluster, and what its namespace must know."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -50,10 +51,10 @@ def _innermost(error: str) -> str:
     return bounded((re.findall(r'(?:message|error): "([^"]+)"', error) or [error])[-1], 200)
 
 
-async def ensure_search_attributes(client: Client) -> None:
-    """Register the search attributes that are missing: a workflow that sets an unknown one hangs for ever.
+async def missing_search_attributes(client: Client) -> dict[str, str]:
+    """Names and types of the search attributes that the namespace lacks.
 
-    Raises InvalidInput with the command to run where the namespace is missing, or this client may not register.
+    Raises InvalidInput with the command to run where there is no such namespace.
     """
     listing = ListSearchAttributesRequest(namespace=client.namespace)
     try:
@@ -65,7 +66,21 @@ async def ensure_search_attributes(client: Client) -> None:
             f"Temporal has no namespace {client.namespace!r}; make it with: "
             f"temporal operator namespace create {client.namespace}"
         ) from error
-    missing = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name not in known.custom_attributes}
+    return {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name not in known.custom_attributes}
+
+
+def creation_command(missing: Mapping[str, str]) -> str:
+    """How an operator registers search attributes."""
+    options = " ".join(f"--name {name} --type {kind}" for name, kind in missing.items())
+    return f"temporal operator search-attribute create {options}"
+
+
+async def ensure_search_attributes(client: Client) -> None:
+    """Register the search attributes that are missing: a workflow that sets an unknown one hangs for ever.
+
+    Raises InvalidInput with the command to run where the namespace is missing, or this client may not register.
+    """
+    missing = await missing_search_attributes(client)
     if not missing:
         return
     request = AddSearchAttributesRequest(
@@ -77,10 +92,9 @@ async def ensure_search_attributes(client: Client) -> None:
     except RPCError as error:
         if error.status == RPCStatusCode.ALREADY_EXISTS:
             return
-        commands = " ".join(f"--name {name} --type {kind}" for name, kind in missing.items())
         raise InvalidInput(
             f"namespace {client.namespace} lacks search attributes and this client may not add them "
-            f"({error.message}); run: temporal operator search-attribute create {commands}"
+            f"({error.message}); run: {creation_command(missing)}"
         ) from error
 
 

@@ -39,11 +39,12 @@ async def unserved(client: Client, stations: Stations) -> list[str]:
         stations.environment.queue: activities,
         stations.sandbox.queue: activities,
     }
-    served = await asyncio.gather(*(_is_polled(client, queue, kind) for queue, kind in kinds.items()))
+    served = await asyncio.gather(*(is_polled(client, queue, kind) for queue, kind in kinds.items()))
     return [queue for queue, polled in zip(kinds, served, strict=True) if not polled]
 
 
-async def _is_polled(client: Client, queue: str, kind: TaskQueueType.ValueType) -> bool:
+async def is_polled(client: Client, queue: str, kind: TaskQueueType.ValueType) -> bool:
+    """Whether a worker asks for tasks of the queue."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
     )

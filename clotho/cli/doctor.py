@@ -1,0 +1,151 @@
+"""`clotho doctor`: what on this host and in its runs needs attention, and what to do about it."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from clotho.cli.custody import Custody, Held
+from clotho.cli.findings import Finding, show
+from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.stuck import stuck
+from clotho.cli.terminal import again, make_console
+from clotho.config import Settings, host_name, load_settings, program_on_path
+from clotho.errors import ClothoError, InvalidInput
+from clotho.journal import Journal
+from clotho.presence import FRESH, silences
+from clotho.records import Stations
+from clotho.runs import list_runs
+from clotho.sandbox.keeper import PERIOD
+from clotho.sandbox.local import LocalBackend
+from clotho.temporal import connect, creation_command, missing_search_attributes
+
+TIMEOUT = 10.0
+"""Seconds for what Temporal is asked about as a whole: a client would wait for it without end."""
+SEEN_SHOWN = 20
+
+
+def command(
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Destroy this host's sandboxes that no rollout wants any more.")
+    ] = False,
+    store: Store = None,
+    temporal: Address = None,
+) -> None:
+    """Examine this machine, its sandboxes, the workers and the open runs.
+
+    Exit status 1 if anything needs attention.
+    """
+    settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+    raise typer.Exit(asyncio.run(Doctor(settings, make_console()).examine(clean)))
+
+
+@dataclass(frozen=True)
+class Doctor:
+    settings: Settings
+    console: Console
+
+    async def examine(self, clean: bool) -> int:
+        """Show everything, destroying orphans before if asked to; returns the exit status."""
+        journal, of_store = await self._store()
+        client, of_temporal = await self._temporal()
+        identity = journal.store_identity if journal else self.settings.store
+        backend = LocalBackend(self.settings.sandbox.folder_of(identity))
+        sections = {"machine": [await isolation(backend), self._bubblewrap(), of_store, of_temporal]}
+        if journal is not None:
+            seen = await silences(journal)
+            custody = Custody(backend, journal, client)
+            cleaned = [cleaned_up(held) for held in await custody.clean()] if clean else []
+            sections["sandboxes of this host"] = cleaned + await self._leases(custody, seen)
+            sections["workers"] = presence(seen)
+        if client is not None:
+            sections["open runs"] = await self._stuck(client)
+        for title, findings in sections.items():
+            show(self.console, title, findings)
+        return int(any(finding.advice is not None for findings in sections.values() for finding in findings))
+
+    async def _store(self) -> tuple[Journal | None, Finding]:
+        try:
+            journal = await existing_journal(self.settings)
+            runs = len(await list_runs(journal))
+        except ClothoError as error:
+            return None, Finding(f"store: {error}", "make it reachable; without it little can be told")
+        return journal, Finding(f"store: {journal.store_identity}, {runs} runs")
+
+    async def _temporal(self) -> tuple[Client | None, Finding]:
+        """Without search attributes there are no workflows to ask about either."""
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                client = await connect(self.settings.temporal)
+                missing = await missing_search_attributes(client)
+        except TimeoutError:
+            return None, Finding("Temporal: no answer", "see to the server's health")
+        except (InvalidInput, RPCError) as error:
+            return None, Finding(f"Temporal: {error}", "make it reachable: TEMPORAL_ADDRESS, or --temporal")
+        place = f"Temporal: {client.service_client.config.target_host}, namespace {client.namespace}"
+        if missing:
+            advice = f"start a worker, which adds them, or run: {creation_command(missing)}"
+            return client, Finding(f"{place}: it lacks the search attributes {', '.join(missing)}", advice)
+        return client, Finding(place)
+
+    def _bubblewrap(self) -> Finding:
+        found = program_on_path("bwrap")
+        if found is None:
+            return Finding("bubblewrap: not installed", "install it: apt install bubblewrap")
+        return Finding(f"bubblewrap: {found}")
+
+    async def _leases(self, custody: Custody, seen: dict[str, float]) -> list[Finding]:
+        queue = f"{Stations().sandbox.queue}-{host_name(self.settings)}"
+        present = seen.get(queue, float("inf")) < FRESH
+        held = sorted(await custody.held(), key=lambda each: each.record.lease)
+        return [self._lease(each, present) for each in held] or [Finding("none")]
+
+    def _lease(self, held: Held, present: bool) -> Finding:
+        if held.verdict.orphan and present:
+            return Finding(f"{held.fact}; orphan: this host's worker destroys it within {PERIOD:.0f} s")
+        if held.verdict.orphan:
+            now = again("doctor --clean", self.settings)
+            advice = f"no worker is here to destroy it: start one, or destroy all orphans now: {now}"
+            return Finding(f"{held.fact}; orphan", advice)
+        if not present:
+            return Finding(held.fact, "no worker is here to renew its lease: start one")
+        return Finding(held.fact)
+
+    async def _stuck(self, client: Client) -> list[Finding]:
+        try:
+            return list(await stuck(client))
+        except RPCError as error:
+            return [Finding(f"not known: {error.message}", "ask again once Temporal answers")]
+
+
+async def isolation(backend: LocalBackend) -> Finding:
+    try:
+        report = await backend.probe()
+    except (ClothoError, OSError) as error:
+        return Finding(f"isolation: {error}", "give another sandbox.root, such as CLOTHO_SANDBOX__ROOT")
+    if not report.isolated:
+        return Finding(
+            f"isolation: a sandbox here can't be proved that it {', '.join(report.missing)}",
+            "allow bubblewrap to make namespaces here, or run tool workers on another machine",
+        )
+    bounds = f"memory {report.memory}, processes {report.processes}, disk {report.disk}"
+    user = "a user for each sandbox" if report.own_user else "the worker's user for all sandboxes"
+    refused = f"; runs with `limits: required` are refused ({', '.join(report.unlimited)})"
+    return Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")
+
+
+def cleaned_up(held: Held) -> Finding:
+    return Finding(f"destroyed {held.fact}")
+
+
+def presence(seen: dict[str, float]) -> list[Finding]:
+    """Who was seen, the last first. One that is gone may have been stopped: that alone needs nobody's attention."""
+    latest = sorted(seen.items(), key=lambda sign: sign[1])
+    return [
+        Finding(f"{name}: {'present' if silence < FRESH else 'gone'}, last sign {silence:.0f} s ago")
+        for name, silence in latest[:SEEN_SHOWN]
+    ] or [Finding("none was ever seen")]

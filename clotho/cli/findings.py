@@ -1,0 +1,24 @@
+"""What an examination finds: facts, and what to do about those that need attention."""
+
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from clotho.cli.terminal import foreign
+
+
+@dataclass(frozen=True)
+class Finding:
+    fact: str
+    advice: str | None = None
+    """What to do; None: nothing."""
+
+
+def show(console: Console, title: str, findings: list[Finding]) -> None:
+    """A line for each; those that need attention are marked, with the advice under them."""
+    console.print(title, style="bold")
+    for finding in findings:
+        mark, style = ("  ", "") if finding.advice is None else ("! ", "yellow")
+        console.print(foreign(f"{mark}{finding.fact}", style), soft_wrap=True)
+        if finding.advice is not None:
+            console.print(foreign(f"    → {finding.advice}"), soft_wrap=True)

@@ -1,0 +1,96 @@
+"""Open workflows that make no headway: steps that fail again and again, or wait where nobody serves."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError, RPCStatusCode
+
+from clotho.cli.findings import Finding
+from clotho.cli.waiting import is_polled, unserved
+from clotho.errors import bounded
+from clotho.records import Stations
+
+MANY_ATTEMPTS = 5
+"""From this one on a step counts as stuck: outages of a quarter of a minute are nobody's business."""
+LOOKED_AT = 500
+AT_ONCE = 20
+SHOWN = 20
+PATIENCE = timedelta(seconds=10)
+OPEN = "WorkflowType IN ('Rollout', 'RolloutGroup', 'Campaign') AND ExecutionStatus = 'Running'"
+
+
+async def stuck(client: Client) -> Sequence[Finding]:
+    """What holds up the open runs, groups and rollouts of the namespace; one finding, if nothing does."""
+    listed = client.list_workflows(OPEN, limit=LOOKED_AT, rpc_timeout=PATIENCE)
+    workflows = [execution async for execution in listed]
+    if not workflows:
+        return [Finding("no run is open")]
+    found = []
+    if missing := await unserved(client, Stations()):
+        found.append(
+            Finding(f"no worker serves {', '.join(missing)}", "start `clotho dev` or `python worker.py`")
+        )
+    examination = _Examination(client, set(missing))
+    steps = [step for each in await asyncio.gather(*map(examination.of, workflows)) for step in each]
+    found += steps[:SHOWN]
+    if len(steps) > SHOWN:
+        found.append(Finding(f"{len(steps) - SHOWN} further steps are stuck"))
+    count = f"the first {LOOKED_AT}" if len(workflows) == LOOKED_AT else str(len(workflows))
+    return found or [Finding(f"{count} open runs, groups and rollouts looked at: none is stuck")]
+
+
+class _Examination:
+    def __init__(self, client: Client, unserved: set[str]) -> None:
+        self._client = client
+        self._served = dict.fromkeys(unserved, True)  # said already
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def of(self, workflow: WorkflowExecution) -> list[Finding]:
+        """What holds one workflow up; nothing if it has ended meanwhile."""
+        async with self._places:
+            try:
+                handle = self._client.get_workflow_handle(workflow.id)
+                described = (await handle.describe(rpc_timeout=PATIENCE)).raw_description
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                return []
+            steps = [await self._step(workflow.id, step) for step in described.pending_activities]
+        found = [finding for finding in steps if finding is not None]
+        attempt = described.pending_workflow_task.attempt
+        if attempt >= MANY_ATTEMPTS:
+            fact = f"{workflow.id}: its workflow code fails, attempt {attempt}"
+            found.append(Finding(fact, "the workers' logs say why; deploy the code that it began with"))
+        return found
+
+    async def _step(self, workflow: str, step: PendingActivityInfo) -> Finding | None:
+        name = step.activity_type.name
+        if step.attempt >= MANY_ATTEMPTS and step.HasField("last_failure"):
+            failure = bounded(" ".join(step.last_failure.message.split()), 400)
+            return Finding(
+                f"{workflow}: {name}, attempt {step.attempt}: {failure}",
+                f"mend that and it goes on by itself; to give up: `clotho cancel {named(workflow)}`",
+            )
+        queue = step.activity_options.task_queue.name
+        waits = step.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+        if waits and queue and not await self._is_served(queue):
+            return Finding(
+                f"{workflow}: {name} waits in {queue}, for which no worker asks",
+                "start that host's workers again; it goes on elsewhere once the wait has lasted too long",
+            )
+        return None
+
+    async def _is_served(self, queue: str) -> bool:
+        if queue not in self._served:
+            kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+            self._served[queue] = await is_polled(self._client, queue, kind)
+        return self._served[queue]
+
+
+def named(workflow: str) -> str:
+    """What an operator calls it: a campaign by its run."""
+    return workflow.removesuffix("/~campaign")

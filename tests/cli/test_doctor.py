@@ -1,0 +1,133 @@
+"""`clotho doctor`: orphans, workers that are gone, steps that are stuck, and a machine without services."""
+
+from pathlib import Path
+
+from clotho.identifiers import call_key
+from clotho.sandbox.base import Labels, SandboxSpec
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Fault, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cli.command import Finished, clotho
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say
+
+
+async def doctor(cluster: Cluster, *options: str) -> Finished:
+    variables = {
+        "CLOTHO_TEMPORAL__NAMESPACE": cluster.client.namespace,
+        "CLOTHO_SANDBOX__ROOT": str(cluster.folder / "sandboxes"),
+        "CLOTHO_HOST": f"host-{cluster.client.namespace[:20]}",
+    }
+    place = ("--store", str(cluster.store), "--temporal", cluster.address)
+    answer = await clotho("doctor", *options, *place, environment=variables)
+    assert answer.error == ""
+    return answer
+
+
+async def leases(cluster: Cluster) -> list[str]:
+    return sorted(held.lease for held in await cluster.sandboxes().leases())
+
+
+async def test_orphans_are_told_from_live_sandboxes_and_only_they_are_destroyed(
+    private_cluster: Cluster,
+) -> None:
+    cluster, group = private_cluster, "orphans/g000000"
+    turns = (run("true"), run("sleep 600"), say("Done."))
+    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))
+    async with serving(model) as url:
+        worker = await cluster.start_worker()
+        await start(cluster, "orphans", url, group_size=2)
+
+        async def under_way() -> bool:
+            return all((cluster.store / call_key(f"{group}/r{n}", "0000-00")).exists() for n in (0, 1))
+
+        await eventually(under_way, "a call done in both sandboxes")
+        healthy = await doctor(cluster)
+        await worker.kill()
+    assert healthy.status == 0, healthy.output
+    assert "isolation: proved" in healthy.output
+    assert f"{group}/r0/lease/0: expires in " in healthy.output
+    assert healthy.output.count("its rollout is open") == 2
+    assert ": present, last sign " in healthy.output
+    assert "4 open runs, groups and rollouts looked at: none is stuck" in healthy.output
+
+    await cluster.client.get_workflow_handle(f"{group}/r0").terminate()
+    assert "orphan: this host's worker destroys it within 60 s" in (await doctor(cluster)).output
+    journal = cluster.open_journal()
+    await journal.forget(await journal.keys("~present/"))  # as if the worker had been gone for long
+    orphaned = await doctor(cluster)
+    assert orphaned.status == 1
+    assert "its rollout has closed; orphan\n    → no worker is here to destroy it" in orphaned.output
+    assert f"doctor --clean --store {cluster.store}" in orphaned.output
+    assert "its rollout is open\n    → no worker is here to renew its lease: start one" in orphaned.output
+    assert await leases(cluster) == [f"{group}/r0/lease/0", f"{group}/r1/lease/0"]
+
+    cleaned = await doctor(cluster, "--clean")
+    assert f"destroyed {group}/r0/lease/0" in cleaned.output
+    assert await leases(cluster) == [f"{group}/r1/lease/0"]
+
+
+async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_expired(
+    private_cluster: Cluster,
+) -> None:
+    cluster = private_cluster
+    journal, backend = cluster.open_journal(), cluster.sandboxes()
+
+    async def hold(run: str, seconds: int) -> str:
+        labels = Labels(
+            store=journal.store_identity,
+            cluster=cluster.address,
+            namespace=cluster.client.namespace,
+            rollout=f"{run}/g000000/r0",
+        )
+        lease = f"{labels.rollout}/lease/0"
+        await backend.create(lease, SandboxSpec(lease_seconds=seconds), labels)
+        return lease
+
+    kept = await hold("kept", 600)
+    expired = await hold("expired", 1)
+
+    async def has_expired() -> bool:
+        return "its lease has expired; orphan" in (await doctor(cluster)).output
+
+    await eventually(has_expired, "the end of a lease")
+    cleaned = await doctor(cluster, "--clean")
+    assert f"destroyed {expired}" in cleaned.output
+    assert f"{kept}: expires in " in cleaned.output
+    assert await leases(cluster) == [kept]
+    assert "it lacks the search attributes ClothoRun, ClothoEnvironment" in cleaned.output
+    assert "temporal operator search-attribute create --name ClothoRun --type Keyword" in cleaned.output
+
+
+async def test_a_step_that_fails_again_and_again_is_shown_with_its_last_failure(
+    private_cluster: Cluster,
+) -> None:
+    cluster = private_cluster
+    faults = (
+        Fault(kind="status", status=503, every=1, message="out of chips", headers={"retry-after": "0"}),
+    )
+    turns = (say("Done."),)
+    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), faults=faults))
+    async with serving(model) as url:
+        await cluster.start_worker()
+        handle = await start(cluster, "stuck", url)
+
+        async def tried_often() -> bool:
+            return max(model.calls.requests.values(), default=0) >= 6
+
+        await eventually(tried_often, "many attempts")
+        stuck = await doctor(cluster)
+        await handle.cancel()
+    assert stuck.status == 1
+    assert "stuck/g000000/r0: sample_turn, attempt " in stuck.output
+    assert "out of chips" in stuck.output
+    assert "clotho cancel stuck/g000000/r0" in stuck.output
+
+
+async def test_without_services_it_says_what_is_missing(tmp_path: Path) -> None:
+    answer = await clotho("doctor", "--temporal", "127.0.0.1:9", folder=tmp_path)
+    assert answer.status == 1
+    assert "store: there is no store at .clotho/store" in answer.output
+    assert "Temporal: no Temporal server answers at 127.0.0.1:9" in answer.output
+    assert "Traceback" not in answer.error
+    assert list(tmp_path.iterdir()) == []
