@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 KEEP ?=
+CRASH ?=
 
 .PHONY: setup demo test bench chaos soak lint supervisor lock clean
 
@@ -24,7 +25,7 @@ bubblewrap:
 	  fi
 
 demo: setup
-	$(BIN)/clotho demo $(if $(KEEP),--keep)
+	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash)
 
 test: setup
 	$(BIN)/python -m pytest

@@ -9,14 +9,15 @@ from temporalio.service import RPCError
 from chaos import sandboxes
 from chaos.faults import Fault
 from chaos.phases import Hit, NotReached, Phase, fail_folder, until
-from chaos.results import CellResult, Run, bill, compare
+from chaos.results import CellResult, Run, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
-from chaos.tasks import marks_in
 from clotho.campaigns import CampaignHandle
 from clotho.entries import RewardEntry
 from clotho.errors import ClothoError, bounded
 from clotho.identifiers import reward_key, sealed_key
 from clotho.runs import scored_groups
+from clotho.testing.bill import bill
+from clotho.testing.marks import marks_in
 
 COMPLETION_SECONDS = 150.0
 MOST_RESTARTS = 4

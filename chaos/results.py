@@ -1,11 +1,9 @@
 """What a cell came to, and what is counted in it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
-from chaos.provider import Call
 from clotho.records import Record
+from clotho.testing.bill import Bill
 
 
 class Run(Record):
@@ -19,14 +17,6 @@ class Run(Record):
     @property
     def calls(self) -> int:
         return sum(len(marks) for marks in self.marks.values())
-
-
-class Bill(Record):
-    """Calls to the model that were answered more than once."""
-
-    repaid: int = 0
-    died: int = 0
-    """Answered again since the process that had asked was killed before it could write the answer."""
 
 
 class CellResult(Record):
@@ -80,21 +70,3 @@ def compare(result: CellResult, run: Run, undisturbed: Run) -> CellResult:
         rerun += (ran - should).total()
     counts = {"lost": unscored + lost, "rerun": rerun, "rewards_changed": changed}
     return result.model_copy(update=counts)
-
-
-def bill(calls: Sequence[Call], deaths: Sequence[float]) -> Bill:
-    """Every answer to a key beyond its first is repaid, unless whoever had asked for the one before was killed
-    since, and its entry wasn't written when the next was asked for.
-    """
-    by_key: Mapping[str, list[Call]] = {call.key: [] for call in calls}
-    for call in calls:
-        if call.answered:
-            by_key[call.key].append(call)
-    repaid = died = 0
-    for answered in by_key.values():
-        for before, again in pairwise(answered):
-            if not again.journalled and any(before.asked < death < again.asked for death in deaths):
-                died += 1
-            else:
-                repaid += 1
-    return Bill(repaid=repaid, died=died)

@@ -1,23 +1,15 @@
 """A cell's sandboxes as the host sees them: what ran in them, how they die, and what is left at the end."""
 
 import asyncio
-import os
-import signal
 from collections import Counter
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from chaos.stage import Stage
-from chaos.tasks import MARKS
 from clotho.runs import is_followed
-from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper
-from clotho.sandbox.launch import lock_holder
-from clotho.sandbox.local import REGISTRY
-from clotho.sandbox.processes import users_of_processes
 from clotho.temporal import RolloutOwners
+from clotho.testing import casualties
 
 LEASE_SECONDS = 600.0
 
@@ -28,31 +20,18 @@ async def leases_of(stage: Stage, rollout: str) -> list[str]:
 
 async def marks(stage: Stage, rollout: str) -> Counter[str]:
     """Call -> how often it has run so far, in the sandboxes that the rollout has now."""
-    return await asyncio.to_thread(_marks, stage.sandbox_folder, await leases_of(stage, rollout))
-
-
-def _marks(root: Path, leases: list[str]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for lease in leases:
-        with suppress(FileNotFoundError):
-            file = SandboxFolder.of_lease(root, lease).workspace / Path(MARKS).name
-            found.update(file.read_text().split())
-    return found
+    folders = [
+        SandboxFolder.of_lease(stage.sandbox_folder, lease) for lease in await leases_of(stage, rollout)
+    ]
+    return await asyncio.to_thread(casualties.marks_in_workspaces, folders)
 
 
 async def kill_supervisors(stage: Stage, rollout: str) -> None:
     """SIGKILL to the PID 1 of every instance, with which the kernel ends the rest; files stay."""
     for lease in await leases_of(stage, rollout):
-        await asyncio.to_thread(_kill_supervisors, SandboxFolder.of_lease(stage.sandbox_folder, lease))
-
-
-def _kill_supervisors(folder: SandboxFolder) -> None:
-    for path in folder.instances():
-        alive = ControlDirectory(path, None).alive_file
-        if alive.exists() and (pid := lock_holder(alive)) is not None:
-            os.kill(pid, signal.SIGKILL)
-            while lock_holder(alive) is not None:
-                pass
+        await asyncio.to_thread(
+            casualties.kill_supervisors, SandboxFolder.of_lease(stage.sandbox_folder, lease)
+        )
 
 
 async def destroy(stage: Stage, rollout: str) -> None:
@@ -77,28 +56,4 @@ async def held(stage: Stage) -> list[str]:
 
 async def left_over(stage: Stage) -> list[str]:
     """Sandboxes, and processes of sandboxes, that are still there."""
-    return await held(stage) + await asyncio.to_thread(_processes, stage.sandbox_folder)
-
-
-def _processes(root: Path) -> list[str]:
-    """Those that run as a user claimed for one of this cell's sandboxes, or see one of its folders."""
-    users = {int(path.name) for path in REGISTRY.glob("[0-9]*") if _claimed_below(path, root)}
-    return [
-        f"process {process.name} of user {user}"
-        for process, user in users_of_processes().items()
-        if user in users or _sees(process, root)
-    ]
-
-
-def _claimed_below(claim: Path, root: Path) -> bool:
-    try:
-        return Path(claim.read_text()).is_relative_to(root)
-    except FileNotFoundError:
-        return False
-
-
-def _sees(process: Path, root: Path) -> bool:
-    try:
-        return f"--bind\0{root}".encode() in (process / "cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return await held(stage) + await asyncio.to_thread(casualties.processes_below, stage.sandbox_folder)

@@ -9,10 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos import tasks
 from chaos.disk import SmallDisk
 from chaos.link import Link
-from chaos.provider import Provider
 from clotho.campaigns import CampaignHandle
 from clotho.config import SandboxSettings, TemporalSettings, cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
@@ -23,9 +21,11 @@ from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.store.filesystem import FilesystemStore
 from clotho.temporal import connect
 from clotho.testing.cluster import FAST, Cluster, register
+from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving
 
 RUN = "chaos"
+ENVIRONMENT = "marked_file_tasks"
 SEED = 7
 HEARTBEAT = FAST.model.heartbeat.total_seconds()
 LLM, TOOLS = "llm", "workflows,tools"
@@ -110,7 +110,7 @@ class Stage:
         return await self.cluster.start(
             RUN,
             self.provider_url,
-            environment=tasks.NAME,
+            environment=ENVIRONMENT,
             model=self.servers.model.model,
             groups=self.size.groups,
             group_size=self.size.group_size,

@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from temporalio.client import Client
 
 from clotho.campaigns import RunOrder, run_manifest, start_campaign
+from clotho.cli import crashes
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
@@ -30,11 +32,14 @@ def command(
     groups: Annotated[int, typer.Option(help="How many items to roll out.", min=1)] = 12,
     group_size: Annotated[int, typer.Option(help="Rollouts of each item.", min=1)] = 4,
     keep: Annotated[bool, typer.Option(help="Keep the services up at the end, until Ctrl-C.")] = False,
+    crash: Annotated[
+        bool, typer.Option(help="Kill workers and a sandbox on the way, and count what it cost.")
+    ] = False,
     store: Store = None,
 ) -> None:
     """Start all services, roll out file_tasks with the embedded model, and export what it came to."""
     settings = load_settings(store=store)
-    demonstration = Demonstration(settings, make_console(), groups, group_size)
+    demonstration = Demonstration(settings, make_console(), groups, group_size, crash)
     asyncio.run(demonstration.run(keep))
 
 
@@ -44,6 +49,7 @@ class Demonstration:
     console: Console
     groups: int
     group_size: int
+    crash: bool
 
     async def run(self, keep: bool) -> None:
         interruption = Interruption()
@@ -68,19 +74,31 @@ class Demonstration:
         journal = await open_journal(settings)
         run = await unused_name(journal)
         client = await connect(settings.temporal.model_copy(update={"address": services.temporal.address}))
+        if not self.crash:
+            await self.follow_run(services, client, journal, run, ENVIRONMENT, services.model_url)
+            return
+        turns = crashes.TURNS * self.groups * self.group_size
+        async with crashes.crashing(services, settings, journal, run, turns, self.say) as crashing:
+            await self.follow_run(services, client, journal, run, crashes.ENVIRONMENT, crashing.url)
+            self.console.print(await crashing.damage(client, journal, self.groups))
+
+    async def follow_run(
+        self, services: Services, client: Client, journal: Journal, run: str, environment: str, url: str
+    ) -> None:
+        """Start the run with the model at `url`, show it to its end, and export it."""
         order = RunOrder(
-            manifest=run_manifest(ENVIRONMENT, run, services.model.model, group_size=self.group_size),
-            endpoint=Endpoint(base_url=services.model_url),
+            manifest=run_manifest(environment, run, services.model.model, group_size=self.group_size),
+            endpoint=Endpoint(base_url=url),
             groups=self.groups,
             max_open_groups=self.groups,
         )
         handle = await start_campaign(client, journal, order)
         self.say(f"run {run}: {workflow_link(services.ui, client.namespace, campaign_id(run))}")
         await follow(self.console, client, handle, journal, run)
-        exported = settings.folder / "exports" / f"{run}.jsonl"
+        exported = self.settings.folder / "exports" / f"{run}.jsonl"
         lines = await export_run(journal, run, Format.GROUPS, exported)
         self.say(f"{lines} groups in {exported}")
-        self.say(f"a transcript: {again(f'show {run}/g000000/r0', settings)}")
+        self.say(f"a transcript: {again(f'show {run}/g000000/r0', self.settings)}")
 
     def say(self, line: str) -> None:
         one_line(self.console, line)

@@ -4,10 +4,11 @@ import asyncio
 import json
 
 from chaos.link import Link
-from chaos.provider import Call, marked_answer, unmarked_request
-from chaos.results import Bill, CellResult, Run, bill, compare
-from chaos.tasks import marked, marks_in, unmarked
+from chaos.results import CellResult, Run, compare
 from clotho.embedded.ports import HOST
+from clotho.testing.bill import Bill, bill
+from clotho.testing.marks import marked, marks_in, unmarked
+from clotho.testing.provider import Call, marked_answer, unmarked_request
 
 RUN = Run(rewards={"a/r0": 1.0, "a/r1": 0.0}, marks={"a/r0": {"0000-00": 1, "0001-00": 1}, "a/r1": {}})
 CLEAN = CellResult(fault="worker", phase="reward", recovery=1.0)

@@ -19,10 +19,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from chaos.tasks import marked, unmarked
+from clotho.testing.marks import marked, unmarked
 
 HELD_POLL = 0.02
-UPSTREAM_TIMEOUT = 60.0
+UPSTREAM_TIMEOUT = 600.0
 
 
 @dataclass
@@ -95,7 +95,11 @@ class Provider:
     def _upstream(self) -> httpx.AsyncClient:
         """Made where it is used: the server runs in a thread with a loop of its own."""
         if self._client is None:
-            self._client = httpx.AsyncClient(base_url=self.upstream, timeout=UPSTREAM_TIMEOUT)
+            self._client = httpx.AsyncClient(
+                base_url=self.upstream,
+                timeout=UPSTREAM_TIMEOUT,
+                limits=httpx.Limits(max_connections=None),
+            )
         return self._client
 
 

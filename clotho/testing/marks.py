@@ -1,25 +1,20 @@
-"""The example environment's tasks, with commands that leave a mark in the workspace each time they run."""
+"""Commands that leave a mark in the workspace each time they run, so that runs can be counted."""
 
 import re
 from collections import Counter
 
-from clotho.environment import AgentResult, Item, Reward, ToolContext
-from environments.file_tasks import FileTasks
+from clotho.environment import Reward, ToolContext
 
 MARKS = "/work/.ran"
-NAME = "chaos.tasks:MarkedFileTasks"
 RAN = "ran: "
 MARK = re.compile(r"echo \d{4}-\d{2} >> /work/\.ran(; sleep \d+)?\\n")
 COMMAND = re.compile(r'"command"\s*:\s*"')
 
 
-class MarkedFileTasks(FileTasks):
-    """Its verifier's log ends with the marks that it finds."""
-
-    async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
-        reward = await super().compute_reward(item, result, ctx)
-        marks = (await ctx.aio.read_bytes(MARKS) or b"").decode()
-        return reward.model_copy(update={"log": f"{reward.log}\n{RAN}{' '.join(marks.split())}"})
+async def with_marks(reward: Reward, ctx: ToolContext) -> Reward:
+    """The reward with the marks found in the workspace at the end of its log."""
+    marks = (await ctx.aio.read_bytes(MARKS) or b"").decode()
+    return reward.model_copy(update={"log": f"{reward.log}\n{RAN}{' '.join(marks.split())}"})
 
 
 def marked(arguments: str, call: str, seconds: int = 0) -> str:

@@ -1,0 +1,129 @@
+"""What a run with crashes came to, each figure counted where it can be seen."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.table import Table
+from temporalio.client import Client
+
+from clotho.entries import RewardEntry
+from clotho.identifiers import reward_key
+from clotho.journal import Journal
+from clotho.records import Record
+from clotho.runs import is_followed, scored_groups
+from clotho.sandbox.folders import SandboxFolder
+from clotho.sandbox.keeper import LeaseKeeper
+from clotho.sandbox.local import LocalBackend
+from clotho.temporal import RolloutOwners
+from clotho.testing.bill import Bill
+from clotho.testing.casualties import processes_below
+from clotho.testing.marks import marks_in
+
+CLEARED_SECONDS = 10.0
+
+
+class Effects(Record):
+    """What the journal has of a run."""
+
+    scored: int
+    replaced: int
+    """Siblings that were started again from scratch."""
+    commands: int
+    rerun: int
+    """Runs of commands beyond their first, in the workspaces that were judged."""
+    restored: dict[str, int]
+    """By fidelity."""
+
+
+@dataclass(frozen=True)
+class HostSandboxes:
+    """A run's sandboxes on this host."""
+
+    root: Path
+    run: str
+    lease_seconds: float
+
+    @property
+    def backend(self) -> LocalBackend:
+        return LocalBackend(self.root)
+
+    async def leases(self) -> list[str]:
+        return [held.lease for held in await self.backend.leases() if held.lease.startswith(f"{self.run}/")]
+
+    async def left_over(self) -> list[str]:
+        """Sandboxes of the run, and processes of sandboxes that no other run holds."""
+        held = [held.lease for held in await self.backend.leases()]
+        foreign = [lease for lease in held if not lease.startswith(f"{self.run}/")]
+        processes = await asyncio.to_thread(self._processes, foreign)
+        return [lease for lease in held if lease not in foreign] + processes
+
+    async def look(self, client: Client, journal: Journal) -> None:
+        """The pass that the janitor of the host's worker makes every minute, made now."""
+        followed = partial(is_followed, journal)
+        await LeaseKeeper(self.backend, RolloutOwners(client), followed, self.lease_seconds).look()
+
+    async def orphans(self, client: Client, journal: Journal) -> list[str]:
+        """What is left after passes of the janitor."""
+        deadline = asyncio.get_running_loop().time() + CLEARED_SECONDS
+        while left := await self.left_over():
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await self.look(client, journal)
+            await asyncio.sleep(0.5)
+        return left
+
+    def _processes(self, foreign: list[str]) -> list[str]:
+        others = {
+            process
+            for lease in foreign
+            for process in processes_below(SandboxFolder.of_lease(self.root, lease).files)
+        }
+        return [process for process in processes_below(self.root) if process not in others]
+
+
+async def effects(journal: Journal, run: str) -> Effects:
+    marks: list[Counter[str]] = []
+    restored: Counter[str] = Counter()
+    groups = await scored_groups(journal, run)
+    siblings = [sibling for _, entry in groups for sibling in entry.siblings]
+    for sibling in siblings:
+        marks.append(marks_in((await journal.require(reward_key(sibling.rollout), RewardEntry)).log))
+        restored.update(str(fidelity) for fidelity in sibling.losses)
+    commands = sum(len(ran) for ran in marks)
+    return Effects(
+        scored=len(groups),
+        replaced=sum(sibling.replacement_of is not None for sibling in siblings),
+        commands=commands,
+        rerun=sum(ran.total() for ran in marks) - commands,
+        restored=restored,
+    )
+
+
+def damage_table(
+    killed: Mapping[str, int],
+    groups: int,
+    effects: Effects,
+    turns: int,
+    bill: Bill,
+    to_janitor: int,
+    orphans: int,
+) -> Table:
+    """`turns` that the provider answered, each counted once; `orphans` of those left `to_janitor`."""
+    table = Table(title="what was killed, and what it cost", show_header=False)
+    table.add_row("killed", listed(killed))
+    table.add_row("groups lost", f"{groups - effects.scored} of {groups}")
+    table.add_row("rollouts started again from scratch", str(effects.replaced))
+    table.add_row("model calls repaid", f"{bill.repaid} of {turns}")
+    table.add_row("model calls answered into a killed process", str(bill.died))
+    table.add_row("commands run again", f"{effects.rerun} of {effects.commands}")
+    table.add_row("sandboxes orphaned", f"{orphans} ({to_janitor} left for the janitor)")
+    table.add_row("lost sandboxes made again", listed(effects.restored))
+    return table
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"

@@ -1,0 +1,12 @@
+"""The file tasks where a recording provider marks commands: the verifier's log tells how often each ran."""
+
+from clotho.environment import AgentResult, Item, Reward, ToolContext
+from clotho.testing.marks import with_marks
+from environments.file_tasks import FileTasks
+
+
+class MarkedFileTasks(FileTasks):
+    """Its rewards are those of the file tasks."""
+
+    async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
+        return await with_marks(await super().compute_reward(item, result, ctx), ctx)
