@@ -76,14 +76,14 @@ async def measured(
     finally:
         recovering.cancel()
     found = {"recovery": round(seconds, 1), "restarts": restarts}
-    return await counted(stage, expected, result.model_copy(update=found))
+    return await counted(stage, expected, result.model_copy(update=found), fault.by_operator)
 
 
-async def counted(stage: Stage, expected: Run, result: CellResult) -> CellResult:
+async def counted(stage: Stage, expected: Run, result: CellResult, ended_on_purpose: bool) -> CellResult:
     """What a completed run came to, beside what it should have come to."""
     to_janitor, orphans = await orphaned(stage)
     counts = {
-        "bill": bill(stage.provider.calls, stage.deaths),
+        "bill": bill(stage.provider.calls, stage.deaths, ended_on_purpose=ended_on_purpose),
         "fell": stage.fell,
         "to_janitor": to_janitor,
         "orphans": tuple(orphans),

@@ -30,6 +30,10 @@ same seed.
 ² Somebody ended a workflow on purpose, its parent failed for it, and the run was started again by name (so often).
 
 ³ So many sandboxes were left for the janitor, and gone after its pass: a terminated workflow runs no clean-up.
+
+⁴ A call was in flight when somebody ended its rollout on purpose. A cancel hangs up on it, so that nothing more is
+paid for work that nobody wants; a provider that goes on all the same has answered to nobody. Only where the run is
+then started again is it asked again.
 """
 
 
@@ -56,6 +60,7 @@ def shown(result: CellResult | None) -> str:
     if result.missed:
         return f"✗ {'; '.join(result.missed).replace('|', '/')}"
     notes = ["¹"] if result.bill.died else []
+    notes += ["⁴"] if result.bill.hung_up else []
     notes += [f"²({result.restarts})"] if result.restarts else []
     notes += [f"³({result.to_janitor})"] if result.to_janitor else []
     return f"✓ {result.recovery:g} s {' '.join(notes)}".strip()
@@ -70,5 +75,6 @@ def totals(results: Mapping[tuple[str, str], CellResult]) -> str:
         f"re-run {sum(cell.rerun for cell in cells)}, "
         f"rewards changed {sum(cell.rewards_changed for cell in cells)}, "
         f"orphans {sum(len(cell.orphans) for cell in cells)}; "
-        f"answered into a dead process {sum(cell.bill.died for cell in cells)}."
+        f"answered into a dead process {sum(cell.bill.died for cell in cells)}, "
+        f"to somebody who hung up on purpose {sum(cell.bill.hung_up for cell in cells)}."
     )

@@ -55,7 +55,9 @@ async def one_round(
                 await strike(stage, kinds, chance, struck)
                 await asyncio.wait([completing], timeout=chance.uniform(*PAUSES))
             result = result.model_copy(update={"restarts": await completing})
-            result = await counted(stage, expected, result)
+            result = await counted(
+                stage, expected, result, ended_on_purpose=any(kinds[name].by_operator for name in struck)
+            )
         except Stuck as problem:
             result = result.model_copy(update={"problem": str(problem)})
         finally:

@@ -29,6 +29,13 @@ def test_an_answer_that_its_asker_could_not_write_any_more_is_counted_apart() ->
     assert bill([call(1), call(3), call(4)], deaths=[2]) == Bill(repaid=1, died=1)
 
 
+def test_an_answer_to_who_hung_up_is_counted_apart_where_somebody_ended_work_on_purpose() -> None:
+    heard = Call("a/r0/turn/0000", 1, False, answered=True, heard=True)
+    assert bill([call(1), call(2)], deaths=[], ended_on_purpose=True) == Bill(hung_up=1)
+    assert bill([call(1), call(2, journalled=True)], deaths=[], ended_on_purpose=True) == Bill(repaid=1)
+    assert bill([heard, call(2)], deaths=[], ended_on_purpose=True) == Bill(repaid=1)
+
+
 def test_a_request_without_an_answer_costs_nothing() -> None:
     assert bill([Call("a/r0/turn/0000", 1, False), call(2)], deaths=[]) == Bill()
 
