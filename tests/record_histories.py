@@ -92,13 +92,13 @@ async def record(client: Client) -> None:
         for workflow in workflows:
             history = await client.get_workflow_handle(f"{name}/{workflow}").fetch_history()
             path = HISTORIES / f"{name}~{workflow.replace('/', '~')}.json"
-            path.write_text(json.dumps(anonymous(json.loads(history.to_json())), indent=1) + "\n")
+            path.write_text(json.dumps(anonymous(json.loads(history.to_json()))) + "\n")
 
 
 def anonymous(value: Any) -> Any:
-    """Without the names of workers, which hold those of a process and its machine."""
+    """Without what tells of the machine: the names of workers, and stack traces."""
     if isinstance(value, dict):
-        return {key: anonymous(one) for key, one in value.items()}
+        return {key: anonymous(one) for key, one in value.items() if key != "stackTrace"}
     if isinstance(value, list):
         return [anonymous(one) for one in value]
     return "worker" if isinstance(value, str) and WORKER_NAME.fullmatch(value) else value

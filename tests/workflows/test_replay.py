@@ -1,16 +1,27 @@
 """Code that changes while runs are in flight: recorded histories replay, and versions keep to themselves."""
 
 import inspect
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
-from tests.record_histories import HISTORIES
+from clotho.identifiers import turn_key
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.record_histories import HISTORIES, written
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say
 from workflows.registry import WORKFLOWS, workflow_runner
+
+QUICKLY = timedelta(seconds=5)
 
 
 @pytest.mark.parametrize("path", sorted(HISTORIES.glob("*.json")), ids=lambda path: path.stem)
@@ -23,7 +34,7 @@ async def test_a_recorded_history_replays(path: Path) -> None:
 
 
 def test_histories_are_recorded_of_every_workflow() -> None:
-    text = " ".join(path.read_text()[:2_000] for path in HISTORIES.glob("*.json"))
+    text = " ".join(path.read_text()[:4_000] for path in HISTORIES.glob("*.json"))
     for one in WORKFLOWS:
         assert f'"name": "{one.__name__}"' in text
 
@@ -38,3 +49,47 @@ def test_every_workflow_is_registered() -> None:
         if one.__module__ == module.__name__ and hasattr(one, "__temporal_workflow_definition")
     }
     assert defined == set(WORKFLOWS)
+
+
+async def make_current(cluster: Cluster, build_id: str) -> None:
+    """Have new work begun with a version, as soon as Temporal knows of its workers."""
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=cluster.client.namespace, deployment_name="clotho", build_id=build_id
+    )
+
+    async def accepted() -> bool:
+        try:
+            await cluster.client.workflow_service.set_worker_deployment_current_version(
+                request, timeout=QUICKLY
+            )
+        except RPCError:
+            return False
+        return True
+
+    await eventually(accepted, f"version {build_id} to be current")
+
+
+async def version_of(cluster: Cluster, workflow: str) -> str:
+    described = await cluster.client.get_workflow_handle(workflow).describe()
+    return described.raw_description.workflow_execution_info.versioning_info.deployment_version.build_id
+
+
+async def test_what_began_with_a_version_ends_with_it(private_cluster: Cluster) -> None:
+    """Groups one after the other, and a new version during the first: the campaign goes on with the new one."""
+    cluster, groups = private_cluster, range(6)
+    turns = (*[run("true")] * 2, say("Done."))
+    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), latency=0.5))
+    async with serving(model) as url:
+        for build_id in ("a", "b"):
+            await cluster.start_worker(CLOTHO_WORKER__BUILD_ID=build_id)
+        await make_current(cluster, "a")
+        handle = await start(cluster, "versions", url, groups=len(groups), max_open_groups=1)
+        await written(cluster, turn_key("versions/g000000/r0", 0))
+        await make_current(cluster, "b")
+        await handle.result()
+    began = [await version_of(cluster, f"versions/g{number:06}") for number in groups]
+    ended = [await version_of(cluster, f"versions/g{number:06}/r0") for number in groups]
+    assert began == ended == sorted(began)
+    assert (began[0], began[-1]) == ("a", "b")
+    assert await version_of(cluster, "versions/~campaign") == "b"
+    assert set(model.calls.requests.values()) == {1}
