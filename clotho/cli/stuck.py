@@ -80,7 +80,7 @@ class _Examination:
         if waits and queue and not await self._is_served(queue):
             return Finding(
                 f"{workflow}: {name} waits in {queue}, for which no worker asks",
-                "start that host's workers again; it goes on elsewhere once the wait has lasted too long",
+                "start a worker for it: on that host, if the queue names one",
             )
         return None
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from clotho.identifiers import call_key
 from clotho.sandbox.base import Labels, SandboxSpec
-from clotho.testing.cluster import Cluster
+from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import Finished, clotho
@@ -99,29 +99,37 @@ async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_e
     assert "temporal operator search-attribute create --name ClothoRun --type Keyword" in cleaned.output
 
 
-async def test_a_step_that_fails_again_and_again_is_shown_with_its_last_failure(
+async def test_steps_that_fail_again_and_again_or_wait_where_nobody_serves_are_shown(
     private_cluster: Cluster,
 ) -> None:
     cluster = private_cluster
     faults = (
-        Fault(kind="status", status=503, every=1, message="out of chips", headers={"retry-after": "0"}),
+        Fault(kind="status", status=503, every=1, message="out of chips", headers={"retry-after": "0.1"}),
     )
     turns = (say("Done."),)
     model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), faults=faults))
     async with serving(model) as url:
         await cluster.start_worker()
-        handle = await start(cluster, "stuck", url)
+        unserved = FAST.environment.model_copy(update={"queue": "nobody-serves"})
+        handles = [
+            await start(cluster, "stuck", url),
+            await start(cluster, "lonely", url, stations=FAST.model_copy(update={"environment": unserved})),
+        ]
 
         async def tried_often() -> bool:
             return max(model.calls.requests.values(), default=0) >= 6
 
         await eventually(tried_often, "many attempts")
         stuck = await doctor(cluster)
-        await handle.cancel()
+        for handle in handles:
+            await handle.terminate()
     assert stuck.status == 1
     assert "stuck/g000000/r0: sample_turn, attempt " in stuck.output
     assert "out of chips" in stuck.output
     assert "clotho cancel stuck/g000000/r0" in stuck.output
+    assert (
+        "lonely/~campaign: enumerate_items waits in nobody-serves, for which no worker asks" in stuck.output
+    )
 
 
 async def test_without_services_it_says_what_is_missing(tmp_path: Path) -> None:
