@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
@@ -12,26 +13,30 @@ from chaos.faults import faults
 from chaos.lanes import LANES, Name, play_all
 from chaos.phases import PHASES
 from chaos.results import CellResult
+from chaos.version import code_version
 
 RESULTS = Path(".clotho/chaos")
 
 
 class Results:
-    """What cells came to, on disk, one file a cell."""
+    """What cells came to with this version of the code, on disk: every play of a cell is kept, and counts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
     def keep(self, result: CellResult) -> None:
-        (self._folder / f"{result.fault}--{result.phase}.json").write_text(result.model_dump_json(indent=1))
-        name = f"{result.fault:18} {result.phase:14}"
-        say(f"{name} {matrix.shown(result)}  [{result.seconds:g} s]")
+        number = len(self.all().get((result.fault, result.phase), ()))
+        file = self._folder / f"{result.fault}--{result.phase}--{number}.json"
+        file.write_text(result.model_dump_json(indent=1))
+        say(f"{result.fault:18} {result.phase:14} {matrix.shown([result])}  [{result.seconds:g} s]")
 
-    def all(self) -> dict[Name, CellResult]:
-        files = sorted(self._folder.glob("*--*.json"))
-        results = [CellResult.model_validate_json(file.read_text()) for file in files]
-        return {(result.fault, result.phase): result for result in results}
+    def all(self) -> Mapping[Name, Sequence[CellResult]]:
+        found: dict[Name, list[CellResult]] = {}
+        for file in sorted(self._folder.glob("*.json")):
+            result = CellResult.model_validate_json(file.read_text())
+            found.setdefault((result.fault, result.phase), []).append(result)
+        return found
 
 
 def say(line: str) -> None:
@@ -43,7 +48,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--fault", action="append", choices=list(faults()))
     parser.add_argument("--phase", action="append", choices=list(PHASES))
-    parser.add_argument("--resume", action="store_true", help="play only what wasn't, or missed a target")
+    parser.add_argument(
+        "--resume", action="store_true", help="play only what this version of the code hasn't"
+    )
     parser.add_argument("--lanes", type=int, default=LANES, help="cells side by side")
     parser.add_argument("--write", type=Path, help="the document to write the matrix to")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="random faults on larger runs instead")
@@ -58,16 +65,17 @@ def main() -> None:
     Runtime.set_default(Runtime(telemetry=quiet))
     if options.soak:
         sys.exit(not asyncio.run(soak.soak(options.soak, options.fault or list(faults()), options.seed, say)))
-    results = Results(RESULTS)
-    done = {name for name, result in results.all().items() if options.resume and not result.missed}
+    version = code_version()
+    results = Results(RESULTS / version)
+    done = set(results.all()) if options.resume else set()
     chosen = [(fault, phase) for fault in options.fault or faults() for phase in options.phase or PHASES]
     names = [name for name in chosen if name not in done]
     expected = asyncio.run(play_all(names, faults(), results.keep, options.lanes))
     played = results.all()
     if options.write:
-        options.write.write_text(matrix.document(played, expected))
+        options.write.write_text(matrix.document(played, expected, version))
     say(matrix.totals(played))
-    sys.exit(any(played[name].missed for name in chosen))
+    sys.exit(any(result.missed for name in chosen for result in played[name]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The fault matrix as a document, from what cells measured."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.__main__ import machine
 from chaos.faults import faults
@@ -14,7 +14,8 @@ of its own. One rollout is held exactly at the phase, by a fail point of the wor
 that takes its time, while the fault is done for real; then the run goes on to its end. `make chaos` writes this.
 
 A cell is ✓ with the seconds from the end of the fault (for a killed worker, started again at once: from the kill)
-to the rollout's next journal entry, if all of these hold; else it says which one doesn't:
+to the rollout's next journal entry (0 s also where it was finished by then), if all of these hold; else it says
+which one doesn't:
 
 - **lost 0**: every rollout has a reward, and every command called left its mark in the workspace that was judged.
 - **repaid 0**: the provider answered no call again that it had answered, as counted by a proxy before it.
@@ -23,8 +24,11 @@ to the rollout's next journal entry, if all of these hold; else it says which on
 - **orphans 0**: after the janitor's pass no sandbox, and no process of one, is left.
 - **recovery**: for workers within the heartbeat timeout ({HEARTBEAT:g} s here) + 5 s, for Temporal + 10 s.
 
-¹ The call had been answered into a process that was killed before it could write the answer to the journal. That
-can't be 0 by nature: the provider has charged, and nobody is left who knows the answer. It is asked again, with the
+Every play of this version counts: a cell that missed a target once stays ✗, however often it is played again.
+A cell is played once by default, so a ✓ says that it held then, not how rarely it might not.
+
+¹ A call, of this rollout or another, had been answered into a process that was killed before it could write the
+answer to the journal. That can't be 0 by nature: the provider has charged, and nobody is left who knows the answer. It is asked again, with the
 same seed.
 
 ² Somebody ended a workflow on purpose, its parent failed for it, and the run was started again by name (so often).
@@ -37,28 +41,36 @@ then started again is it asked again.
 """
 
 
-def document(results: Mapping[tuple[str, str], CellResult], undisturbed: Run) -> str:
+Plays = Sequence[CellResult]
+"""Of one cell."""
+
+
+def document(results: Mapping[tuple[str, str], Plays], undisturbed: Run, version: str) -> str:
     kinds = faults()
     lines = [
         "# Fault matrix",
         "",
         f"Measured on {machine()}: {len(results)} cells, each with {len(undisturbed.rewards)} rollouts and "
-        f"{undisturbed.calls} commands.",
+        f"{undisturbed.calls} commands, all with the same version of the code ({version}).",
         "",
         f"| fault | {' | '.join(phase.title for phase in PHASES.values())} |",
         f"|---|{'---|' * len(PHASES)}",
     ]
     for name, fault in kinds.items():
-        cells = (shown(results.get((name, phase))) for phase in PHASES)
+        cells = (shown(results.get((name, phase), ())) for phase in PHASES)
         lines.append(f"| {fault.title} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", totals(results), "", LEGEND])
 
 
-def shown(result: CellResult | None) -> str:
-    if result is None:
+def shown(plays: Plays) -> str:
+    """The worst of a cell's plays: one that missed a target isn't made good by another."""
+    if not plays:
         return "–"
-    if result.missed:
-        return f"✗ {'; '.join(result.missed).replace('|', '/')}"
+    missed = [play for play in plays if play.missed]
+    if missed:
+        often = f" ({len(missed)} of {len(plays)} plays)" if len(plays) > 1 else ""
+        return f"✗ {'; '.join(missed[0].missed).replace('|', '/')}{often}"
+    result = max(plays, key=lambda play: play.recovery or 0.0)
     notes = ["¹"] if result.bill.died else []
     notes += ["⁴"] if result.bill.hung_up else []
     notes += [f"²({result.restarts})"] if result.restarts else []
@@ -66,15 +78,15 @@ def shown(result: CellResult | None) -> str:
     return f"✓ {result.recovery:g} s {' '.join(notes)}".strip()
 
 
-def totals(results: Mapping[tuple[str, str], CellResult]) -> str:
-    cells = list(results.values())
-    good = sum(not cell.missed for cell in cells)
+def totals(results: Mapping[tuple[str, str], Plays]) -> str:
+    plays = [play for cell in results.values() for play in cell]
+    good = sum(not any(play.missed for play in cell) for cell in results.values())
     return (
-        f"In all, {good} of {len(cells)} cells are as promised. "
-        f"Lost {sum(cell.lost for cell in cells)}, repaid {sum(cell.bill.repaid for cell in cells)}, "
-        f"re-run {sum(cell.rerun for cell in cells)}, "
-        f"rewards changed {sum(cell.rewards_changed for cell in cells)}, "
-        f"orphans {sum(len(cell.orphans) for cell in cells)}; "
-        f"answered into a dead process {sum(cell.bill.died for cell in cells)}, "
-        f"to somebody who hung up on purpose {sum(cell.bill.hung_up for cell in cells)}."
+        f"In all, {good} of {len(results)} cells are as promised, in {len(plays)} plays. "
+        f"Lost {sum(play.lost for play in plays)}, repaid {sum(play.bill.repaid for play in plays)}, "
+        f"re-run {sum(play.rerun for play in plays)}, "
+        f"rewards changed {sum(play.rewards_changed for play in plays)}, "
+        f"orphans {sum(len(play.orphans) for play in plays)}; "
+        f"answered into a dead process {sum(play.bill.died for play in plays)}, "
+        f"to somebody who hung up on purpose {sum(play.bill.hung_up for play in plays)}."
     )

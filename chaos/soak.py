@@ -34,7 +34,7 @@ async def soak(minutes: float, names: Sequence[str], seed: int, say: Callable[[s
         while time.monotonic() < end:
             result, struck = await one_round(servers, f"round-{number}", kinds, chance, expected)
             good, number = good and not result.missed, number + 1
-            say(f"round {number}: {matrix.shown(result)} [{', '.join(struck)}]")
+            say(f"round {number}: {matrix.shown([result])} [{', '.join(struck)}]")
     return good
 
 
