@@ -28,8 +28,8 @@ Every play of this version counts: a cell that missed a target once stays ✗, h
 A cell is played once by default, so a ✓ says that it held then, not how rarely it might not.
 
 ¹ A call, of this rollout or another, had been answered into a process that was killed before it could write the
-answer to the journal. That can't be 0 by nature: the provider has charged, and nobody is left who knows the answer. It is asked again, with the
-same seed.
+answer to the journal. That can't be 0 by nature: the provider has charged, and nobody is left who knows the answer.
+It is asked again, with the same seed.
 
 ² Somebody ended a workflow on purpose, its parent failed for it, and the run was started again by name (so often).
 
