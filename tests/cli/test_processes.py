@@ -72,10 +72,10 @@ async def test_a_killed_process_is_started_again_and_all_stop_together(start: St
         now = await group.children()
         return now if victim not in now else None
 
-    now = await eventually(replaced, "another process", 10)
+    now = await eventually(replaced, "another process")
     assert len(now & first) == 1
     group.process.terminate()
-    assert await asyncio.wait_for(group.process.wait(), 5) == 0
+    assert await asyncio.wait_for(group.process.wait(), 30) == 0
     assert not alive(now)
 
 
@@ -87,16 +87,16 @@ async def test_a_second_signal_ends_what_will_not_stop(start: Start) -> None:
     async def one_left() -> bool:
         return len(alive(children)) == 1
 
-    await eventually(one_left, "the obedient one's end", 10)
+    await eventually(one_left, "the obedient one's end")
     assert group.process.returncode is None
     group.process.send_signal(signal.SIGINT)
-    await asyncio.wait_for(group.process.wait(), 5)
+    await asyncio.wait_for(group.process.wait(), 30)
     assert not alive(children)
 
 
 async def test_a_refused_configuration_ends_all(start: Start) -> None:
     group = await start(OBEDIENT, "sleep 0.3; exit 2 # trap")
-    assert await asyncio.wait_for(group.process.wait(), 10) == 2
+    assert await asyncio.wait_for(group.process.wait(), 30) == 2
 
 
 @pytest.mark.parametrize("script", [OBEDIENT, "trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.05; done"])
