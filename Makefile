@@ -44,7 +44,8 @@ lint: .venv/.complete
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-lock:
+lock: .venv/.complete
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
 
 clean:
