@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.campaigns import CampaignHandle, RunOrder, run_manifest, start_campaign
-from clotho.config import SandboxSettings, TemporalSettings
+from clotho.config import TemporalSettings
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries import Endpoint, Item
@@ -79,8 +79,9 @@ class Cluster:
         return worker
 
     def sandboxes(self) -> LocalBackend:
-        root = SandboxSettings(root=self.folder / "sandboxes")
-        return LocalBackend(root.folder_of(self.open_journal().store_identity))
+        """Those of this cluster's workers, which keep them in a folder named by their store."""
+        root = self.folder / "sandboxes"
+        return LocalBackend(next(iter(sorted(root.glob("*"))), root))
 
     async def destroy_sandboxes(self) -> None:
         """What killed workers left behind: no test waits for leases to expire."""
