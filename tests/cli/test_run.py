@@ -21,9 +21,10 @@ HOSTILE = "Done. [bold]loud[/] :smile: \x1b[31mred\x1b]0;title\x07 \u202etxet"
 HARMLESS = "Done. [bold]loud[/] :smile: ␛[31mred␛]0;title␇ \ufffdtxet"
 
 
-def scoring(*scores: float, wait: float = 0) -> Script:
+def scoring(*scores: float, wait: float = 0, held: bool = False) -> Script:
     def turns(score: float) -> tuple[ScriptedTurn, ...]:
-        command = f"sleep {wait}; echo -n {score} > /work/score"
+        hold = "until test -e /work/go; do sleep 0.1; done; " if held else f"sleep {wait}; "
+        command = f"{hold}echo -n {score} > /work/score"
         call = ScriptedCall(name="terminal", arguments={"command": command})
         return ScriptedTurn(calls=(call,), reasoning="Hm."), ScriptedTurn(content=HOSTILE)
 
@@ -140,7 +141,7 @@ async def test_a_failed_run_says_why(cluster: Cluster, embedded_model: EmbeddedM
 
 
 async def test_ctrl_c_leaves_the_run_going_and_it_can_be_followed_again(cluster: Cluster) -> None:
-    async with serving(ScriptedModel(scoring(1.0, wait=4))) as url:
+    async with serving(ScriptedModel(scoring(1.0, held=True))) as url:
         order = ("run", ONE_FILE, "--run", "left", "--model", url, "--groups", "1", "--group-size", "1")
         started = await clotho(*order, *place(cluster), "--detach")
         assert started.status == 0
@@ -155,6 +156,8 @@ async def test_ctrl_c_leaves_the_run_going_and_it_can_be_followed_again(cluster:
             terminal.close()
         shown = await clotho("show", "left/g000000/r0", *place(cluster)[:2])
         assert "not finished" in shown.output
+        for workspace in cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work"):
+            (workspace / "go").touch()
         handle = cluster.client.get_workflow_handle("left/~campaign", result_type=CampaignProgress)
         assert (await handle.result()).scored == 1
 
