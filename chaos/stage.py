@@ -17,6 +17,8 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
+from clotho.identifiers import group_id, lease_key, rollout_id
+from clotho.sandbox.folders import SandboxFolder
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.store.filesystem import FilesystemStore
 from clotho.temporal import connect
@@ -27,6 +29,7 @@ from clotho.testing.scripted_model import serving
 RUN = "chaos"
 ENVIRONMENT = "marked_file_tasks"
 SEED = 7
+MOST_LEASES = 8
 HEARTBEAT = FAST.model.heartbeat.total_seconds()
 LLM, TOOLS = "llm", "workflows,tools"
 ROLES = (LLM, TOOLS)
@@ -99,6 +102,14 @@ class Stage:
     def sandbox_folder(self) -> Path:
         settings = SandboxSettings(root=self.cluster.folder / "sandboxes")
         return settings.folder_of(self._store.identity)
+
+    def possible_leases(self) -> list[str]:
+        rollouts = (
+            rollout_id(group_id(RUN, group), sibling)
+            for group in range(self.size.groups)
+            for sibling in range(self.size.group_size)
+        )
+        return [lease_key(rollout, number) for rollout in rollouts for number in range(MOST_LEASES)]
 
     async def start_workers(self, **settings: str) -> None:
         for roles in ROLES:
@@ -196,4 +207,9 @@ async def end(stage: Stage) -> None:
     stage.stop_keeping()
     stage.link.heal()
     await asyncio.gather(*(worker.kill() for worker in stage.cluster.workers))
+    backend = stage.cluster.sandboxes()
+    for lease in stage.possible_leases():
+        # A worker that was killed while it made one has left it without a record: nobody lists it yet.
+        if SandboxFolder.of_lease(stage.sandbox_folder, lease).files.exists():
+            await backend.destroy(lease)
     await stage.cluster.destroy_sandboxes()
