@@ -48,6 +48,7 @@ class Campaign:
         self.next_group = request.next_group
         self.progress = request.progress or CampaignProgress()
         self.streak = Streak()
+        self.stops = 0
         self.again: list[int] = []
         self.pause_may_have_changed = False
 
@@ -97,6 +98,7 @@ class Campaign:
 
     async def run_group(self, item: int) -> None:
         self.count(running=self.progress.running + 1)
+        stops = self.stops
         try:
             scored = await self.roll_out(group_id(self.request.run, item), item)
             self.progress = self.progress.with_group(scored)
@@ -104,14 +106,14 @@ class Campaign:
         except ChildWorkflowError as error:
             if workflow.cancellation_reason() is not None:
                 raise
-            await self.note_failure(item, error)
+            await self.note_failure(item, error, stopped_meanwhile=self.stops > stops)
         finally:
             self.count(running=self.progress.running - 1)
 
-    async def note_failure(self, item: int, error: ChildWorkflowError) -> None:
-        """Count the group as failed, or keep it for when the run goes on."""
+    async def note_failure(self, item: int, error: ChildWorkflowError, *, stopped_meanwhile: bool) -> None:
+        """Count the group as failed, or try it again when the run goes on from what it stopped for."""
         failure = failure_of(group_id(self.request.run, item), error)
-        if self.progress.paused is not None and failure.kind != CANCELLED:
+        if (stopped_meanwhile or self.progress.paused is not None) and failure.kind != CANCELLED:
             self.again.append(item)
             return
         self.progress = self.progress.with_failure(failure)
@@ -125,6 +127,7 @@ class Campaign:
         kept = tuple(failure for failure in self.progress.failures if failure.workflow not in groups)
         self.again += streak.items
         self.streak = Streak()
+        self.stops += 1
         self.count(paused=str(streak), failed=self.progress.failed - len(groups), failures=kept)
         request = PauseRequest(run=self.request.run, reason=str(streak))
         await step(WaitingRoom.pause, request, self.stations.model, "pause the run")
