@@ -40,7 +40,7 @@ class FilesystemStore:
 
     @property
     def identity(self) -> str:
-        return f"file:{self._root}"
+        return filesystem_identity(self._root)
 
     async def create(self, key: str, body: bytes) -> bool:
         return await self._in_thread(lambda: self._create(self._root / key, body))
@@ -120,3 +120,8 @@ def _flush(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def filesystem_identity(root: Path) -> str:
+    """A store's name, told without opening it."""
+    return f"file:{root.absolute()}"

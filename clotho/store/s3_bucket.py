@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from clotho.store.s3_refusals import BROKEN_BODIES, code_of
+from clotho.store.s3_refusals import BROKEN_BODIES, code_of, has_readable_code
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -51,12 +51,14 @@ class Bucket:
         for attempts_left in reversed(range(BODY_ATTEMPTS)):
             try:
                 found = self.client.get_object(Bucket=self.name, Key=self.root + key)
+                return found["Body"].read()
             except self.client.exceptions.NoSuchKey:
                 return None
-            try:
-                return found["Body"].read()
             except BROKEN_BODIES:
                 if not attempts_left:
+                    raise
+            except ClientError as error:
+                if has_readable_code(error) or not attempts_left:
                     raise
         raise AssertionError("unreachable")
 

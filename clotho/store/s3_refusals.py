@@ -86,5 +86,10 @@ def code_of(error: ClientError) -> str:
     return error.response["Error"]["Code"]
 
 
+def has_readable_code(error: ClientError) -> bool:
+    """False where the refusal's body was damaged: the client library then puts the status in the code's place."""
+    return code_of(error) != str(status_of(error))
+
+
 def status_of(error: ClientError) -> int:
     return error.response["ResponseMetadata"]["HTTPStatusCode"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,14 +14,14 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.campaigns import CampaignHandle, RunOrder, run_manifest, start_campaign
-from clotho.config import TemporalSettings
+from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries import Endpoint, Item
 from clotho.journal import Journal
 from clotho.records import RepairBounds, Stations
 from clotho.sandbox.local import LocalBackend
-from clotho.store.filesystem import FilesystemStore
+from clotho.store.filesystem import FilesystemStore, filesystem_identity
 from clotho.temporal import connect
 
 WORKER = Path("worker.py")
@@ -55,6 +55,10 @@ class Cluster:
         """What workers are told."""
         return str(self.store)
 
+    @property
+    def store_identity(self) -> str:
+        return filesystem_identity(self.store)
+
     def open_journal(self) -> Journal:
         """A reader of its own, without the cache of another."""
         return Journal(FilesystemStore(self.store))
@@ -80,8 +84,7 @@ class Cluster:
 
     def sandboxes(self) -> LocalBackend:
         """Those of this cluster's workers, which keep them in a folder named by their store."""
-        root = self.folder / "sandboxes"
-        return LocalBackend(next(iter(sorted(root.glob("*"))), root))
+        return LocalBackend(SandboxSettings(root=self.folder / "sandboxes").folder_of(self.store_identity))
 
     async def destroy_sandboxes(self) -> None:
         """What killed workers left behind: no test waits for leases to expire."""
@@ -121,12 +124,17 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster_in(temporal: TemporalServer, folder: Path, namespace: str) -> AsyncIterator[Cluster]:
+async def cluster_in(
+    temporal: TemporalServer,
+    folder: Path,
+    namespace: str,
+    kind: Callable[[Client, Path, str], Cluster] = Cluster,
+) -> AsyncIterator[Cluster]:
     await asyncio.to_thread(folder.mkdir, mode=0o711, exist_ok=True)
     settings = TemporalSettings(address=temporal.address, namespace=namespace)
     client = await connect(settings)
     await register(client)
-    cluster = Cluster(client, folder, temporal.address)
+    cluster = kind(client, folder, temporal.address)
     try:
         yield cluster
     finally:

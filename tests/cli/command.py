@@ -159,6 +159,16 @@ async def gone(pids: set[int], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.05)
 
 
+def caught(pid: int) -> set[int]:
+    """The signals that a process has handlers for."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
+    [mask] = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:")]
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
 def command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded.temporal_server import TemporalServer
-from tests.cli.command import CHECKOUT, alive, command_line, descendants, gone, run
+from tests.cli.command import CHECKOUT, alive, caught, command_line, descendants, gone, run
 from tests.support import eventually
 
 PARENT = """
@@ -32,10 +32,11 @@ class Group:
         self._size = size
 
     async def children(self) -> set[int]:
-        """The shells, once all of them run."""
+        """The shells, once all of them have set their traps."""
 
         async def all_run() -> set[int] | None:
             found = {pid for pid in descendants(self.process.pid) if b"trap" in command_line(pid)}
+            found = {pid for pid in found if signal.SIGTERM in caught(pid)}
             return found if len(found) == self._size else None
 
         return await eventually(all_run, "all children", 10)

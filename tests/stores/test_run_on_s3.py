@@ -1,6 +1,7 @@
 """A run whose journal is in S3, while S3 goes away and comes back."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from clotho.embedded.temporal_server import TemporalServer
@@ -23,6 +24,10 @@ class ClusterOnS3(Cluster):
     def store_location(self) -> str:
         return self.place.location
 
+    @property
+    def store_identity(self) -> str:
+        return self.open_journal().store_identity
+
     def open_journal(self) -> Journal:
         return Journal(self.place.open())
 
@@ -35,8 +40,8 @@ async def test_an_outage_costs_a_run_nothing_but_time(
     connection: DisturbedConnection,
 ) -> None:
     model = ScriptedModel(Script(conversations=(terminal_turns(4),), latency=0.3))
-    async with cluster_in(temporal, folder / "on-s3", "on-s3") as local, serving(model) as url:
-        cluster = ClusterOnS3(local.client, local.folder, local.address, local.workers, place=s3_place)
+    on_s3 = partial(ClusterOnS3, place=s3_place)
+    async with cluster_in(temporal, folder / "on-s3", "on-s3", on_s3) as cluster, serving(model) as url:
         assert disturbed_place.s3.endpoint is not None
         await cluster.start_worker(CLOTHO_S3__ENDPOINT=disturbed_place.s3.endpoint, CLOTHO_S3__TIMEOUT="1")
         handle = await start(cluster, "outage", url, group_size=2)

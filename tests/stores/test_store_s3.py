@@ -109,6 +109,14 @@ async def test_reads_survive_a_bad_answer(
     assert await disturbed.read_many(["a/b", "a/c"]) == [b"x" * 100_000, None]
 
 
+@pytest.mark.parametrize("disturbance", [proxy.answer_broken_off, proxy.answer_damaged])
+async def test_a_bad_answer_about_a_blob_that_is_not_there_is_read_again(
+    disturbed: Store, connection: DisturbedConnection, disturbance: Disturbance
+) -> None:
+    connection.disturb("GET", disturbance)
+    assert await disturbed.read_many(["a/c"]) == [None]
+
+
 @pytest.mark.parametrize(
     "disturbance", [proxy.answer_broken_off, proxy.answer_damaged, proxy.refused(503, "ServiceUnavailable")]
 )
