@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from clotho.entries import CallEntry, Prompt, ToolError, TurnEntry
 from clotho.identifiers import call_id, call_key, prompt_key, turn_key
-from clotho.inference.base import ChatMessage
+from clotho.inference.base import ChatMessage, PriorTurn
 from clotho.journal import Journal
 from clotho.records import Record
 
@@ -26,8 +26,12 @@ class Transcript(Record):
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """The conversation in the OpenAI wire format, as the next turn's prompt shows it."""
+        return self.messages_before(len(self.steps))
+
+    def messages_before(self, turn: int) -> tuple[ChatMessage, ...]:
+        """The prompt of turn number `turn`, counted from 0."""
         messages = list(self.prompt.messages)
-        for step in self.steps:
+        for step in self.steps[:turn]:
             if step.turn.sampled is None:
                 break
             messages.append(step.turn.sampled.message)
@@ -38,6 +42,15 @@ class Transcript(Record):
                 for call, result in zip(step.turn.tool_calls, step.calls, strict=False)
             ]
         return tuple(messages)
+
+    @property
+    def prior(self) -> PriorTurn | None:
+        """The last turn, if its tokens are known: what the next one extends."""
+        sampled = self.steps[-1].turn.sampled if self.steps else None
+        if sampled is None or sampled.tokens is None:
+            return None
+        before = self.messages_before(len(self.steps) - 1)
+        return PriorTurn(messages=(*before, sampled.message), tokens=sampled.tokens)
 
     @property
     def tool_errors(self) -> tuple[ToolError, ...]:

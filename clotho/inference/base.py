@@ -75,17 +75,6 @@ class Sampling(Record):
         return extra_body
 
 
-class TurnCall(Record):
-    """One turn to sample."""
-
-    key: str
-    """The turn's journal key, sent as Idempotency-Key."""
-    model: str
-    messages: tuple[ChatMessage, ...]
-    tools: tuple[ToolSchema, ...] = ()
-    sampling: Sampling = Sampling()
-
-
 class Usage(Record):
     """Token counts as the server reports them; zeros where it reports none."""
 
@@ -112,6 +101,26 @@ class SampledTokens(Record):
     logprobs_mode: Literal["raw", "processed"]
     """Whether logprobs are of the model at temperature 1, or of the distribution that was sampled from."""
     versions: tuple[VersionSpan, ...] = ()
+
+
+class PriorTurn(Record):
+    """A conversation up to and including a sampled turn, and the tokens that it was."""
+
+    messages: tuple[ChatMessage, ...]
+    tokens: SampledTokens
+
+
+class TurnCall(Record):
+    """One turn to sample."""
+
+    key: str
+    """The turn's journal key, sent as Idempotency-Key."""
+    model: str
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    sampling: Sampling = Sampling()
+    prior: PriorTurn | None = None
+    """The last turn with known tokens, which token-exact backends extend."""
 
 
 class SampledTurn(Record):
