@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from clotho.identifiers import group_id
 
 KEPT_FAILURES = 20
+TAKEN_BACK = 10_000
+"""Failed groups of one kind, at most, that a run tries again when it stops for that kind."""
 
 
 class Record(BaseModel):
@@ -84,8 +86,11 @@ class CampaignRequest(Record):
     stop_after_failures: int = 8
     """Rollouts that fail in a row for the same reason, no group being scored in between, before the run pauses."""
     next_group: int = 0
-    """This and `progress` are carried over a continue-as-new."""
+    """This and what follows is carried over a continue-as-new."""
     progress: "CampaignProgress | None" = None
+    streak: "Streak | None" = None
+    failed_alike: dict[str, tuple[int, ...]] = {}
+    """Kind of failure -> the items whose groups failed with it: what is tried again if the run stops for it."""
 
     def group(self, item: int) -> "GroupRequest":
         """What rolls one item out."""
@@ -138,6 +143,25 @@ class CampaignProgress(Record):
         return self.model_copy(
             update={"failed": self.failed + 1, "failures": (*self.failures, failure)[:KEPT_FAILURES]}
         )
+
+
+class Streak(Record):
+    """Rollouts that failed one after the other for the same reason, no group being scored in between."""
+
+    kind: str = ""
+    reason: str = ""
+    rollouts: int = 0
+
+    def with_group(self, failures: "tuple[SiblingFailure, ...]") -> "Streak":
+        """After one more failed group: a new streak unless all of it failed as the ones before did."""
+        last = failures[-1]
+        if any(failure.kind != last.kind for failure in failures):
+            return Streak()
+        before = self.rollouts if self.kind == last.kind else 0
+        return Streak(kind=last.kind, reason=last.reason, rollouts=before + len(failures))
+
+    def __str__(self) -> str:
+        return f"{self.rollouts} rollouts in a row failed alike: {self.reason}"
 
 
 class ModelCheck(Record):

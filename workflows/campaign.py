@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.pauses import WaitingRoom
     from clotho.identifiers import group_id
     from clotho.records import (
+        TAKEN_BACK,
         AwaitClosed,
         CampaignProgress,
         CampaignRequest,
@@ -20,11 +21,12 @@ with workflow.unsafe.imports_passed_through():
         ModelCheck,
         PauseRequest,
         SiblingFailure,
+        Streak,
         UnfinishedRequest,
     )
 
 from workflows import attributes
-from workflows.failures import CANCELLED, Streak, failure_of, failures_within
+from workflows.failures import CANCELLED, DELIBERATE, failure_of, failures_within
 from workflows.pausing import run_resume
 from workflows.rollout_group import RolloutGroup
 from workflows.steps import all_of, endless, step
@@ -47,7 +49,9 @@ class Campaign:
         self.stations = request.stations
         self.next_group = request.next_group
         self.progress = request.progress or CampaignProgress()
-        self.streak = Streak()
+        self.streak = request.streak or Streak()
+        self.failed_alike = dict(request.failed_alike)
+        self.stopping = False
         self.stops = 0
         self.again: list[int] = []
         self.pause_may_have_changed = False
@@ -89,7 +93,7 @@ class Campaign:
 
         async def run(item: int) -> None:
             async with free:
-                await workflow.wait_condition(lambda: self.progress.paused is None)
+                await workflow.wait_condition(lambda: self.progress.paused is None and not self.stopping)
                 await self.run_group(item)
 
         while items:
@@ -113,38 +117,62 @@ class Campaign:
     async def note_failure(self, item: int, error: ChildWorkflowError, *, stopped_meanwhile: bool) -> None:
         """Count the group as failed, or try it again when the run goes on from what it stopped for."""
         failure = failure_of(group_id(self.request.run, item), error)
-        if (stopped_meanwhile or self.progress.paused is not None) and failure.kind != CANCELLED:
+        failures = failures_within(failure, error)
+        cancelled = any(one.kind == CANCELLED for one in failures)
+        stopped = stopped_meanwhile or self.stopping or self.progress.paused is not None
+        if stopped and not cancelled:
             self.again.append(item)
             return
         self.progress = self.progress.with_failure(failure)
-        self.streak = self.streak.with_group(item, failures_within(error) or (failure,))
+        failures = tuple(one for one in failures if one.kind not in DELIBERATE)
+        if cancelled or not failures:
+            return
+        for kind in sorted({one.kind for one in failures}):
+            self.failed_alike[kind] = (*self.failed_alike.get(kind, ()), item)[-TAKEN_BACK:]
+        self.streak = self.streak.with_group(failures)
         if self.streak.rollouts >= self.request.stop_after_failures:
             await self.stop_for(self.streak)
 
     async def stop_for(self, streak: Streak) -> None:
-        """Pause the run, and take back what failed: it will be tried again."""
-        groups = {group_id(self.request.run, item) for item in streak.items}
-        kept = tuple(failure for failure in self.progress.failures if failure.workflow not in groups)
-        self.again += streak.items
-        self.streak = Streak()
+        """Pause the run, and take back all that failed for this reason: it will be tried again."""
+        self.stopping = True
         self.stops += 1
-        self.count(paused=str(streak), failed=self.progress.failed - len(groups), failures=kept)
+        self.streak = Streak()
+        self.take_back(streak.kind)
         request = PauseRequest(run=self.request.run, reason=str(streak))
-        await step(WaitingRoom.pause, request, self.stations.model, "pause the run")
+        try:
+            await step(WaitingRoom.pause, request, self.stations.model, "pause the run")
+            self.count(paused=str(streak))
+        finally:
+            self.stopping = False
         self.pause_may_have_changed = True
+
+    def take_back(self, kind: str) -> None:
+        items = self.failed_alike.pop(kind)
+        taken = frozenset(items)
+        for other, failed in self.failed_alike.items():
+            self.failed_alike[other] = tuple(item for item in failed if item not in taken)
+        groups = {group_id(self.request.run, item) for item in items}
+        kept = tuple(failure for failure in self.progress.failures if failure.workflow not in groups)
+        self.again += items
+        self.count(failed=self.progress.failed - len(items), failures=kept)
 
     async def watch_pause(self) -> None:
         while True:
             await workflow.wait_condition(lambda: self.pause_may_have_changed)
-            self.pause_may_have_changed = False
             await self.hold_while_paused()
 
     async def hold_while_paused(self) -> None:
         """Keep `progress.paused` as the store has it until the run isn't paused."""
         run, station = self.request.run, self.stations.model
-        while (because := await step(WaitingRoom.paused_because, run, station, "look up pause")) is not None:
-            self.count(paused=because)
-            await run_resume(run, station)
+        while True:
+            self.pause_may_have_changed = False
+            because = await step(WaitingRoom.paused_because, run, station, "look up pause")
+            if because is not None:
+                self.count(paused=because)
+                await run_resume(run, station)
+            elif not self.pause_may_have_changed:
+                break
         self.count(paused=None)
 
     @workflow.signal
@@ -178,7 +206,12 @@ class Campaign:
     def continue_as_new_if_long(self) -> None:
         """Only between chunks, when no group is running: a parent's end would cancel its children."""
         if workflow.info().is_continue_as_new_suggested():
-            state = {"next_group": self.next_group, "progress": self.progress}
+            state = {
+                "next_group": self.next_group,
+                "progress": self.progress,
+                "streak": self.streak,
+                "failed_alike": self.failed_alike,
+            }
             workflow.continue_as_new(self.request.model_copy(update=state))
 
     async def conclude(self) -> CampaignProgress:

@@ -1,7 +1,5 @@
 """Failed children: what kind of failure it was, and what becomes of it."""
 
-from dataclasses import dataclass
-
 from temporalio import workflow
 from temporalio.exceptions import (
     ApplicationError,
@@ -45,38 +43,14 @@ def failure_of(workflow_id: str, error: ChildWorkflowError) -> SiblingFailure:
     return SiblingFailure(workflow=workflow_id, kind=kind or type(cause).__name__, reason=text)
 
 
-def failures_within(error: ChildWorkflowError) -> tuple[SiblingFailure, ...]:
-    """The failed siblings of a group that failed; none if it didn't come to running them."""
+def failures_within(group: SiblingFailure, error: ChildWorkflowError) -> tuple[SiblingFailure, ...]:
+    """The failed siblings of a group that failed; the group itself if it didn't come to running them."""
     cause = innermost(error)
     details = cause.details if isinstance(cause, ApplicationError) else ()
-    return GroupFailure.model_validate(details[0]).failures if details else ()
+    return GroupFailure.model_validate(details[0]).failures if details else (group,)
 
 
 def innermost(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
-
-
-@dataclass(frozen=True)
-class Streak:
-    """Rollouts that failed one after the other for the same reason, no group being scored in between."""
-
-    kind: str = ""
-    reason: str = ""
-    rollouts: int = 0
-    items: tuple[int, ...] = ()
-    """Of the groups that they belong to."""
-
-    def with_group(self, item: int, failures: tuple[SiblingFailure, ...]) -> "Streak":
-        """After one more failed group: a new streak unless all of it failed as the ones before did."""
-        failures = tuple(failure for failure in failures if failure.kind not in DELIBERATE)
-        kinds = {failure.kind for failure in failures}
-        if len(kinds) != 1:
-            return self if not kinds else Streak()
-        before = self if self.kind in kinds else Streak()
-        last = failures[-1]
-        return Streak(last.kind, last.reason, before.rollouts + len(failures), (*before.items, item))
-
-    def __str__(self) -> str:
-        return f"{self.rollouts} rollouts in a row failed alike: {self.reason}"

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowFailureError
 
+from clotho.campaigns import CampaignHandle, read_order, start_requested
 from clotho.entries import AttemptEntry, GroupEntry
 from clotho.export import Format, export_run
 from clotho.identifiers import call_key, lease_key, scored_key, turn_key
 from clotho.operations import Operations, Target
-from clotho.records import CampaignProgress, RepairBounds
+from clotho.records import CampaignProgress, RepairBounds, Streak
 from clotho.runs import scored_groups
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn
@@ -157,21 +158,85 @@ async def test_a_run_that_fails_throughout_pauses_and_goes_on_when_mended(cluste
     after = ScriptedModel(Script(conversations=(scoring(1.0),)))
     async with serving(before) as url:
         handle = await start(cluster, "breaker", url, groups=12, group_size=2, max_open_groups=3)
-
-        async def paused() -> CampaignProgress | None:
-            progress = await handle.query("progress", result_type=CampaignProgress)
-            return progress if progress.paused is not None else None
-
-        stopped = await eventually(paused, "the run to pause itself")
+        stopped = await eventually(lambda: paused(handle), "the run to pause itself")
         assert stopped.paused is not None and stopped.paused.startswith("8 rollouts in a row failed alike")
         assert "ModelRejected: the model server answers 401" in stopped.paused
         assert stopped.scored + stopped.failed < 12
         metadata = await handle.query("__temporal_workflow_metadata")
         assert "paused: 8 rollouts in a row" in metadata.current_details
-    async with serving(after, port=int(url.removesuffix("/v1").rpartition(":")[2])):
+    async with serving(after, port=port_of(url)):
         await operate.resume(Target.named("breaker"))
         done = await handle.result()
     assert (done.scored, done.failed) == (12, 0)
     assert len(await scored_groups(cluster.open_journal(), "breaker")) == 12
     assert after.calls.paid_twice == {}
     assert not before.calls.completed.keys() & after.calls.completed.keys()
+
+
+async def test_a_run_that_stops_takes_back_all_that_failed_alike(cluster: Cluster) -> None:
+    """Also what failed before others were scored, but not what somebody cancelled."""
+    operate = Operations(cluster.open_journal(), cluster.client)
+    refusal = Fault(kind="status", status=401, requests=(1, *range(5, 500)))
+    hanging = "taken-back/g000001"
+
+    def policy(question: Question) -> ScriptedTurn:
+        if hanging in question.key:
+            return run("sleep 600")
+        return run("echo -n 1 > /work/score") if question.turn == 0 else say("Done.")
+
+    before = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(refusal,)), policy)
+    after = ScriptedModel(Script(conversations=(scoring(1.0),)), policy)
+    async with serving(before) as url:
+        handle = await start(cluster, "taken-back", url, groups=7, max_open_groups=1, stop_after_failures=3)
+        await written(cluster, turn_key(f"{hanging}/r0", 0))
+        await operate.cancel(Target.named(hanging))
+        stopped = await eventually(lambda: paused(handle), "the run to pause itself")
+        assert (stopped.scored, stopped.failed) == (1, 1)
+        assert [failure.workflow for failure in stopped.failures] == [hanging]
+        assert before.calls.requests.total() == 7, "a group was started after the run had stopped"
+    async with serving(after, port=port_of(url)):
+        await operate.resume(Target.named("taken-back"))
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    done = await handle.query("progress", result_type=CampaignProgress)
+    assert (done.scored, done.failed) == (6, 1)
+    assert [failure.kind for failure in done.failures] == ["Cancelled"]
+
+
+async def test_what_failed_before_a_campaign_was_continued_is_taken_back_too(cluster: Cluster) -> None:
+    """The second run of a campaign, with what the first one hands over: one failure short of stopping."""
+    operate = Operations(cluster.open_journal(), cluster.client)
+    refusal = Fault(kind="status", status=401, requests=tuple(range(1, 500)))
+    before = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(refusal,)))
+    async with serving(before) as url:
+        handle = await start(cluster, "continued", url, groups=4, max_open_groups=1, stop_after_failures=9)
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        progress = await handle.query("progress", result_type=CampaignProgress)
+        carried = {
+            "next_group": 3,
+            "progress": progress.model_copy(
+                update={"failed": 3, "failures": progress.failures[:3], "groups": 4}
+            ),
+            "streak": Streak(kind="ModelRejected", reason="the model server answers 401", rollouts=3),
+            "failed_alike": {"ModelRejected": (0, 1, 2), "StoreUnavailable": (2,)},
+            "stop_after_failures": 4,
+        }
+        order = await read_order(cluster.open_journal(), "continued")
+        handle = await start_requested(cluster.client, order.model_copy(update=carried))
+        stopped = await eventually(lambda: paused(handle), "the run to pause itself")
+        assert (stopped.failed, stopped.failures) == (0, ())
+        assert stopped.paused is not None and stopped.paused.startswith("4 rollouts in a row failed alike")
+    async with serving(ScriptedModel(Script(conversations=(scoring(1.0),))), port=port_of(url)):
+        await operate.resume(Target.named("continued"))
+        done = await handle.result()
+    assert (done.scored, done.failed) == (4, 0)
+
+
+async def paused(handle: CampaignHandle) -> CampaignProgress | None:
+    progress = await handle.query("progress", result_type=CampaignProgress)
+    return progress if progress.paused is not None else None
+
+
+def port_of(url: str) -> int:
+    return int(url.removesuffix("/v1").rpartition(":")[2])
