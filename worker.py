@@ -109,6 +109,7 @@ class Composition:
         model = Model(self.journal, backend, own_queue)
         served: dict[str, list[Callable[..., Any]]] = {
             self.stations.model.queue: [
+                model.begin,
                 model.choose_process,
                 model.check_model,
                 waiting.await_resume,

@@ -13,8 +13,15 @@ from clotho.inference.base import ModelBackend, TurnCall
 from clotho.journal import Journal
 from clotho.pauses import Pauses, RunPaused
 from clotho.presence import is_present
-from clotho.records import ModelCheck, ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult
-from clotho.runs import read_endpoint, read_manifest
+from clotho.records import (
+    ModelCheck,
+    ModelProcessRequest,
+    RolloutStart,
+    ToolCallReference,
+    TurnRequest,
+    TurnResult,
+)
+from clotho.runs import read_end, read_endpoint, read_manifest
 from clotho.transcript import Transcript, read_transcript
 
 
@@ -50,8 +57,19 @@ class Model:
     async def choose_process(self, request: ModelProcessRequest) -> str:
         """The queue for a rollout's turns: the one that it has while its process is there, else this process's."""
         async with attempt(request.rollout):
-            kept = request.queue is not None and await is_present(self._journal, request.queue)
-        return request.queue if kept and request.queue else self._queue
+            return await self._queue_for(request)
+
+    @activity.defn
+    async def begin(self, request: ModelProcessRequest) -> RolloutStart:
+        """What an earlier run of the rollout came to: another workflow run, or another Temporal database.
+
+        Where it came to nothing yet, the queue for its turns.
+        """
+        async with attempt(request.rollout):
+            entry = await read_end(self._journal, request.rollout)
+            if entry is not None:
+                return RolloutStart(scored=entry.summary)
+            return RolloutStart(model_queue=await self._queue_for(request))
 
     @activity.defn
     async def check_model(self, request: ModelCheck) -> None:
@@ -59,6 +77,10 @@ class Model:
         async with attempt(request.run):
             manifest = await read_manifest(self._journal, request.run)
             await (await self._backend(request.run)).check(manifest.model)
+
+    async def _queue_for(self, request: ModelProcessRequest) -> str:
+        kept = request.queue is not None and await is_present(self._journal, request.queue)
+        return request.queue if kept and request.queue else self._queue
 
     async def _sample(self, request: TurnRequest) -> TurnEntry:
         if await self._pauses.paused(request.run):

@@ -301,6 +301,15 @@ class ModelProcessRequest(Record):
     queue: str | None
 
 
+class RolloutStart(Record):
+    """Where a rollout begins, or begins again."""
+
+    scored: "RolloutSummary | None" = None
+    """What an earlier run of it came to."""
+    model_queue: str | None = None
+    """Of the process that samples its turns, where there are any left."""
+
+
 class TurnRequest(Record):
     run: str
     rollout: str

@@ -57,7 +57,7 @@ class Rollout(Pausable):
 
     @workflow.run
     async def run(self, request: RolloutRequest) -> RolloutSummary:
-        if (scored := await self.find_end()) is not None:
+        if (scored := await self.begin()) is not None:
             return scored
         try:
             ending = await self.interact()
@@ -69,6 +69,13 @@ class Rollout(Pausable):
         finally:
             if not self.keeps_sandbox:
                 await clean_up(self.sandbox.release(), "release of the sandbox")
+
+    async def begin(self) -> RolloutSummary | None:
+        """What an earlier run of this rollout came to; None if there is more to do."""
+        request = ModelProcessRequest(rollout=self.rollout, queue=self.state.model_queue)
+        start = await step(Model.begin, request, self.stations.model, "look up end, choose model process")
+        self.state = self.state.model_copy(update={"model_queue": start.model_queue})
+        return start.scored
 
     async def interact(self) -> Ending:
         while (limit := self.state.limit_met(self.request.limits)) is None:
@@ -112,7 +119,7 @@ class Rollout(Pausable):
     async def at_model_process(self, request: TurnRequest) -> TurnResult | None:
         """All turns go to one process, which finds a call that is still in flight; to another if it is gone."""
         while True:
-            if self.state.model_queue is None or self.unserved:
+            if self.unserved:
                 await self.choose_model_process()
             station = self.stations.model.on(self.state.model_queue or self.stations.model.queue)
             try:
@@ -173,10 +180,6 @@ class Rollout(Pausable):
             return await step(Verifier.verify, held, self.sandbox.station_of(lease), "verify", UNSERVED)
 
         await self.sandbox.use(run, self.state.turn)
-
-    async def find_end(self) -> RolloutSummary | None:
-        """What an earlier run of this rollout came to: another workflow run, or another Temporal database."""
-        return await step(Rollouts.find_end, self.rollout, self.stations.environment, "look up end")
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
         request = ConcludeRequest(
