@@ -28,7 +28,7 @@ demo: setup
 	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash)
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)

@@ -75,8 +75,7 @@ async def test_the_ui_can_filter_and_read_a_rollout(cluster: Cluster) -> None:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
     ]
     assert summaries == [
-        '"look up end"',
-        '"choose model process"',
+        '"look up end, choose model process"',
         '"turn 0"',
         '"create sandbox"',
         '"0.0 terminal"',
