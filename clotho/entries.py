@@ -6,7 +6,15 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
-from clotho.inference.base import ChatMessage, SampledTurn, Sampling, ToolCall, ToolSchema
+from clotho.inference.base import (
+    ChatMessage,
+    Inference,
+    SampledTurn,
+    Sampling,
+    ToolCall,
+    ToolSchema,
+    VersionSpan,
+)
 from clotho.records import Fidelity, Lease, Limits, Record, RolloutSummary, SiblingFailure
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
@@ -31,6 +39,16 @@ class ToolSelection(Record):
     distribution: str | None = None
 
 
+class Rendering(Record):
+    """How conversations become tokens and tokens messages, as `clotho.rendering.resolve` takes it."""
+
+    tokenizer: str
+    """A name on the Hugging Face hub, a folder on the machines that call models, or `clotho-tiny`."""
+    renderer: str | None = None
+    tool_call_parser: str | None = None
+    thinking_mode: bool = False
+
+
 class RunManifest(Record):
     """What may not change between restarts of a run."""
 
@@ -39,6 +57,8 @@ class RunManifest(Record):
     environment_config: dict[str, JsonValue]
     model: str
     sampling: Sampling
+    rendering: Rendering | None = None
+    """None: chat mode, in which the server renders, and nobody knows the tokens."""
     seed: int
     system_prompt: str | None
     selection: ToolSelection
@@ -61,6 +81,7 @@ class Endpoint(Record):
     base_url: str
     api_key_variable: str | None = None
     """The environment variable that holds the key, in the processes that call models."""
+    inference: Inference = Inference.CHAT
 
 
 class PauseEntry(Record):
@@ -74,6 +95,15 @@ class ItemChunk(Record):
     """Consecutive dataset items of a run."""
 
     items: tuple[Item, ...]
+
+
+class DrawnItem(Record):
+    """An item that was drawn by itself, and the group that rolls it out."""
+
+    item: Item
+    group: str
+    step: int
+    """The trainer's, when it was drawn."""
 
 
 class OfferedTool(Record):
@@ -115,6 +145,29 @@ class TurnEntry(Record):
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         return self.sampled.message.tool_calls if self.sampled is not None else ()
+
+
+class StreamEntry(Record):
+    """Tokens of a turn that arrived before it ended: what it is continued from."""
+
+    offset: int
+    """Of the first of `ids` among the turn's."""
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    sampling_mask: tuple[tuple[int, ...], ...] = ()
+    prompt_ids: tuple[int, ...] = ()
+    """In a turn's first entry."""
+    resumed_at: tuple[int, ...] = ()
+    """Where the turn had been resumed until then."""
+    versions: tuple[VersionSpan, ...] = ()
+    """Of the turn's tokens until then, as far as the server said."""
+    known_version: str | None = None
+    """What the server's weights were when they were last heard of before these tokens were asked for."""
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    started: float
+    seconds: float
+    """Of active sampling until then."""
 
 
 class ToolError(Record):

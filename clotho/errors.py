@@ -3,12 +3,14 @@
 ClothoError
 ├── InvalidInput            the user can mend it: names, configuration, items, fingerprints
 ├── ModelRejected           the provider will not serve this however often it is asked (401, 403, unknown model)
+├── InexactTokens           a server's tokens can't be trained on: ids or logprobs missing, or not finite
 ├── ContextOverflow         the prompt no longer fits the model: an outcome of a rollout, not a failure
 ├── JournalCorrupt          an entry that is damaged or not ours; names the key
 ├── IsolationUnavailable    this machine cannot prove the isolation that was asked for
 ├── CommandConflict         a job key already holds another command
 ├── FileRefused             the sandbox can't write that path
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
+├── Unfit                   a finished group that must not be trained on; says why
 ├── EnvironmentFailed       an exception from the author's code: retried a few times
 └── Unavailable             somebody's outage: retried until the activity's time runs out
     ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
@@ -40,6 +42,10 @@ class ModelRejected(ClothoError):
     """The model server refuses for good: authentication, permission, or an unknown model."""
 
 
+class InexactTokens(ClothoError):
+    """What a model server says it sampled is incomplete or contradicts itself."""
+
+
 class ContextOverflow(ClothoError):
     """The prompt doesn't fit the model's context."""
 
@@ -62,6 +68,14 @@ class FileRefused(ClothoError):
 
 class SandboxLost(ClothoError):
     """The sandbox of a lease is gone, or was replaced by another incarnation."""
+
+
+class Unfit(ClothoError):
+    """A finished group that must not be trained on; `reason` is one word for why."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class EnvironmentFailed(ClothoError):

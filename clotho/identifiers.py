@@ -4,11 +4,16 @@ No identifier comes from a clock or a random source: a restarted step computes t
 """
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
+
+from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+ITEM_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 TOOL_NAME_LIMIT = 64
 
 
@@ -29,6 +34,25 @@ def group_id(run: str, item: int) -> str:
     return f"{run}/g{item:06}"
 
 
+def item_name(item: Mapping[str, JsonValue]) -> str:
+    """What an item is called in ids: by its `id` where that is fit for it, else by its content."""
+    name = str(item.get("id", ""))
+    if ITEM_NAME.fullmatch(name):
+        return f"i-{name}"
+    canonical = json.dumps(item, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"h-{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
+
+
+def drawn_group_id(run: str, name: str, occurrence: int) -> str:
+    """The group that rolls an item out for the `occurrence`-th time, counted from 0."""
+    return f"{run}/{name}.{occurrence}"
+
+
+def wave_id(group: str, wave: int) -> str:
+    """The name of a group's rows number `wave`, as they are delivered."""
+    return f"{group}~w{wave}" if wave else group
+
+
 def rollout_id(group: str, sibling: int) -> str:
     return f"{group}/r{sibling}"
 
@@ -40,7 +64,8 @@ def replacement_id(rollout: str, number: int) -> str:
 
 def original_of(rollout: str) -> str:
     """The sibling that `rollout` is, or stands in for."""
-    return rollout.partition(".")[0]
+    group, slash, name = rollout.rpartition("/")
+    return f"{group}{slash}{name.partition('.')[0]}"
 
 
 def sibling_number(rollout: str) -> int:
@@ -62,6 +87,10 @@ def manifest_key(run: str) -> str:
 
 def endpoint_prefix(run: str) -> str:
     return f"{run}/~endpoint/"
+
+
+def served_prefix(run: str) -> str:
+    return f"{run}/~served/"
 
 
 def order_prefix(run: str) -> str:
@@ -89,6 +118,27 @@ def items_key(run: str, chunk: int) -> str:
     return f"{run}/~items/{chunk:06}"
 
 
+def drawn_prefix(run: str) -> str:
+    """Items that were drawn one at a time, in the order in which they were."""
+    return f"{run}/~drawn/"
+
+
+def drawn_key(run: str, number: int) -> str:
+    return f"{drawn_prefix(run)}{number:08}"
+
+
+def registration_prefix(run: str) -> str:
+    return f"{run}/~registration/"
+
+
+def sending_prefix(group: str) -> str:
+    return f"{group}/sending/"
+
+
+def delivered_key(group: str) -> str:
+    return f"{group}/delivered"
+
+
 def tools_key(group: str) -> str:
     return f"{group}/tools"
 
@@ -107,6 +157,16 @@ def turn_prefix(rollout: str) -> str:
 
 def turn_key(rollout: str, turn: int) -> str:
     return f"{turn_prefix(rollout)}{turn:04}"
+
+
+def streams_prefix(rollout: str) -> str:
+    return f"{rollout}/stream/"
+
+
+def stream_prefix(turn: str) -> str:
+    """Of the write-ahead of the turn at key `turn`."""
+    rollout, _, number = turn.rpartition("/turn/")
+    return f"{streams_prefix(rollout)}{number}/"
 
 
 def call_key(rollout: str, call: str) -> str:

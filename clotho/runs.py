@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from clotho.entries import (
+    DrawnItem,
     EndEntry,
     Endpoint,
     GroupEntry,
@@ -17,6 +18,7 @@ from clotho.environment import Environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import (
     RUNS,
+    drawn_key,
     end_key,
     endpoint_prefix,
     group_id,
@@ -107,7 +109,10 @@ async def _draw(environment: Environment, number: int) -> tuple[Item, ...]:
 
 
 async def read_item(journal: Journal, run: str, index: int) -> Item:
-    chunk = await journal.require(items_key(run, index // CHUNK), ItemChunk)
+    """Of a run whose items were enumerated, or drawn one at a time."""
+    chunk = await journal.read(items_key(run, index // CHUNK), ItemChunk)
+    if chunk is None:
+        return (await journal.require(drawn_key(run, index), DrawnItem)).item
     return chunk.items[index % CHUNK]
 
 

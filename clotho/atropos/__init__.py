@@ -1,0 +1,1 @@
+"""Groups as Atropos takes them: converted, delivered once, and written down."""

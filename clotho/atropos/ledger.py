@@ -1,0 +1,132 @@
+"""What was drawn, what it came to and whether it was delivered: in the store, so that it outlives the adapter.
+
+A group is open when its item was drawn, finished when it is scored, sending while the API is asked to take it, and
+then acknowledged or dropped for good. Every state is an entry of its own; none is ever changed.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from clotho.entries import DrawnItem, GroupEntry, Item
+from clotho.identifiers import (
+    delivered_key,
+    drawn_group_id,
+    drawn_key,
+    drawn_prefix,
+    item_name,
+    scored_key,
+    sending_prefix,
+)
+from clotho.journal import Journal
+from clotho.records import Record
+
+
+class State(StrEnum):
+    OPEN = "open"
+    FINISHED = "finished"
+    SENDING = "sending"
+    """Asked for at least once without an answer: it may have arrived."""
+    ACKNOWLEDGED = "acknowledged"
+    DROPPED = "dropped"
+
+
+class Sending(Record):
+    """The API was about to be asked to take a group."""
+
+    env_id: int | None
+
+
+class Delivery(Record):
+    """The end of a group's way: the API has it, or it is never sent and `reason` is one word for why."""
+
+    reason: str | None = None
+    detail: str = ""
+
+    @property
+    def state(self) -> State:
+        return State.ACKNOWLEDGED if self.reason is None else State.DROPPED
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An item drawn for the run, and the group that rolls it out."""
+
+    number: int
+    """In the order of drawing: also the item's index in the run."""
+    group: str
+    item: Item
+    step: int
+    """The trainer's, when it was drawn."""
+
+
+class Ledger:
+    """The claims of one run. Raises StoreUnavailable and JournalCorrupt."""
+
+    def __init__(self, journal: Journal, run: str) -> None:
+        self._journal = journal
+        self._run = run
+        self._next = 0
+        self.drawn: Counter[str] = Counter()
+        """How often each item was drawn, by its name."""
+
+    async def load(self) -> list[Claim]:
+        """All claims so far, in order."""
+        keys = await self._journal.keys(drawn_prefix(self._run))
+        claims = []
+        for key, entry in zip(keys, await self._journal.read_many(keys, DrawnItem), strict=True):
+            if entry is not None:
+                claims.append(_claim(int(key.rpartition("/")[2]), entry))
+        self._next = claims[-1].number + 1 if claims else 0
+        self.drawn = Counter(item_name(claim.item) for claim in claims)
+        return claims
+
+    async def claim(self, item: Item, step: int) -> Claim:
+        """Give `item` its occurrence and its group's id, durably."""
+        name = item_name(item)
+        while True:
+            group = drawn_group_id(self._run, name, self.drawn[name])
+            entry = DrawnItem(item=item, group=group, step=step)
+            number = self._next
+            written = await self._journal.write(drawn_key(self._run, number), entry)
+            self._next = max(self._next, number + 1)
+            self.drawn[item_name(written.item)] += 1
+            if written is entry:
+                return _claim(number, entry)
+
+    async def undelivered(self, claims: list[Claim]) -> list[Claim]:
+        entries = await self._journal.read_many([delivered_key(claim.group) for claim in claims], Delivery)
+        return [claim for claim, entry in zip(claims, entries, strict=True) if entry is None]
+
+    async def finished(self, claims: list[Claim]) -> list[Claim]:
+        """Those of `claims` whose groups are scored."""
+        entries = await self._journal.read_many([scored_key(claim.group) for claim in claims], GroupEntry)
+        return [claim for claim, entry in zip(claims, entries, strict=True) if entry is not None]
+
+    async def delivery(self, group: str) -> Delivery | None:
+        return await self._journal.read(delivered_key(group), Delivery)
+
+    async def state(self, group: str) -> State:
+        delivery = await self.delivery(group)
+        if delivery is not None:
+            return delivery.state
+        if await self._journal.keys(sending_prefix(group)):
+            return State.SENDING
+        scored = await self._journal.read(scored_key(group), GroupEntry)
+        return State.OPEN if scored is None else State.FINISHED
+
+    async def sending(self, group: str, env_id: int | None) -> bool:
+        """Note that the API is about to be asked; returns whether it was asked before and may have the group."""
+        before = await self._journal.keys(sending_prefix(group))
+        await self._journal.append(sending_prefix(group), Sending(env_id=env_id))
+        return bool(before)
+
+    async def acknowledge(self, group: str) -> None:
+        await self._journal.write(delivered_key(group), Delivery())
+
+    async def drop(self, group: str, reason: str, detail: str) -> None:
+        await self._journal.write(delivered_key(group), Delivery(reason=reason, detail=detail))
+
+
+def _claim(number: int, entry: DrawnItem) -> Claim:
+    return Claim(number=number, group=entry.group, item=entry.item, step=entry.step)

@@ -1,0 +1,147 @@
+"""The groups' workflows: started or attached to by their ids, waited for, and left running by who stops waiting."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import (
+    ApplicationError,
+    CancelledError,
+    TerminatedError,
+    WorkflowAlreadyStartedError,
+)
+from temporalio.service import RPCError
+
+from clotho.atropos.ledger import Claim
+from clotho.campaigns import identify
+from clotho.entries import GroupEntry, RunManifest
+from clotho.errors import (
+    ClothoError,
+    EnvironmentFailed,
+    InvalidInput,
+    JournalCorrupt,
+    ModelRejected,
+    Unavailable,
+    Unfit,
+    bounded,
+)
+from clotho.identifiers import scored_key
+from clotho.journal import Journal
+from clotho.records import GroupFailure, GroupRequest, RepairBounds, SiblingFailure, Stations
+
+WORKFLOW = "RolloutGroup"
+LONGEST_PAUSE = 60.0
+"""Seconds between two attempts at a group whose failure would meet every other group too."""
+OF_THE_RUN = frozenset(kind.__name__ for kind in (InvalidInput, ModelRejected, JournalCorrupt))
+"""Failures that every group of the run would meet: another item is no better."""
+DELIBERATE = frozenset({"Cancelled", "Terminated"})
+
+log = logging.getLogger("clotho.atropos")
+
+
+class GroupFailed(ClothoError):
+    """A group's workflow ended without a scored group."""
+
+    def __init__(self, failures: tuple[SiblingFailure, ...]) -> None:
+        super().__init__(f"{failures[0].workflow}: {failures[0].reason}")
+        self.kinds = frozenset(failure.kind for failure in failures)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rolls out the items of one run."""
+
+    client: Client
+    journal: Journal
+    manifest: RunManifest
+    stations: Stations
+    repairs: RepairBounds
+    attempts: int
+    """At a group that fails for reasons of its own, before it is given up."""
+
+    async def scored(self, claim: Claim) -> GroupEntry | None:
+        return await self.journal.read(scored_key(claim.group), GroupEntry)
+
+    async def until_scored(self, claim: Claim, waiting: Callable[[str], None]) -> GroupEntry:
+        """The scored group, however long it takes; `waiting` is told what holds it up.
+
+        What every other group would meet too is waited for. Raises Unfit when the group is given up, and
+        asyncio.CancelledError without any harm to the workflow.
+        """
+        failed = outages = 0
+        while True:
+            try:
+                return await self._attempt(claim)
+            except GroupFailed as failure:
+                if failure.kinds <= DELIBERATE:
+                    raise Unfit("cancelled", str(failure)) from failure
+                if not failure.kinds & OF_THE_RUN:
+                    failed += 1
+                if failed >= self.attempts:
+                    kind = EnvironmentFailed.__name__
+                    reason = "environment_failed" if kind in failure.kinds else "infrastructure"
+                    raise Unfit(reason, str(failure)) from failure
+                waiting(str(failure))
+            except (Unavailable, RPCError) as outage:
+                waiting(str(outage))
+            outages += 1
+            await asyncio.sleep(min(2.0 ** min(outages - 1, 10), LONGEST_PAUSE))
+
+    async def cancel(self, claim: Claim) -> None:
+        """Ask the group's workflow to end; one that isn't there has ended."""
+        try:
+            await self.client.get_workflow_handle(claim.group).cancel()
+        except RPCError as error:
+            log.info("%s not cancelled: %s", claim.group, error.message)
+
+    async def _attempt(self, claim: Claim) -> GroupEntry:
+        if (entry := await self.scored(claim)) is not None:
+            return entry
+        try:
+            handle = await self.client.start_workflow(
+                WORKFLOW,
+                self._request(claim),
+                id=claim.group,
+                task_queue=self.stations.workflows,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                search_attributes=identify(self.manifest.run, self.manifest.environment),
+            )
+            await handle.result()
+        except WorkflowAlreadyStartedError:
+            pass
+        except WorkflowFailureError as error:
+            raise GroupFailed(failures_of(claim.group, error)) from error
+        return await self.journal.require(scored_key(claim.group), GroupEntry)
+
+    def _request(self, claim: Claim) -> GroupRequest:
+        return GroupRequest(
+            run=self.manifest.run,
+            group=claim.group,
+            environment=self.manifest.environment,
+            item=claim.number,
+            size=self.manifest.group_size,
+            limits=self.manifest.limits,
+            stations=self.stations,
+            repairs=self.repairs,
+        )
+
+
+def failures_of(group: str, error: WorkflowFailureError) -> tuple[SiblingFailure, ...]:
+    """The failed siblings, or the group's own failure where it didn't come to running them."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, ApplicationError) and cause.type == "GroupIncomplete":
+        return GroupFailure.model_validate(cause.details[0]).failures
+    kind = type(cause).__name__
+    if isinstance(cause, CancelledError):
+        kind = "Cancelled"
+    elif isinstance(cause, TerminatedError):
+        kind = "Terminated"
+    elif isinstance(cause, ApplicationError) and cause.type:
+        kind = cause.type
+    return (SiblingFailure(workflow=group, kind=kind, reason=bounded(str(cause), 300)),)

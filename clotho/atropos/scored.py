@@ -1,0 +1,207 @@
+"""A finished group as rows of tokens: branch j of every sibling makes wave j, and every wave is a whole group."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clotho.branches import Branch, branches_of
+from clotho.entries import GroupEntry
+from clotho.errors import Unfit
+from clotho.identifiers import wave_id
+from clotho.inference.base import ChatMessage, Sampling
+from clotho.journal import Journal
+from clotho.records import RolloutSummary
+from clotho.transcript import Transcript, read_transcript
+
+MASKED = -100
+MASKED_LOGPROB = 1.0
+FILLER_TOKENS = 2
+"""Of the row that stands for a branch which a sibling doesn't have: enough for a trainer that shifts by one."""
+ROUNDING = 1e-3
+"""Logprobs that servers round to just above zero are zero."""
+
+
+@dataclass(frozen=True)
+class Sibling:
+    """One rollout of a group, as it is converted."""
+
+    summary: RolloutSummary
+    branches: tuple[Branch, ...]
+    messages: tuple[ChatMessage, ...]
+    sampling: Sampling | None
+    chat: bool
+    """Turns were sampled of which no tokens are known."""
+
+    @classmethod
+    def of(cls, summary: RolloutSummary, transcript: Transcript) -> "Sibling":
+        sampled = [step.turn.sampled for step in transcript.steps if step.turn.sampled is not None]
+        return cls(
+            summary=summary,
+            branches=branches_of(summary.rollout, transcript),
+            messages=transcript.messages,
+            sampling=sampled[0].sampling if sampled else None,
+            chat=any(turn.tokens is None for turn in sampled),
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sequence. `masks` holds the token's id where it is trained on; the three lists are equally long."""
+
+    tokens: list[int]
+    masks: list[int]
+    logprobs: list[float]
+    messages: tuple[ChatMessage, ...]
+    weight_versions: tuple[str, ...]
+    """Of the tokens that are trained on, as far as known, in the order in which they sampled."""
+    versions_known: bool
+
+
+@dataclass(frozen=True)
+class Wave:
+    """One ScoredDataGroup: a row and a score for every sibling."""
+
+    group_id: str
+    rows: tuple[Row, ...]
+    scores: tuple[float, ...]
+    generation_params: dict[str, Any]
+
+    def wire(self) -> dict[str, Any]:
+        """As Atropos' BaseEnv and API take it."""
+        return {
+            "group_id": self.group_id,
+            "tokens": [row.tokens for row in self.rows],
+            "masks": [row.masks for row in self.rows],
+            "scores": list(self.scores),
+            "advantages": None,
+            "ref_logprobs": None,
+            "inference_logprobs": [row.logprobs for row in self.rows],
+            "messages": [[wire_message(message) for message in row.messages] for row in self.rows],
+            "generation_params": self.generation_params,
+            # BaseEnv looks into these two without asking whether they are there.
+            "group_overrides": {},
+            "overrides": None,
+            "images": None,
+        }
+
+
+async def read_siblings(journal: Journal, entry: GroupEntry) -> tuple[Sibling, ...]:
+    """The group's rollouts in their order. Raises JournalCorrupt."""
+    transcripts = await asyncio.gather(
+        *(read_transcript(journal, summary.rollout, summary.turns) for summary in entry.siblings)
+    )
+    return await asyncio.to_thread(
+        lambda: tuple(Sibling.of(*pair) for pair in zip(entry.siblings, transcripts, strict=True))
+    )
+
+
+def waves_of(
+    group: str, siblings: Sequence[Sibling], size: int, max_tokens: int | None = None
+) -> tuple[Wave, ...]:
+    """The group as waves of exactly `size` rows, each with the scores of all siblings.
+
+    Rows of chat-mode groups are empty lists. A row of `max_tokens` or more is over-length: trainers refuse it.
+    Raises Unfit for what no trainer should see.
+    """
+    _check_complete(group, siblings, size)
+    if any(sibling.chat for sibling in siblings):
+        return (untrained_wave(group, siblings),)
+    waves = max(len(sibling.branches) for sibling in siblings)
+    if waves == 0:
+        raise Unfit("nothing_sampled", f"{group}: no sibling sampled a token")
+    spare = next(sibling.branches[0] for sibling in siblings if sibling.branches)
+    scores = tuple(sibling.summary.score for sibling in siblings)
+    made = []
+    for number in range(waves):
+        rows = tuple(_row(sibling, number, spare) for sibling in siblings)
+        _check_lengths(group, rows, max_tokens)
+        made.append(Wave(wave_id(group, number), rows, scores, _parameters(siblings, rows, trainable=True)))
+    return tuple(made)
+
+
+def untrained_wave(group: str, siblings: Sequence[Sibling], why: str = "chat_mode") -> Wave:
+    """The group for reading: its conversations and scores, and empty rows."""
+    rows = tuple(Row([], [], [], sibling.messages, (), False) for sibling in siblings)
+    parameters = {**_parameters(siblings, rows, trainable=False), "unfit": why}
+    return Wave(group, rows, tuple(sibling.summary.score for sibling in siblings), parameters)
+
+
+def oldest_version(waves: Sequence[Wave]) -> int | None:
+    """The first weight version that any trained token was sampled from; None unless all are known numbers."""
+    rows = [row for wave in waves for row in wave.rows]
+    versions = [version for row in rows for version in row.weight_versions]
+    if not versions or not all(row.versions_known for row in rows):
+        return None
+    return min(map(int, versions)) if all(version.isdecimal() for version in versions) else None
+
+
+def wire_message(message: ChatMessage) -> dict[str, Any]:
+    """With content in any case: Atropos' API refuses a message without."""
+    wire: dict[str, Any] = dict(message.wire())
+    wire["content"] = wire["content"] or ""
+    return wire
+
+
+def _check_complete(group: str, siblings: Sequence[Sibling], size: int) -> None:
+    if len(siblings) != size:
+        raise Unfit("incomplete", f"{group} has {len(siblings)} scored rollouts and needs {size}")
+    for sibling in siblings:
+        if not math.isfinite(sibling.summary.score):
+            raise Unfit("non_finite", f"{sibling.summary.rollout} has the score {sibling.summary.score}")
+
+
+def _check_lengths(group: str, rows: Sequence[Row], max_tokens: int | None) -> None:
+    longest = max(len(row.tokens) for row in rows)
+    if max_tokens is not None and longest >= max_tokens:
+        raise Unfit("over_length", f"{group}: a row has {longest} tokens, the trainer takes {max_tokens - 1}")
+
+
+def _row(sibling: Sibling, number: int, spare: Branch) -> Row:
+    if number >= len(sibling.branches):
+        start = (sibling.branches[0] if sibling.branches else spare).ids[:FILLER_TOKENS]
+        tokens = list(start)
+        return Row(tokens, [MASKED] * len(start), [MASKED_LOGPROB] * len(start), sibling.messages, (), True)
+    branch = sibling.branches[number]
+    _check_logprobs(branch)
+    known = sum(span.end - span.start for span in branch.versions)
+    return Row(
+        tokens=list(branch.ids),
+        masks=[token if trained else MASKED for token, trained in zip(branch.ids, branch.mask, strict=True)],
+        logprobs=[
+            min(logprob, 0.0) if trained else MASKED_LOGPROB
+            for logprob, trained in zip(branch.logprobs, branch.mask, strict=True)
+        ],
+        messages=branch.messages,
+        weight_versions=tuple(dict.fromkeys(span.version for span in branch.versions)),
+        versions_known=known == sum(branch.mask),
+    )
+
+
+def _check_logprobs(branch: Branch) -> None:
+    name = f"{branch.rollout}, branch {branch.index}"
+    sampled = [logprob for logprob, trained in zip(branch.logprobs, branch.mask, strict=True) if trained]
+    bad = next((one for one in sampled if not math.isfinite(one) or one > ROUNDING), None)
+    if bad is not None:
+        raise Unfit("non_finite", f"{name} has a token of logprob {bad}")
+    for span in branch.spans:
+        if span.logprobs_mode == "raw" and span.sampling.temperature != 1.0:
+            raise Unfit(
+                "biased",
+                f"{name}: turn {span.turn} was sampled at temperature {span.sampling.temperature}, "
+                "and its logprobs are of temperature 1",
+            )
+
+
+def _parameters(siblings: Sequence[Sibling], rows: Sequence[Row], *, trainable: bool) -> dict[str, Any]:
+    """How the rows were sampled, and from which weights."""
+    sampling = next((sibling.sampling for sibling in siblings if sibling.sampling is not None), Sampling())
+    modes = {span.logprobs_mode for sibling in siblings for one in sibling.branches for span in one.spans}
+    return {
+        **sampling.model_dump(mode="json", exclude={"seed"}),
+        "trainable": trainable,
+        "logprobs_mode": modes.pop() if len(modes) == 1 else None,
+        "rollouts": [sibling.summary.rollout for sibling in siblings],
+        "weight_versions": [list(row.weight_versions) for row in rows],
+    }
