@@ -1,0 +1,62 @@
+"""Messages as chat templates and the `renderers` package expect them: plain text, call arguments parsed."""
+
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import JsonValue
+
+from clotho.errors import InvalidInput
+from clotho.inference.base import ChatMessage
+
+Templated = dict[str, JsonValue]
+
+
+def templated(messages: Sequence[ChatMessage], *, absent: Literal[""] | None = "") -> list[Templated]:
+    """`messages` for a template; `absent` stands for the content of a turn that has only tool calls.
+
+    Raises InvalidInput for content that isn't text.
+    """
+    return [_templated(message, absent) for message in messages]
+
+
+def _templated(message: ChatMessage, absent: Literal[""] | None) -> Templated:
+    shown: Templated = {"role": message.role, "content": _text(message)}
+    if message.reasoning_content:
+        shown["reasoning_content"] = message.reasoning_content
+    if message.tool_calls:
+        shown["content"] = shown["content"] or absent
+        shown["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": call.type,
+                "function": {
+                    "name": call.function.name,
+                    "arguments": _arguments(call.function.arguments),
+                },
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        shown["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        shown["name"] = message.name
+    return shown
+
+
+def _text(message: ChatMessage) -> str:
+    if not isinstance(message.content, tuple):
+        return message.content or ""
+    pieces = [part.get("text") for part in message.content if part.get("type") == "text"]
+    if len(pieces) != len(message.content):
+        raise InvalidInput(f"a {message.role} message holds parts that aren't text, which tokens can't show")
+    return "\n".join(str(piece) for piece in pieces)
+
+
+def _arguments(written: str) -> JsonValue:
+    """An object in any case: templates iterate over it, and what a model wrote may not fail its rollout."""
+    try:
+        parsed: JsonValue = json.loads(written)
+    except (ValueError, RecursionError):
+        parsed = None
+    return parsed if isinstance(parsed, dict) else {"arguments": written}

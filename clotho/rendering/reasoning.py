@@ -1,0 +1,34 @@
+"""Think blocks in what a model wrote."""
+
+TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<longcat_think>", "</longcat_think>"))
+"""Opening and closing tags, of which a model has at most one pair."""
+
+
+def opened_by(prompt_end: str) -> tuple[str, str] | None:
+    """The tags of the think block that a prompt ends in."""
+    return next((tags for tags in TAGS if prompt_end.rstrip().endswith(tags[0])), None)
+
+
+def split_reasoning(text: str, opened: tuple[str, str] | None) -> tuple[str | None, str | None]:
+    """The think block that `text` begins with, or continues where the prompt `opened` it, and the rest.
+
+    The rest is None while the block isn't closed; without a block, all is rest.
+    """
+    if opened is not None:
+        opening, closing = opened
+        return _split(text.lstrip().removeprefix(opening), closing)
+    for opening, closing in TAGS:
+        if text.lstrip().startswith(opening):
+            return _split(text.lstrip().removeprefix(opening), closing)
+    return None, text
+
+
+def with_reasoning(reasoning: str, content: str | None) -> str:
+    """A turn's text with its think block, for templates that know nothing of reasoning."""
+    opening, closing = TAGS[0]
+    return f"{opening}\n{reasoning}\n{closing}\n\n{content or ''}"
+
+
+def _split(text: str, closing: str) -> tuple[str, str | None]:
+    reasoning, closed, rest = text.partition(closing)
+    return reasoning.strip("\n"), rest.lstrip("\n") if closed else None

@@ -1,0 +1,105 @@
+"""A renderer for whatever has a chat template: fine-tunes, checkpoints, families that no other is made for."""
+
+from collections.abc import Sequence
+
+from clotho.errors import InvalidInput
+from clotho.inference.base import ChatMessage, ToolSchema
+from clotho.inference.tool_call_parsers import ToolCallParser
+from clotho.rendering.answers import AnswerReader
+from clotho.rendering.bridging import following_text
+from clotho.rendering.chat_template import ChatTemplate
+from clotho.rendering.reasoning import TAGS
+from clotho.rendering.tokenizers import Tokenizer
+
+
+class TemplateRenderer:
+    """Renders by the tokenizer's chat template, reads tool calls by a parser, and bridges by suffix.
+
+    Raises InvalidInput for a tokenizer without a chat template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        parser: ToolCallParser | None,
+        *,
+        thinking_mode: bool,
+        description: str,
+    ) -> None:
+        self.description = description
+        self.thinking_mode = thinking_mode
+        self.vocabulary_size = tokenizer.size
+        self._tokenizer = tokenizer
+        self._parses = parser is not None
+        self._template = ChatTemplate(tokenizer, keep_reasoning=thinking_mode)
+        self.stop_token_ids = tuple(dict.fromkeys([*tokenizer.end_ids, *self._template.turn_ends().values()]))
+        self._ends = [tokenizer.decode([end]) for end in self.stop_token_ids]
+        self._answers = AnswerReader(tokenizer, self.stop_token_ids, parser)
+
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema] = (),
+        *,
+        add_generation_prompt: bool = True,
+    ) -> tuple[int, ...]:
+        if tools and not self._parses:
+            raise InvalidInput(
+                f"how {self._tokenizer.name!r} writes tool calls can't be told by its name: set tool_call_parser"
+            )
+        return self._tokenizer.encode(
+            self._template(messages, tools, add_generation_prompt=add_generation_prompt)
+        )
+
+    def bridge(
+        self,
+        previous_prompt_ids: Sequence[int],
+        previous_completion_ids: Sequence[int],
+        new_messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema] = (),
+    ) -> tuple[int, ...] | None:
+        if not new_messages or any(message.role == "assistant" for message in new_messages):
+            return None
+        if self._answers.is_open(previous_completion_ids, previous_prompt_ids):
+            return None
+        previous = (*previous_prompt_ids, *previous_completion_ids)
+        try:
+            following = following_text(
+                self._template,
+                new_messages,
+                tools,
+                self._ends,
+                reasoned=self._reasoned(previous),
+                keep_reasoning=self.thinking_mode,
+            )
+        except InvalidInput:
+            # A template may refuse the stand-in and accept the conversation.
+            return None
+        if following is None:
+            return None
+        closing, *rest = self._tokenizer.encode(following)
+        last = previous_completion_ids[-1] if previous_completion_ids else None
+        if last == closing:
+            return (*previous, *rest)
+        return None if last in self.stop_token_ids else (*previous, closing, *rest)
+
+    def parse(
+        self,
+        completion_ids: Sequence[int],
+        tools: Sequence[ToolSchema] = (),
+        *,
+        prompt_ids: Sequence[int],
+        turn_key: str,
+    ) -> ChatMessage:
+        return self._answers.read(completion_ids, tools, prompt_ids, turn_key)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids)
+
+    def _reasoned(self, ids: Sequence[int]) -> bool:
+        """Whether there is a think block anywhere."""
+        single = [tag for tag, _ in TAGS if tag in self._tokenizer.added]
+        if single:
+            return any(self._tokenizer.added[tag] in ids for tag in single)
+        text = self._tokenizer.decode(ids)
+        return any(tag in text for tag, _ in TAGS)
