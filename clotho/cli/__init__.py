@@ -8,7 +8,7 @@ from typing import NoReturn
 import typer
 from temporalio.service import RPCError
 
-from clotho.cli import demo, dev, doctor, export, operate, run, show, status
+from clotho.cli import atropos_api, demo, dev, doctor, export, operate, run, show, status
 from clotho.cli.terminal import foreign
 from clotho.errors import ClothoError
 
@@ -25,6 +25,7 @@ app.command("status")(status.command)
 app.command("show")(show.command)
 app.command("export")(export.command)
 app.command("doctor")(doctor.command)
+app.command("atropos-api")(atropos_api.command)
 app.command("pause")(operate.pause)
 app.command("resume")(operate.resume)
 app.command("cancel")(operate.cancel)

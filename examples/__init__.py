@@ -1,0 +1,1 @@
+"""Programs around Clotho that show how its parts are used from outside."""
