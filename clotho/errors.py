@@ -67,7 +67,14 @@ class FileRefused(ClothoError):
 
 
 class SandboxLost(ClothoError):
-    """The sandbox of a lease is gone, or was replaced by another incarnation."""
+    """The sandbox of a lease is gone, or was replaced by another incarnation.
+
+    `exhausted` is what a command had used up when it ended the sandbox, where that is known: its own doing.
+    """
+
+    def __init__(self, message: str, exhausted: str | None = None) -> None:
+        super().__init__(message)
+        self.exhausted = exhausted
 
 
 class Unfit(ClothoError):
@@ -116,8 +123,10 @@ def to_application_error(error: Exception, attempt: int) -> ApplicationError:
     retryable = error.retryable if isinstance(error, ClothoError) else True
     if isinstance(error, EnvironmentFailed) and attempt >= ENVIRONMENT_ATTEMPTS:
         retryable = False
+    details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()
     return ApplicationError(
         bounded(str(error) or repr(error)),
+        *details,
         type=type(error).__name__,
         non_retryable=not retryable,
         next_retry_delay=_retry_delay(error, attempt),

@@ -291,7 +291,7 @@ class Ending(Record):
 
     outcome: Outcome
     limit: str | None = None
-    """Set for LIMIT_REACHED: which one."""
+    """Set for LIMIT_REACHED: which one; for POLICY_KILLED: what ran out (memory, processes, disk), if known."""
 
 
 class ModelProcessRequest(Record):

@@ -32,9 +32,10 @@ Result = TypeVar("Result")
 class EndsItsSandbox(ApplicationError):
     """A step was lost with its sandbox each time: a command's doing, if it was one, not the infrastructure's."""
 
-    def __init__(self) -> None:
-        message = f"{LOSSES_AT_ONE_STEP} sandboxes were lost at the same step"
+    def __init__(self, message: str, exhausted: str | None) -> None:
         super().__init__(message, type=LOST, non_retryable=True)
+        self.exhausted = exhausted
+        """What the last of them ran out of, where that is known."""
 
 
 class HeldSandbox:
@@ -64,8 +65,18 @@ class HeldSandbox:
                     raise
                 self.lost = gone or is_loss(error)
                 losses += is_loss(error)
+                exhausted = exhausted_by(error)
             if losses >= LOSSES_AT_ONE_STEP:
-                raise EndsItsSandbox
+                raise EndsItsSandbox(f"{losses} sandboxes were lost at the same step", exhausted)
+            if self.lost and lease.number >= MOST_LOSSES:
+                raise self.too_many_losses(lease.number + 1, exhausted)
+
+    def too_many_losses(self, losses: int, exhausted: str | None) -> ApplicationError:
+        """The infrastructure's failure, unless the last sandbox was ended by a command that had used it up."""
+        message = f"{losses} sandboxes were lost"
+        if exhausted is not None:
+            return EndsItsSandbox(message, exhausted)
+        return ApplicationError(message, type=LOST, non_retryable=True)
 
     async def get(self, turns: int) -> Lease:
         """The lease that is held, or the next one."""
@@ -76,8 +87,6 @@ class HeldSandbox:
 
     async def acquire(self, turns: int) -> None:
         number = 0 if self.lease is None else self.lease.number + 1
-        if number > MOST_LOSSES:
-            raise ApplicationError(f"{number} sandboxes were lost", type=LOST, non_retryable=True)
         request = LeaseRequest(run=self.request.run, rollout=self.request.rollout, number=number, turns=turns)
         summary = f"restore sandbox ({number})" if number else "create sandbox"
         # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
@@ -115,3 +124,10 @@ class HeldSandbox:
 
 def is_loss(error: ActivityError) -> bool:
     return isinstance(error.cause, ApplicationError) and error.cause.type == LOST
+
+
+def exhausted_by(error: ActivityError) -> str | None:
+    """What a command had run out of when its sandbox was lost."""
+    if not is_loss(error) or not isinstance(error.cause, ApplicationError) or not error.cause.details:
+        return None
+    return str(error.cause.details[0])

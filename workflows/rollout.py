@@ -89,8 +89,8 @@ class Rollout(Pausable):
             try:
                 for index, call in enumerate(turn.tool_calls):
                     await self.call_tool(index, call)
-            except EndsItsSandbox:
-                return Ending(outcome=Outcome.POLICY_KILLED)
+            except EndsItsSandbox as ended:
+                return Ending(outcome=Outcome.POLICY_KILLED, limit=ended.exhausted)
             self.continue_as_new_if_long()
         return Ending(outcome=Outcome.LIMIT_REACHED, limit=limit)
 

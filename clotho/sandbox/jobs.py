@@ -100,7 +100,9 @@ class SupervisedSandbox:
                     await with_files(self._ask_to_run, key)
 
     def _status(self, key: str) -> JobStatus:
-        status = self.control.job_status(key, self._incarnation)
+        return self._with_exhausted(key, self.control.job_status(key, self._incarnation))
+
+    def _with_exhausted(self, key: str, status: JobStatus) -> JobStatus:
         if status.state in UNTOUCHED or status.exit_code == 0:
             return status
         before, known = self.control.usage_before(key), self.control.settled(key)
@@ -128,7 +130,13 @@ class SupervisedSandbox:
             await self._appearance(self.control.job_folder(key), f"taken.{request}", "done")
 
     async def sessions(self) -> Sequence[SessionInfo]:
-        return await with_files(lambda: tuple(self.control.sessions(self._incarnation)))
+        return await with_files(self._sessions)
+
+    def _sessions(self) -> Sequence[SessionInfo]:
+        return tuple(
+            each.model_copy(update={"status": self._with_exhausted(each.key, each.status)})
+            for each in self.control.sessions(self._incarnation)
+        )
 
     # ---- files ----
 

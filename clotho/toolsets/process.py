@@ -10,7 +10,7 @@ from clotho.sandbox.base import JobState, JobStatus, SessionInfo
 from clotho.toolsets import shell, write_once
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
 from clotho.toolsets.output import last_output
-from clotho.toolsets.results import problem, text
+from clotho.toolsets.results import RAN_OUT, problem, text
 from clotho.toolsets.terminal import LONGEST_FOREGROUND, MOST_SESSIONS
 
 BUFFER_CHARS = 200_000
@@ -97,7 +97,7 @@ async def _wait(session: SessionInfo, arguments: Arguments, context: CallContext
         return ToolOutcome(
             content=text(status="timeout", output=output, timeout_note=f"Still running after {timeout:g}s")
         )
-    return ToolOutcome(content=text(status=_state(status), exit_code=_exit_code(status), output=output))
+    return ToolOutcome(content=text(status=_state(status), **_end(status), output=output))
 
 
 async def _kill(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
@@ -155,9 +155,12 @@ async def _description(session: SessionInfo, context: CallContext) -> dict[str, 
         "uptime_seconds": int(time.time() - session.started),
         "output_preview": await last_output(context.sandbox, session.key, status.output_size, PREVIEW_CHARS),
     }
-    if status.state not in shell.UNFINISHED:
-        fields["exit_code"] = _exit_code(status)
-    return fields
+    return fields if status.state in shell.UNFINISHED else fields | _end(status)
+
+
+def _end(status: JobStatus) -> dict[str, Any]:
+    note = {"note": RAN_OUT[status.exhausted]} if status.exhausted else {}
+    return {"exit_code": _exit_code(status), **note}
 
 
 def _state(status: JobStatus) -> str:

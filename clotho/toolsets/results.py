@@ -3,7 +3,14 @@
 import json
 from typing import Any
 
+from clotho.sandbox.exhaustion import Exhausted
 from clotho.toolsets.base import ToolOutcome
+
+RAN_OUT: dict[Exhausted, str] = {
+    "memory": "The sandbox ran out of memory, and processes of this command were killed for it",
+    "processes": "The sandbox reached its limit on processes: no more could be started",
+    "disk": "The sandbox's disk is full, or a file reached the largest size allowed",
+}
 
 
 def text(**fields: Any) -> str:

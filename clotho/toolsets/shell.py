@@ -59,8 +59,14 @@ async def finish(command: Job, context: CallContext) -> JobStatus:
     await context.sandbox.start(command)
     status = await follow(context.sandbox, command.key, context)
     if status.state is JobState.LOST:
-        raise SandboxLost(f"command {command.key} was running in a sandbox that is gone")
+        raise lost(f"command {command.key} was running in a sandbox that is gone", status)
     return status
+
+
+def lost(message: str, status: JobStatus) -> SandboxLost:
+    """The error for a job that was lost, naming what it had run out of."""
+    cause = f", which ran out of {status.exhausted}" if status.exhausted else ""
+    return SandboxLost(message + cause, status.exhausted)
 
 
 async def require_alive(context: CallContext) -> None:

@@ -9,7 +9,7 @@ from clotho.toolsets import shell
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
 from clotho.toolsets.exit_codes import meaning
 from clotho.toolsets.output import shown_output
-from clotho.toolsets.results import refusal, text
+from clotho.toolsets.results import RAN_OUT, refusal, text
 
 LONGEST_FOREGROUND = 600
 MOST_SESSIONS = 64
@@ -133,9 +133,10 @@ def _foreground_result(job: Job, status: JobStatus, output: str) -> str:
         JobState.TIMEOUT: f"[Command timed out after {job.timeout:g}s]",
         JobState.OUTPUT_CAP: f"[Command ended: it wrote more than {job.max_output:,} bytes]",
     }
-    if notice := notices.get(status.state):
+    ran_out = f"[{RAN_OUT[status.exhausted]}]" if status.exhausted else None
+    for notice in filter(None, (notices.get(status.state), ran_out)):
         output = f"{output}\n{notice}" if output else notice
     fields: dict[str, Any] = {"output": output, "exit_code": status.exit_code, "error": None}
-    if status.exit_code is not None and (explained := meaning(job.script, status.exit_code)):
+    if status.exit_code is not None and not ran_out and (explained := meaning(job.script, status.exit_code)):
         fields["exit_code_meaning"] = explained
     return text(**fields)

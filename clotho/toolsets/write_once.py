@@ -6,7 +6,7 @@ starts it first has written it, and all read the same. Its file is the sandbox's
 
 from contextlib import suppress
 
-from clotho.errors import CommandConflict, SandboxLost
+from clotho.errors import CommandConflict
 from clotho.sandbox.base import Job, JobState
 from clotho.toolsets import shell
 from clotho.toolsets.base import CallContext
@@ -32,5 +32,5 @@ async def record(context: CallContext, name: str, content: bytes) -> bytes:
 async def _read(key: str, context: CallContext) -> bytes:
     status = await shell.follow(context.sandbox, key, context)
     if status.state is not JobState.EXITED or status.exit_code != 0:
-        raise SandboxLost(f"record {key} was damaged: {status.state}")
+        raise shell.lost(f"record {key} was damaged: {status.state}", status)
     return await context.sandbox.output(key)

@@ -1,14 +1,22 @@
 """What a command ran out of is told with its result."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from clotho.errors import SandboxLost
 from clotho.sandbox.base import JobState
 from clotho.sandbox.cgroups import usable
+from clotho.sandbox.launch import lock_holder
 from tests.sandbox.conftest import Fresh, needs_root
-from tests.sandbox.shell import Shell
+from tests.sandbox.shell import Shell, until
+from tests.sandbox.tool_calls import Calls
 
 needs_groups = pytest.mark.skipif(not usable(), reason="this process can make no control groups")
 HOG = "python3 -c 'x = bytearray(1 << 30)'"
+HOGS = "for n in 1 2 3; do python3 -c 'import time; x = bytearray(30 << 20); time.sleep(9)' & done; wait"
+"""No one of them is so large that the kernel would take it first, whatever it is told."""
 
 
 async def exhausted(shell: Shell, script: str, name: str) -> tuple[int | None, str | None]:
@@ -54,10 +62,37 @@ async def test_processes(fresh: Fresh) -> None:
 
 
 @needs_groups
-async def test_sandbox_that_memory_ends(fresh: Fresh) -> None:
-    """Its supervisor is killed: the command is lost, for that reason."""
-    shell = await fresh(memory_mb=64)
-    job = shell.job("echo 1000 > /proc/$PPID/oom_score_adj; sleep 0.3; " + HOG)
-    await shell.sandbox.start(job)
-    status = await shell.sandbox.wait(job.key, 20)
-    assert status.exhausted == "memory"
+async def test_the_model_is_told_what_its_command_ran_out_of(fresh: Fresh) -> None:
+    call = Calls((await fresh(memory_mb=64, disk_mb=16)).sandbox)
+    killed = await call("terminal", command=f"echo before; {HOG}")
+    assert killed["exit_code"] == 137
+    assert killed["output"].startswith("before\n") and "ran out of memory" in killed["output"]
+    assert "exit_code_meaning" not in killed, "a guess beside what is known"
+    full = await call("terminal", command="head -c 1G /dev/zero > fill")
+    assert full["exit_code"] == 1 and "disk is full" in full["output"]
+    assert "ran out" not in (await call("terminal", command="rm fill; exit 3"))["output"]
+    session = (await call("terminal", command=HOG, background=True))["session_id"]
+    waited = await call("process", action="wait", session_id=session, timeout=20)
+    assert waited["exit_code"] == 137 and "ran out of memory" in waited["note"]
+    polled = await call("process", action="poll", session_id=session)
+    assert polled["note"] == waited["note"]
+
+
+@needs_groups
+@needs_root
+async def test_a_sandbox_that_memory_ends(fresh: Fresh) -> None:
+    """Its supervisor is what the kernel kills: the command is lost, for that reason."""
+    sandbox = (await fresh(memory_mb=64)).sandbox
+    call, supervisor = Calls(sandbox), lock_holder(sandbox.control.alive_file)
+    command = f"touch waiting; while [ ! -e go ]; do sleep 0.05; done; {HOGS}"
+    made = asyncio.create_task(call("terminal", command=command))
+
+    async def waiting() -> bool:
+        return (await sandbox.read_file("waiting", 1)).error is None
+
+    await until(waiting)
+    Path(f"/proc/{supervisor}/oom_score_adj").write_text("1000")  # what is started later inherits it
+    await sandbox.write_file("go", b"")
+    with pytest.raises(SandboxLost, match="ran out of memory") as raised:
+        await made
+    assert raised.value.exhausted == "memory"

@@ -3,16 +3,22 @@
 import json
 import os
 import signal
+from pathlib import Path
 
-from clotho.entries import CallEntry, LeaseEntry, RewardEntry
+import pytest
+
+from clotho.campaigns import RunOrder, run_manifest, start_campaign
+from clotho.entries import CallEntry, Endpoint, LeaseEntry, RewardEntry
 from clotho.identifiers import call_key, lease_key, reward_key
-from clotho.records import Fidelity, Outcome
+from clotho.records import Ending, Fidelity, Outcome
 from clotho.runs import read_end
+from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.cgroups import usable
 from clotho.sandbox.launch import lock_holder
-from clotho.testing.cluster import Cluster
+from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
-from tests.support import eventually, start
+from tests.support import ONE_FILE, eventually, start
 from tests.workflows.scripts import run, say
 
 
@@ -20,8 +26,8 @@ def played(*turns: ScriptedTurn) -> Script:
     return Script(conversations=(Conversation(variants=((*turns, say("Done.")),)),), latency=0.3)
 
 
-async def kill_sandbox(cluster: Cluster, rollout: str, number: int = 0) -> None:
-    """SIGKILL the supervisor, and with it everything in the sandbox."""
+def supervisor(cluster: Cluster, rollout: str, number: int) -> int:
+    """The first process of a sandbox, with which everything in it ends."""
     folders = cluster.folder.glob("sandboxes/*/sandboxes/*")
     records = {folder: folder / "sandbox.json" for folder in folders}
     wanted = lease_key(rollout, number)
@@ -31,7 +37,11 @@ async def kill_sandbox(cluster: Cluster, rollout: str, number: int = 0) -> None:
     (alive,) = cluster.folder.glob(f"sandboxes/*/control/{folder.name}/agent/alive")
     holder = lock_holder(alive)
     assert holder is not None
-    os.kill(holder, signal.SIGKILL)
+    return holder
+
+
+async def kill_sandbox(cluster: Cluster, rollout: str, number: int = 0) -> None:
+    os.kill(supervisor(cluster, rollout, number), signal.SIGKILL)
 
 
 async def journalled(cluster: Cluster, key: str) -> None:
@@ -157,6 +167,50 @@ async def test_a_command_that_ends_its_sandbox_every_time_is_the_policys_doing(c
     assert end is not None
     assert end.summary.ending.outcome is Outcome.POLICY_KILLED
     assert end.summary.score == 0.5
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not usable(), reason="needs root and control groups")
+async def test_a_command_that_memory_ends_is_told_and_one_that_takes_its_sandbox_along_is_scored(
+    cluster: Cluster,
+) -> None:
+    rollout, hog = "memory/g000000/r0", "python3 -c 'x = bytearray(1 << 30)'"
+    hogs = "for n in 1 2 3; do python3 -c 'import time; x = bytearray(30 << 20); time.sleep(9)' & done; wait"
+    script = played(
+        run("echo -n 0.5 > /work/score"),
+        run(hog),
+        run(f"touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.1; done; {hogs}"),
+    )
+    manifest = run_manifest(ONE_FILE, "memory", "scripted", group_size=1)
+    async with serving(ScriptedModel(script)) as url:
+        order = RunOrder(
+            manifest=manifest.model_copy(update={"sandbox": SandboxSpec(memory_mb=64)}),
+            endpoint=Endpoint(base_url=url),
+            groups=1,
+            max_open_groups=1,
+            stations=FAST,
+        )
+        handle = await start_campaign(cluster.client, cluster.open_journal(), order)
+        for number in range(3):
+            await journalled(cluster, lease_key(rollout, number))
+
+            async def waiting() -> Path | None:
+                return next(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/waiting"), None)
+
+            file = await eventually(waiting, "the command waiting")
+            adjustment = Path(f"/proc/{supervisor(cluster, rollout, number)}/oom_score_adj")
+            adjustment.write_text("1000")  # the kernel takes it first
+            file.with_name("go").touch()
+
+            async def gone(file: Path = file) -> bool:
+                return not file.exists()
+
+            await eventually(gone, "the lost sandbox cleared away")
+        await handle.result()
+    assert "ran out of memory" in await output(cluster, rollout, "0001-00")
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None
+    assert end.summary.ending == Ending(outcome=Outcome.POLICY_KILLED, limit="memory")
+    assert (end.summary.score, len(end.summary.losses)) == (0.5, 3)
 
 
 async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(cluster: Cluster) -> None:
