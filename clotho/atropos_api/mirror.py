@@ -52,10 +52,8 @@ class Mirror:
     def fetched(self) -> Served:
         """What the application has given away since the last commit, as a served batch."""
         here = {id(held.group) for held in upstream.held()}
-        kept = here | {id(group) for served in self._served for group in served.groups}
-        gone = [
-            each for each in self._rows.values() if id(each.group) not in kept and each.place.kind != "latest"
-        ]
+        waited = [each for each in self._rows.values() if each.place.kind in ("queue", "batch")]
+        gone = [each for each in waited if id(each.group) not in here]
         served = Served([each.group for each in sorted(gone, key=lambda each: each.position)])
         self._served.append(served)
         return served
