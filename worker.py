@@ -31,10 +31,12 @@ from activities.tools import Tools
 from clotho import failpoints
 from clotho.authors import Environments
 from clotho.config import Settings, cache_folder, host_name, load_settings, secret
-from clotho.entries import Endpoint
+from clotho.embedded.model.bundled import BUNDLED, TINY
+from clotho.entries import Endpoint, RunManifest
 from clotho.errors import ClothoError, InvalidInput, Unavailable
+from clotho.inference.backends import Backends
 from clotho.inference.base import ModelBackend
-from clotho.inference.openai_chat import OpenAIChatServers
+from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
 from clotho.logs import configure
 from clotho.presence import Presence
@@ -100,11 +102,13 @@ class Composition:
         ]
 
     def llm(self, own_queue: str, waiting: WaitingRoom) -> list[Worker]:
-        servers = OpenAIChatServers(timeout=self.settings.worker.model_call_timeout)
+        sizes = self.settings.worker
+        pace = Pace(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)
+        backends = Backends(self.journal, sizes.model_call_timeout, {TINY: BUNDLED}, pace)
 
-        def backend(endpoint: Endpoint) -> ModelBackend:
+        def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
             key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
-            return servers.at(endpoint.base_url, key)
+            return backends.at(manifest, endpoint, key)
 
         model = Model(self.journal, backend, own_queue)
         served: dict[str, list[Callable[..., Any]]] = {

@@ -1,5 +1,6 @@
 """Turns: look the key up, render, ask the model, journal."""
 
+import logging
 from typing import Protocol
 
 from temporalio import activity
@@ -21,14 +22,16 @@ from clotho.records import (
     TurnRequest,
     TurnResult,
 )
-from clotho.runs import read_end, read_endpoint, read_manifest
+from clotho.runs import note_served, read_end, read_endpoint, read_manifest
 from clotho.transcript import Transcript, read_transcript
+
+log = logging.getLogger("clotho")
 
 
 class ModelServer(Protocol):
-    """Opens the backend of an endpoint; connections are shared between turns."""
+    """Opens the backend of a run's endpoint; connections are shared between turns."""
 
-    def __call__(self, endpoint: Endpoint) -> ModelBackend: ...
+    def __call__(self, manifest: RunManifest, endpoint: Endpoint) -> ModelBackend: ...
 
 
 class Model:
@@ -73,10 +76,16 @@ class Model:
 
     @activity.defn
     async def check_model(self, request: ModelCheck) -> None:
-        """Fail now, and clearly, for what would fail every rollout: keys, permissions, the model's name."""
+        """Fail now, and clearly, for what would fail every rollout: keys, permissions, the model's name.
+
+        What a token-exact server turns out to be is said and kept.
+        """
         async with attempt(request.run):
             manifest = await read_manifest(self._journal, request.run)
-            await (await self._backend(request.run)).check(manifest.model)
+            served = await (await self._backend(manifest)).check(manifest.model)
+            if served is not None:
+                log.info("model server: %s", served)
+                await note_served(self._journal, request.run, served)
 
     async def _queue_for(self, request: ModelProcessRequest) -> str:
         kept = request.queue is not None and await is_present(self._journal, request.queue)
@@ -88,7 +97,7 @@ class Model:
         manifest = await read_manifest(self._journal, request.run)
         tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turn)
-        backend = await self._backend(request.run)
+        backend = await self._backend(manifest)
         call = _call(request, manifest, tools, transcript)
         await failpoints.reach("turn.asking", call.key)
         try:
@@ -98,11 +107,11 @@ class Model:
         await failpoints.reach("turn.answered", call.key)
         return TurnEntry(sampled=sampled)
 
-    async def _backend(self, run: str) -> ModelBackend:
-        endpoint = await read_endpoint(self._journal, run)
+    async def _backend(self, manifest: RunManifest) -> ModelBackend:
+        endpoint = await read_endpoint(self._journal, manifest.run)
         if endpoint is None:
-            raise InvalidInput(f"run {run!r} has no model server; start it with --model URL")
-        return self._backends(endpoint)
+            raise InvalidInput(f"run {manifest.run!r} has no model server; start it with --model URL")
+        return self._backends(manifest, endpoint)
 
 
 def _call(
@@ -115,6 +124,7 @@ def _call(
         messages=transcript.messages,
         tools=tuple(tool.tool_schema for tool in tools.tools),
         sampling=manifest.sampling.model_copy(update={"seed": seed}),
+        prior=transcript.prior,
     )
 
 

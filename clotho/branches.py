@@ -5,11 +5,9 @@ history, a turn was edited or the context compacted, it begins a new one. Every 
 one branch, as it was sampled: no tokenizer is needed.
 """
 
-from typing import Literal
-
 from clotho.errors import JournalCorrupt
 from clotho.identifiers import turn_key
-from clotho.inference.base import ChatMessage, SampledTokens, SampledTurn, Sampling, VersionSpan
+from clotho.inference.base import ChatMessage, LogprobsMode, SampledTokens, SampledTurn, Sampling, VersionSpan
 from clotho.journal import Journal
 from clotho.records import Record
 from clotho.transcript import Transcript, read_transcript
@@ -23,7 +21,7 @@ class SampledSpan(Record):
     end: int
     sampling: Sampling
     """As sent."""
-    logprobs_mode: Literal["raw", "processed"]
+    logprobs_mode: LogprobsMode
     finish_reason: str | None
 
 

@@ -13,7 +13,7 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 
-from clotho.entries import CheckpointPolicy, Endpoint, Item, RunManifest, ToolSelection
+from clotho.entries import CheckpointPolicy, Endpoint, Item, Rendering, RunManifest, ToolSelection
 from clotho.environment import EnvironmentConfig, make_environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, checked_run_name, order_prefix
@@ -59,27 +59,36 @@ def run_manifest(
     max_tokens: int | None = None,
     extra_body: dict[str, JsonValue] | None = None,
     standard_sampling: bool = False,
+    rendering: Rendering | None = None,
     seed: int = 0,
     group_size: int = 4,
     unsafe_local: bool = False,
     checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN,
     keep_diverged: bool = True,
 ) -> RunManifest:
-    """What the environment asks for, with what the user overrides. Raises InvalidInput for unknown names."""
+    """What the environment asks for, with what the user overrides; token-exact with a `rendering`.
+
+    Raises InvalidInput for unknown names, and for sampling parameters left to the server in token-exact mode.
+    """
     asked = make_environment(environment, overrides).config
     sampling = Sampling(
         temperature=asked.agent_temperature if temperature is None else temperature,
         max_tokens=max_tokens or asked.max_token_length,
         extra_body=asked.extra_body if extra_body is None else extra_body,
     )
+    if standard_sampling and rendering is not None:
+        raise InvalidInput(
+            "token-exact inference sends all sampling parameters: leave --standard-sampling out"
+        )
     if standard_sampling:
         sampling = sampling.model_copy(update={"top_k": None, "min_p": None, "repetition_penalty": None})
-    return RunManifest(
+    manifest = RunManifest(
         run=checked_run_name(run),
         environment=environment,
         environment_config=asked.model_dump(mode="json"),
         model=model_name,
         sampling=sampling,
+        rendering=rendering,
         seed=seed,
         system_prompt=asked.system_prompt,
         selection=tool_selection(asked),
@@ -94,6 +103,7 @@ def run_manifest(
         ),
         group_size=group_size,
     )
+    return manifest.named(model_name) if model_name else manifest
 
 
 def tool_selection(asked: EnvironmentConfig) -> ToolSelection:

@@ -47,6 +47,10 @@ class WorkerSettings(Section):
     max_model_calls: int = 500
     max_tool_calls: int = 200
     model_call_timeout: float = 600.0
+    write_ahead_tokens: int = 256
+    """Of a streamed turn, after which they are journalled: what a killed process had not is sampled again."""
+    write_ahead_seconds: float = 2.0
+    """After which a streamed turn's tokens are journalled, if there are any."""
     drain_seconds: float = 300.0
     """How long a worker that was told to stop waits for calls in flight."""
     deployment: str = "clotho"

@@ -42,8 +42,8 @@ class ToolSelection(Record):
 class Rendering(Record):
     """How conversations become tokens and tokens messages, as `clotho.rendering.resolve` takes it."""
 
-    tokenizer: str
-    """A name on the Hugging Face hub, a folder on the machines that call models, or `clotho-tiny`."""
+    tokenizer: str = ""
+    """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""
     renderer: str | None = None
     tool_call_parser: str | None = None
     thinking_mode: bool = False
@@ -69,6 +69,13 @@ class RunManifest(Record):
     """Workspaces larger than this, before compression, aren't checkpointed."""
     limits: Limits
     group_size: int
+
+    def named(self, model: str) -> "RunManifest":
+        """With the model's name, which is also its tokenizer's where that has none."""
+        rendering = self.rendering
+        if rendering is not None and not rendering.tokenizer:
+            rendering = rendering.model_copy(update={"tokenizer": model})
+        return self.model_copy(update={"model": model, "rendering": rendering})
 
     @property
     def fingerprint(self) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from clotho import failpoints
 from clotho.errors import JournalCorrupt
-from clotho.identifiers import blob_key, sealed_key
+from clotho.identifiers import blob_key, sealed_key, streams_prefix
 from clotho.store.base import Store
 
 SCHEMA = 1
@@ -129,13 +129,13 @@ class Journal:
     async def seal(self, rollout: str) -> None:
         """Move the rollout's entries into one compressed object; the small ones go only after it is there.
 
-        Checkpoints go too: nothing will be restored any more.
+        Checkpoints and write-aheads go too: nothing will be restored or resumed any more.
         """
         found = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]
-        blobs = [key for key in found if key.startswith(blob_key(rollout, ""))]
-        keys = [key for key in found if key not in set(blobs)]
+        passing = [key for key in found if key.startswith((blob_key(rollout, ""), streams_prefix(rollout)))]
+        keys = [key for key in found if key not in set(passing)]
         if not keys:
-            return await self._store.delete(blobs)
+            return await self._store.delete(passing)
         bodies = dict(zip(keys, await self._store.read_many(keys), strict=True))
         record = {key: body.decode() for key, body in bodies.items() if body is not None}
         sealed = await asyncio.to_thread(lambda: zstandard.compress(json.dumps(record).encode(), 3))
@@ -144,7 +144,7 @@ class Journal:
                 [(sealed_key(rollout), (await self._store.read_many([sealed_key(rollout)]))[0])]
             )
             keys = [key for key in keys if key in written]
-        await self._store.delete([*keys, *blobs])
+        await self._store.delete([*keys, *passing])
 
     async def _fly(self, key: str, kind: type[Entry], work: Callable[[], Awaitable[Entry]]) -> Entry:
         if (entry := await self.read(key, kind)) is not None:

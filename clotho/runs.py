@@ -26,8 +26,9 @@ from clotho.identifiers import (
     lease_key,
     manifest_key,
     scored_key,
+    served_prefix,
 )
-from clotho.inference.base import checked_base_url
+from clotho.inference.base import ServedModel, checked_base_url
 from clotho.journal import Journal
 
 CHUNK = 100
@@ -64,6 +65,17 @@ async def list_runs(journal: Journal) -> list[str]:
 
 async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:
     return await journal.latest(endpoint_prefix(run), Endpoint)
+
+
+async def note_served(journal: Journal, run: str, served: ServedModel) -> None:
+    """Keep what the run's token-exact server was found to be."""
+    if await read_served(journal, run) != served:
+        await journal.append(served_prefix(run), served)
+
+
+async def read_served(journal: Journal, run: str) -> ServedModel | None:
+    """What the run's server was last found to be; None before that, and in chat mode."""
+    return await journal.latest(served_prefix(run), ServedModel)
 
 
 async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None:

@@ -20,10 +20,10 @@ from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import again, make_console, one_line
 from clotho.config import Settings, load_settings
-from clotho.entries import CheckpointPolicy, Endpoint, RunManifest
+from clotho.entries import CheckpointPolicy, Endpoint, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, manifest_key
-from clotho.inference.base import checked_base_url
+from clotho.inference.base import Inference, checked_base_url
 from clotho.journal import Journal
 from clotho.temporal import connect, workflow_link
 
@@ -49,6 +49,38 @@ def command(
         str | None,
         typer.Option(help="Environment variable that holds the key, in the workers.", metavar="NAME"),
     ] = None,
+    inference: Annotated[
+        Inference,
+        typer.Option(
+            help="How turns are sampled. Only tokens are training data: vLLM and SGLang give them. "
+            "tokens: whichever way the server has."
+        ),
+    ] = Inference.CHAT,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="With tokens: a name on the Hugging Face hub, or a folder where models are called from.",
+            show_default="the model's name",
+            metavar="NAME",
+        ),
+    ] = None,
+    renderer: Annotated[
+        str | None,
+        typer.Option(
+            help="With tokens: what renders the model's chat format; needed for a checkpoint in a folder.",
+            show_default="the one made for the tokenizer's name, else its chat template",
+            metavar="NAME",
+        ),
+    ] = None,
+    tool_call_parser: Annotated[
+        str | None,
+        typer.Option(
+            help="With tokens: what reads tool calls.", show_default="the renderer's own", metavar="NAME"
+        ),
+    ] = None,
+    thinking: Annotated[
+        bool, typer.Option(help="With tokens: keep think blocks in the history that later turns see.")
+    ] = False,
     groups: Annotated[int, typer.Option(help="How many items to roll out.", min=1)] = 8,
     group_size: Annotated[int, typer.Option(help="Rollouts of each item.", min=1)] = 4,
     max_open_groups: Annotated[int, typer.Option(help="How many groups run at once.", min=1)] = 16,
@@ -103,6 +135,7 @@ def command(
             max_tokens=max_tokens,
             extra_body=parse_object("--extra-body", extra_body) if extra_body else None,
             standard_sampling=standard_sampling,
+            rendering=asked_rendering(inference, tokenizer, renderer, tool_call_parser, thinking),
             seed=seed,
             group_size=group_size,
             unsafe_local=unsafe_local,
@@ -113,7 +146,9 @@ def command(
         raise InvalidInput("; ".join(fault["msg"] for fault in error.errors())) from error
     order = RunOrder(
         manifest=manifest,
-        endpoint=Endpoint(base_url=checked_base_url(model), api_key_variable=api_key_env),
+        endpoint=Endpoint(
+            base_url=checked_base_url(model), api_key_variable=api_key_env, inference=inference
+        ),
         groups=groups,
         max_open_groups=max_open_groups,
         items=read_items(items) if items else None,
@@ -163,11 +198,25 @@ class Following:
 async def with_model_name(journal: Journal, order: RunOrder) -> RunOrder:
     """Where none was given: the name that the run has had so far, else of the one model that the server lists."""
     manifest = order.manifest
-    if manifest.model:
-        return order
-    begun = await journal.read(manifest_key(manifest.run), RunManifest)
-    name = begun.model if begun else await only_model(order.endpoint)
-    return order.model_copy(update={"manifest": manifest.model_copy(update={"model": name})})
+    name = manifest.model
+    if not name:
+        begun = await journal.read(manifest_key(manifest.run), RunManifest)
+        name = begun.model if begun else await only_model(order.endpoint)
+    return order.model_copy(update={"manifest": manifest.named(name)})
+
+
+def asked_rendering(
+    inference: Inference, tokenizer: str | None, renderer: str | None, parser: str | None, thinking: bool
+) -> Rendering | None:
+    """None in chat mode; raises InvalidInput for options that say nothing there."""
+    if inference is not Inference.CHAT:
+        return Rendering(
+            tokenizer=tokenizer or "", renderer=renderer, tool_call_parser=parser, thinking_mode=thinking
+        )
+    given = {"tokenizer": tokenizer, "renderer": renderer, "tool-call-parser": parser, "thinking": thinking}
+    if said := [f"--{name}" for name, value in given.items() if value]:
+        raise InvalidInput(f"{', '.join(said)}: the server renders in chat mode; give --inference tokens")
+    return None
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, JsonValue]:

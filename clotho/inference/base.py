@@ -3,6 +3,7 @@
 Everything here is JSON by `model_dump(mode="json")`: a sampled turn goes into the journal as it is.
 """
 
+from enum import StrEnum
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -15,6 +16,19 @@ ToolSchema = dict[str, JsonValue]
 """A tool as the OpenAI API describes it: {"type": "function", "function": {...}}."""
 
 RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})
+
+LogprobsMode = Literal["raw", "processed", "unknown"]
+"""Whether logprobs are of the model at temperature 1, or of the distribution that was sampled from."""
+
+
+class Inference(StrEnum):
+    """How turns are sampled. `TOKENS` takes the first token-exact endpoint that the server turns out to have."""
+
+    CHAT = "chat"
+    TOKENS = "tokens"
+    VLLM_GENERATE = "vllm-generate"
+    VLLM_COMPLETIONS = "vllm-completions"
+    SGLANG = "sglang"
 
 
 class FunctionCall(Record):
@@ -63,6 +77,8 @@ class Sampling(Record):
     repetition_penalty: float | None = 1.0
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    """Token-exact backends add those that end an assistant's turn."""
     seed: int | None = None
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
     """Further fields of the request's body, passed through; they win over the fields above."""
@@ -98,9 +114,18 @@ class SampledTokens(Record):
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     """One per element of `ids`, natural logarithm."""
-    logprobs_mode: Literal["raw", "processed"]
-    """Whether logprobs are of the model at temperature 1, or of the distribution that was sampled from."""
+    logprobs_mode: LogprobsMode
     versions: tuple[VersionSpan, ...] = ()
+    """In order; the version of tokens in no span is unknown."""
+    resumed_at: tuple[int, ...] = ()
+    """Where in `ids` the turn was interrupted and continued by another request, with another seed (`derived_seed`)
+    unless the server's noise is keyed by position."""
+    backend: Inference = Inference.TOKENS
+    """Which endpoint sampled them last; TOKENS in entries that don't say."""
+    sampling_mask: tuple[tuple[int, ...], ...] = ()
+    """For each token those that could have been sampled, where the server says so."""
+    routed_experts: str | None = None
+    """As the server returned them, where it does."""
 
 
 class PriorTurn(Record):
@@ -129,6 +154,8 @@ class SampledTurn(Record):
     message: ChatMessage
     finish_reason: str | None
     """As reported: stop, tool_calls, length, …"""
+    stop_reason: int | str | None = None
+    """The stop token or string that was met, where the server says so."""
     usage: Usage
     model: str
     """As reported by the server."""
@@ -145,17 +172,35 @@ class SampledTurn(Record):
     tokens: SampledTokens | None = None
 
 
+class ServedModel(Record):
+    """What a token-exact server was found to be."""
+
+    backend: Inference
+    base_url: str
+    renderer: str
+    """What the tokenizer's name was resolved to."""
+    logprobs_mode: LogprobsMode
+    noise: Literal["position", "sequence"]
+    """What a seed's random numbers belong to: absolute positions, or a request's tokens in their order."""
+    context: int | None
+    """Tokens that prompt and answer have together, where the server says so."""
+    weight_version: str | None
+
+
 class ModelBackend(Protocol):
     """Samples turns from one model server."""
 
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
         """Sample one assistant message, once: retrying is the caller's.
 
-        Raises ModelUnavailable, ModelRejected or ContextOverflow.
+        Raises ModelUnavailable, ModelRejected, ContextOverflow or InexactTokens.
         """
 
-    async def check(self, model: str) -> None:
-        """Raise now what every turn of `model` would raise: an unknown model, a refused key, no server."""
+    async def check(self, model: str) -> ServedModel | None:
+        """Raise now what every turn of `model` would raise: an unknown model, a refused key, no server.
+
+        Token-exact backends return what they found.
+        """
 
 
 def checked_base_url(url: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from clotho.errors import ClothoError, ModelUnavailable
 from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall, checked_base_url
 from clotho.inference.openai_answer import read_completion, read_model_list
-from clotho.inference.provider_errors import refusal
+from clotho.inference.provider_errors import located, refusal
 
 NO_KEY = "none"
 ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
@@ -84,21 +84,13 @@ class OpenAIChat:
         except openai.APIStatusError as error:
             answer = error.response
             refused = refusal(answer.status_code, answer.headers, answer.text, sampling.max_tokens)
-            raise self._located(refused) from None
+            raise located(refused, self._endpoint, self._api_key) from None
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             found = ModelUnavailable(f"no answer from the model server ({type(cause).__name__}: {cause})")
-            raise self._located(found) from None
+            raise located(found, self._endpoint, self._api_key) from None
         except ClothoError as error:
-            raise self._located(error) from None
-
-    def _located(self, error: ClothoError) -> ClothoError:
-        """The same error, saying where it came from and with the key blotted out."""
-        text = str(error)
-        if self._api_key:
-            text = text.replace(self._api_key, "[API key]")
-        error.args = (f"{text} [{self._endpoint}]",)
-        return error
+            raise located(error, self._endpoint, self._api_key) from None
 
 
 class OpenAIChatServers:
@@ -123,8 +115,9 @@ def request_body(call: TurnCall) -> dict[str, JsonValue]:
     """The fields of a chat completion request beside the model's name."""
     sampling = call.sampling
     body: dict[str, JsonValue] = sampling.model_dump(mode="json", exclude_none=True, exclude={"extra_body"})
-    if not sampling.stop:
-        del body["stop"]
+    for name in ("stop", "stop_token_ids"):
+        if not body[name]:
+            del body[name]
     body["messages"] = [message.wire() for message in call.messages]
     if call.tools:
         body["tools"] = list(call.tools)

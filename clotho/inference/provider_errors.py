@@ -52,6 +52,15 @@ def refusal(status: int, headers: Mapping[str, str], body: str, max_tokens: int 
     return ModelRejected(text)
 
 
+def located(error: ClothoError, endpoint: str, api_key: str | None) -> ClothoError:
+    """The same error, saying where it came from and with the key blotted out."""
+    text = str(error)
+    if api_key:
+        text = text.replace(api_key, "[API key]")
+    error.args = (f"{text} [{endpoint}]",)
+    return error
+
+
 def _overflow(said: str, text: str, max_tokens: int | None) -> ClothoError:
     """A max_tokens that no prompt could fit beside is a mistake in the settings, not an outcome.
 

@@ -32,7 +32,7 @@ def _serve(bound: socket.socket, weights: Path | None, model_name: str) -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # transformers would warn that there is no torch; only its tokenizers are used.
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    from clotho.embedded.model.checkpoint import BUNDLED
+    from clotho.embedded.model.bundled import BUNDLED
     from clotho.embedded.model.server import serve
     from clotho.errors import InvalidInput
 

@@ -11,8 +11,6 @@ from safetensors import deserialize
 from clotho.embedded.model.exact import Array
 from clotho.errors import InvalidInput
 
-BUNDLED = Path(__file__).parent / "weights"
-
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+from clotho.embedded.model.bundled import TINY
 from clotho.embedded.ports import claim
 from clotho.embedded.process import ChildProcess
 from clotho.errors import ModelUnavailable
@@ -23,9 +24,7 @@ class EmbeddedModelServer:
     instead of becoming ready.
     """
 
-    def __init__(
-        self, log: Path, *, port: int = 0, weights: Path | None = None, model: str = "clotho-tiny"
-    ) -> None:
+    def __init__(self, log: Path, *, port: int = 0, weights: Path | None = None, model: str = TINY) -> None:
         self.model = model
         self._log = log
         self._port = port

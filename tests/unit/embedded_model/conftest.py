@@ -13,7 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.model.checkpoint import BUNDLED
+from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.model.policy import Policy
 
 

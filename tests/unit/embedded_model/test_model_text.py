@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from clotho.embedded.model.checkpoint import BUNDLED
+from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.model.tokenizer import TextStream, Tokenizer
 
 TOKENIZER = Tokenizer(BUNDLED)

@@ -1,0 +1,72 @@
+"""The backend that each run's endpoint asks for; connections, renderers and what was found out are shared."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from clotho.entries import Endpoint, Rendering, RunManifest
+from clotho.errors import InvalidInput
+from clotho.inference.base import Inference, ModelBackend
+from clotho.inference.openai_chat import OpenAIChatServers
+from clotho.inference.rendering_thread import RenderingThread
+from clotho.inference.token_exact import TokenExact
+from clotho.inference.token_http import TokenHTTP
+from clotho.inference.write_ahead import Pace
+from clotho.journal import Journal
+from clotho.rendering.resolve import open_renderer
+
+
+class Backends:
+    """`timeout`: seconds that a server may be silent. `bundled`: tokenizers that only have a name here."""
+
+    def __init__(self, journal: Journal, timeout: float, bundled: Mapping[str, Path], pace: Pace) -> None:
+        self._journal = journal
+        self._timeout = timeout
+        self._bundled = bundled
+        self._pace = pace
+        self._chat = OpenAIChatServers(timeout)
+        self._connections: dict[tuple[str, str | None], TokenHTTP] = {}
+        self._renderings: dict[Rendering, RenderingThread] = {}
+        self._exact: dict[tuple[str, str | None, Inference, Rendering, str], TokenExact] = {}
+
+    def at(self, manifest: RunManifest, endpoint: Endpoint, api_key: str | None) -> ModelBackend:
+        """Raises InvalidInput for an endpoint of the other mode than the run's."""
+        rendering, inference = manifest.rendering, endpoint.inference
+        if (rendering is None) is not (inference is Inference.CHAT):
+            raise InvalidInput(f"run {manifest.run}: inference {inference} doesn't fit its manifest")
+        if rendering is None:
+            return self._chat.at(endpoint.base_url, api_key)
+        key = (endpoint.base_url, api_key, inference, rendering, manifest.model)
+        if key not in self._exact:
+            self._exact[key] = TokenExact(
+                self._connection(endpoint.base_url, api_key),
+                self._rendering(rendering),
+                self._journal,
+                inference,
+                self._pace,
+            )
+        return self._exact[key]
+
+    async def aclose(self) -> None:
+        await self._chat.aclose()
+        for connection in self._connections.values():
+            await connection.aclose()
+
+    def _connection(self, base_url: str, api_key: str | None) -> TokenHTTP:
+        if (base_url, api_key) not in self._connections:
+            self._connections[base_url, api_key] = TokenHTTP(base_url, api_key, self._timeout)
+        return self._connections[base_url, api_key]
+
+    def _rendering(self, rendering: Rendering) -> RenderingThread:
+        if rendering not in self._renderings:
+            bundled = self._bundled.get(rendering.tokenizer)
+            self._renderings[rendering] = RenderingThread(
+                partial(
+                    open_renderer,
+                    str(bundled or rendering.tokenizer),
+                    renderer=rendering.renderer,
+                    tool_call_parser=rendering.tool_call_parser,
+                    thinking_mode=rendering.thinking_mode,
+                )
+            )
+        return self._renderings[rendering]

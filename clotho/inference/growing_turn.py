@@ -1,0 +1,136 @@
+"""A turn's tokens while they are sampled, over however many requests that takes."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from clotho.entries import StreamEntry
+from clotho.errors import InexactTokens, ModelUnavailable
+from clotho.inference.base import Inference, LogprobsMode, SampledTokens, VersionSpan
+from clotho.inference.token_server import TokenChunk
+
+UNFINISHED = frozenset({"abort", "error"})
+
+
+@dataclass
+class GrowingTurn:
+    """What was sampled after `prompt_ids` so far; ids from `vocabulary` on mean nothing."""
+
+    prompt_ids: tuple[int, ...]
+    vocabulary: int
+    started: float = field(default_factory=time.time)
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    sampling_mask: list[tuple[int, ...]] = field(default_factory=list)
+    routed_experts: str | None = None
+    versions: list[VersionSpan] = field(default_factory=list)
+    resumed_at: list[int] = field(default_factory=list)
+    known_version: str | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    cached_prompt_tokens: int = 0
+    system_fingerprint: str | None = None
+    _request_start: int = 0
+    _seconds_before: float = 0.0
+    _clock: float = field(default_factory=time.perf_counter)
+    _unversioned: list[tuple[int, str | None]] = field(default_factory=list)
+    """Where requests that broke off ended, and the version that was known before each."""
+
+    @classmethod
+    def resumed(cls, entries: Sequence[StreamEntry], vocabulary: int) -> "GrowingTurn":
+        """A turn as its write-ahead has it; there is at least one entry."""
+        first, last = entries[0], entries[-1]
+        turn = cls(first.prompt_ids, vocabulary, first.started)
+        for entry in entries:
+            turn.ids += entry.ids
+            turn.logprobs += entry.logprobs
+            turn.sampling_mask += entry.sampling_mask
+            turn._unversioned.append((len(turn.ids), entry.known_version))
+        turn.resumed_at, turn.versions = list(last.resumed_at), list(last.versions)
+        turn.finish_reason, turn.stop_reason = last.finish_reason, last.stop_reason
+        turn._seconds_before = last.seconds
+        return turn
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._clock
+
+    def ask_again(self, known_version: str | None) -> None:
+        """Another request goes on from here."""
+        self._request_start = len(self.ids)
+        self.known_version = known_version
+        if self.ids:
+            self.resumed_at.append(len(self.ids))
+
+    def add(self, chunk: TokenChunk) -> None:
+        """Raises InexactTokens and ModelUnavailable for chunks that can't be part of a turn."""
+        if outside := [token for token in chunk.ids if not 0 <= token < self.vocabulary]:
+            raise InexactTokens(
+                f"the model server sampled {outside[0]}, outside the vocabulary of {self.vocabulary}"
+            )
+        sampled = len(self.ids) - self._request_start + len(chunk.ids)
+        if chunk.sampled is not None and chunk.sampled != sampled:
+            raise InexactTokens(
+                f"the model server returns {sampled} token ids of {chunk.sampled} that it sampled"
+            )
+        self.ids += chunk.ids
+        self.logprobs += chunk.logprobs
+        self.sampling_mask += chunk.sampling_mask
+        if chunk.finish_reason in UNFINISHED:
+            raise ModelUnavailable(f"the model server's answer is unfinished: {chunk.finish_reason}")
+        self.finish_reason = chunk.finish_reason or self.finish_reason
+        self.stop_reason = chunk.stop_reason if chunk.stop_reason is not None else self.stop_reason
+        self.routed_experts = chunk.routed_experts or self.routed_experts
+        self.system_fingerprint = chunk.system_fingerprint or self.system_fingerprint
+        self.cached_prompt_tokens = max(self.cached_prompt_tokens, chunk.cached_prompt_tokens)
+        for span in chunk.versions:
+            self._note(span.version, self._request_start + span.start, self._request_start + span.end)
+
+    def _note(self, version: str, start: int, end: int) -> None:
+        """What is said of a token later counts, and neighbours of one version are one span."""
+        kept = [span for span in self.versions if span.start < start]
+        if kept and kept[-1].end >= start:
+            cut = kept.pop()
+            if cut.version == version:
+                start = cut.start
+            else:
+                kept.append(cut.model_copy(update={"end": start}))
+        self.versions = [*kept, VersionSpan(version=version, start=start, end=end)]
+
+    def entry(self, offset: int) -> StreamEntry:
+        """What there is from token `offset` on, for the write-ahead."""
+        return StreamEntry(
+            offset=offset,
+            ids=tuple(self.ids[offset:]),
+            logprobs=tuple(self.logprobs[offset:]),
+            sampling_mask=tuple(self.sampling_mask[offset:]),
+            prompt_ids=self.prompt_ids if offset == 0 else (),
+            resumed_at=tuple(self.resumed_at),
+            versions=tuple(self.versions),
+            known_version=self.known_version,
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+            started=self.started,
+            seconds=self.seconds,
+        )
+
+    def tokens(self, backend: Inference, mode: LogprobsMode) -> SampledTokens:
+        return SampledTokens(
+            prompt_ids=self.prompt_ids,
+            ids=tuple(self.ids),
+            logprobs=tuple(self.logprobs),
+            logprobs_mode=mode,
+            versions=self._proved_versions(),
+            resumed_at=tuple(self.resumed_at),
+            backend=backend,
+            sampling_mask=tuple(self.sampling_mask),
+            routed_experts=self.routed_experts,
+        )
+
+    def _proved_versions(self) -> tuple[VersionSpan, ...]:
+        """Servers name versions at a stream's end: what broke off between two sightings of one is of that one."""
+        missing = self.versions[0].start if self.versions else 0
+        before = [known for end, known in self._unversioned if end <= missing]
+        if not missing or not before or set(before) != {self.versions[0].version}:
+            return tuple(self.versions)
+        return (self.versions[0].model_copy(update={"start": 0}), *self.versions[1:])

@@ -1,0 +1,105 @@
+"""SGLang's /generate with input_ids."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from pydantic import BaseModel, JsonValue
+
+from clotho.errors import InexactTokens, ModelUnavailable
+from clotho.inference.base import Inference, VersionSpan
+from clotho.inference.provider_errors import refusal
+from clotho.inference.token_http import TokenHTTP, raise_embedded, read_event
+from clotho.inference.token_server import TokenChunk, TokenRequest, paired, sampling_fields
+
+RENAMED = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}
+NO_VERSION = "default"
+
+
+class _Finish(BaseModel):
+    type: str
+    matched: int | str | None = None
+    message: str | None = None
+    status_code: int | None = None
+
+
+class _Meta(BaseModel):
+    output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
+    completion_tokens: int
+    cached_tokens: int = 0
+    finish_reason: _Finish | None = None
+    weight_version: str | None = None
+
+
+class _Event(BaseModel):
+    output_ids: list[int] | None = None
+    meta_info: _Meta | None = None
+    error: JsonValue = None
+
+
+class SGLang:
+    """A stream repeats what it said before, unless the server streams increments: the counts tell which."""
+
+    inference = Inference.SGLANG
+
+    def __init__(self, http: TokenHTTP) -> None:
+        self._http = http
+
+    async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
+        fields = {RENAMED.get(name, name): value for name, value in sampling_fields(request).items()}
+        body: dict[str, JsonValue] = {
+            "input_ids": list(request.prompt_ids),
+            "sampling_params": fields,
+            "return_logprob": True,
+            "stream": True,
+        }
+        if request.cache_salt is not None:
+            body["extra_key"] = request.cache_salt
+        events = self._http.events("/generate", body, request.key, request.sampling.max_tokens)
+        seen = 0
+        async with aclosing(events):
+            async for content in events:
+                event = read_event(_Event, content)
+                raise_embedded(event.error)
+                if event.meta_info is None:
+                    raise ModelUnavailable("the model server's answer is not understood: it has no meta_info")
+                yield _chunk(event, event.meta_info, seen)
+                seen = event.meta_info.completion_tokens
+
+
+def _chunk(event: _Event, meta: _Meta, seen: int) -> TokenChunk:
+    finish = meta.finish_reason
+    if finish is not None and finish.type == "abort":
+        raise refusal(finish.status_code or 502, {}, finish.message or "aborted")
+    rows = _new(meta, seen)
+    if event.output_ids is not None and event.output_ids[len(event.output_ids) - len(rows) :] != [
+        token for _, token, _ in rows
+    ]:
+        raise InexactTokens("the model server returns logprobs of other tokens than it sampled")
+    ids, logprobs = paired([token for _, token, _ in rows], [logprob for logprob, _, _ in rows])
+    version = meta.weight_version
+    return TokenChunk(
+        ids=ids,
+        logprobs=logprobs,
+        finish_reason=finish.type if finish else None,
+        stop_reason=finish.matched if finish else None,
+        versions=(VersionSpan(version=version, start=seen, end=meta.completion_tokens),)
+        if version not in (None, NO_VERSION)
+        else (),
+        sampled=meta.completion_tokens,
+        cached_prompt_tokens=meta.cached_tokens,
+    )
+
+
+def _new(meta: _Meta, seen: int) -> list[tuple[float | None, int, str | None]]:
+    rows = meta.output_token_logprobs
+    if rows is None:
+        if meta.completion_tokens > seen:
+            raise InexactTokens("the model server returns no logprobs")
+        return []
+    if len(rows) == meta.completion_tokens:
+        return rows[seen:]
+    if len(rows) == meta.completion_tokens - seen:
+        return rows
+    raise InexactTokens(
+        f"the model server returns {len(rows)} logprobs for {meta.completion_tokens} sampled tokens"
+    )
