@@ -101,8 +101,8 @@ class DurableFront:
             try:
                 answer = await _asked(scope, await Request(scope, receive).body())
             except Exception:
-                # The batch was popped before the failure.
-                await self._reload()
+                if self._mirror.fetched().groups:
+                    await self._reload()
                 raise
             served = self._mirror.fetched()
             await self._commit()

@@ -1,4 +1,4 @@
-"""One API process of ours, emptied before each test that shares it."""
+"""One API process of ours, emptied before each test: it is always the same file that outlives the kills."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,9 +18,3 @@ async def shared_api(folder: Path) -> AsyncIterator[Api]:
 async def api(shared_api: Api) -> Api:
     await shared_api.http.get("/reset_data")
     return shared_api
-
-
-@pytest.fixture
-async def own_api(tmp_path: Path) -> AsyncIterator[Api]:
-    async with running(tmp_path) as api:
-        yield api

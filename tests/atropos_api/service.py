@@ -119,5 +119,3 @@ def group(number: int, rows: int = 4, **changes: object) -> dict[str, object]:
 
 def number_of(group: dict[str, Any]) -> int:
     return int(group["tokens"][0][0])
-
-

@@ -10,16 +10,16 @@ async def drained(api: Api) -> list[int]:
     return sorted(numbers)
 
 
-async def test_a_group_sent_again_is_counted_as_received_and_kept_once(own_api: Api) -> None:
-    await own_api.register(batch_size=4)
-    assert await own_api.post("/scored_data", group(1)) == {"status": "received"}
-    assert await own_api.post("/scored_data", group(1)) == {"status": "received", "duplicate": True}
-    await own_api.restart()
-    assert await own_api.post("/scored_data", group(1)) == {"status": "received", "duplicate": True}
-    assert await drained(own_api) == [1]
-    await own_api.restart()
-    assert (await own_api.post("/scored_data", group(1)))["duplicate"] is True
-    assert await drained(own_api) == []
+async def test_a_group_sent_again_is_counted_as_received_and_kept_once(api: Api) -> None:
+    await api.register(batch_size=4)
+    assert await api.post("/scored_data", group(1)) == {"status": "received"}
+    assert await api.post("/scored_data", group(1)) == {"status": "received", "duplicate": True}
+    await api.restart()
+    assert await api.post("/scored_data", group(1)) == {"status": "received", "duplicate": True}
+    assert await drained(api) == [1]
+    await api.restart()
+    assert (await api.post("/scored_data", group(1)))["duplicate"] is True
+    assert await drained(api) == []
 
 
 async def test_a_list_may_hold_old_and_new_groups(api: Api) -> None:
@@ -61,14 +61,14 @@ async def test_a_trainer_sees_the_ids_of_groups_that_have_one(api: Api) -> None:
     assert all("group_id" not in each for each in batch)
 
 
-async def test_a_reset_empties_the_queue_and_forgets_ids(own_api: Api) -> None:
-    await own_api.register(batch_size=4)
-    await own_api.post("/scored_data_list", [group(1), group(2)])
-    await own_api.batch()
-    assert (await own_api.http.get("/reset_data")).text == "Reset successful"
-    await own_api.restart()
-    assert await own_api.get("/status") == {"current_step": 0, "queue_size": 0}
-    await own_api.register(batch_size=4)
-    assert await drained(own_api) == []
-    assert await own_api.post("/scored_data", group(1)) == {"status": "received"}
-    assert await drained(own_api) == [1]
+async def test_a_reset_empties_the_queue_and_forgets_ids(api: Api) -> None:
+    await api.register(batch_size=4)
+    await api.post("/scored_data_list", [group(1), group(2)])
+    await api.batch()
+    assert (await api.http.get("/reset_data")).text == "Reset successful"
+    await api.restart()
+    assert await api.get("/status") == {"current_step": 0, "queue_size": 0}
+    await api.register(batch_size=4)
+    assert await drained(api) == []
+    assert await api.post("/scored_data", group(1)) == {"status": "received"}
+    assert await drained(api) == [1]
