@@ -19,11 +19,12 @@ from clotho.entries import (
     CheckpointPolicy,
     EpochEntry,
     Item,
+    OnRewardError,
     RewardEntry,
     RunManifest,
 )
 from clotho.environment import AgentResult, Environment, Reward
-from clotho.errors import CommandConflict, EnvironmentFailed, SandboxLost
+from clotho.errors import ENVIRONMENT_ATTEMPTS, CommandConflict, EnvironmentFailed, SandboxLost, bounded
 from clotho.identifiers import call_key, epoch_prefix, final_key, lease_key, reward_key
 from clotho.journal import Journal
 from clotho.records import Lease, LeaseRequest, Outcome, RewardRequest, RewardResult
@@ -59,12 +60,16 @@ class Verifier:
         """Score a rollout, or find its score in the journal."""
         key = reward_key(request.rollout)
         async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
-            entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request))
+            last = activity.info().attempt >= ENVIRONMENT_ATTEMPTS
+            entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request, last))
             await failpoints.reach("reward.journalled", key)
         return RewardResult(score=entry.score, lease=entry.lease)
 
-    async def _verify(self, request: RewardRequest) -> RewardEntry:
-        """Verify in the current epoch; where this attempt's commands differ from the last one's, in a new one."""
+    async def _verify(self, request: RewardRequest, last: bool) -> RewardEntry:
+        """Verify in the current epoch; where this attempt's commands differ from the last one's, in a new one.
+
+        A verifier that fails in the `last` attempt too is a reward of 0, where the run asks for that.
+        """
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
@@ -73,7 +78,7 @@ class Verifier:
         while True:
             epoch = len(await self._journal.keys(epoch_prefix(request.rollout)))
             workspace = self._workspace(verification, manifest, epoch)
-            clock = time.monotonic()
+            clock, failed = time.monotonic(), None
             try:
                 reward = await self._score(verification, transcript, workspace)
             except CommandConflict as conflict:
@@ -82,6 +87,10 @@ class Verifier:
             except SandboxLost as lost:
                 await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(lost)))
                 raise
+            except EnvironmentFailed as failure:
+                if not last or manifest.on_reward_error is not OnRewardError.ZERO:
+                    raise
+                reward, failed = Reward(score=0.0), bounded(str(failure))
             return RewardEntry(
                 score=reward.score,
                 breakdown=reward.breakdown,
@@ -89,6 +98,7 @@ class Verifier:
                 lease=verification.lease,
                 epoch=epoch,
                 seconds=time.monotonic() - clock,
+                error=failed,
             )
 
     async def _checkpoint(self, request: RewardRequest, manifest: RunManifest) -> None:

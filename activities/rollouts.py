@@ -37,6 +37,7 @@ class Rollouts:
                 else None,
                 ending=request.ending,
                 score=reward.score,
+                reward_error=reward.error is not None,
                 turns=state.turn,
                 tool_calls=state.tool_calls,
                 tool_errors=state.tool_errors,

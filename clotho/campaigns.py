@@ -13,7 +13,15 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 
-from clotho.entries import CheckpointPolicy, Endpoint, Item, Rendering, RunManifest, ToolSelection
+from clotho.entries import (
+    CheckpointPolicy,
+    Endpoint,
+    Item,
+    OnRewardError,
+    Rendering,
+    RunManifest,
+    ToolSelection,
+)
 from clotho.environment import EnvironmentConfig, make_environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, checked_run_name, order_prefix
@@ -63,6 +71,7 @@ def run_manifest(
     seed: int = 0,
     group_size: int = 4,
     unsafe_local: bool = False,
+    on_reward_error: OnRewardError = OnRewardError.FAIL,
     checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN,
     keep_diverged: bool = True,
 ) -> RunManifest:
@@ -94,6 +103,7 @@ def run_manifest(
         selection=tool_selection(asked),
         tool_settings=ToolSettings(terminal_timeout=asked.terminal_timeout),
         sandbox=SandboxSpec(unsafe_local=unsafe_local),
+        on_reward_error=on_reward_error,
         checkpoints=checkpoints,
         limits=Limits(
             max_turns=asked.max_agent_turns,

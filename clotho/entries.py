@@ -31,6 +31,15 @@ class CheckpointPolicy(StrEnum):
     OFF = "off"
 
 
+class OnRewardError(StrEnum):
+    """What becomes of a rollout whose verifier fails, however often it is tried."""
+
+    FAIL = "fail"
+    """It has no reward: an infrastructure failure."""
+    ZERO = "zero"
+    """It has reward 0, and its record says that the verifier failed."""
+
+
 class ToolSelection(Record):
     """Which toolsets a run offers: all available, the enabled ones, or a sample of a distribution."""
 
@@ -67,6 +76,7 @@ class RunManifest(Record):
     checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN
     checkpoint_mb: int = 256
     """Workspaces larger than this, before compression, aren't checkpointed."""
+    on_reward_error: OnRewardError = OnRewardError.FAIL
     limits: Limits
     group_size: int
 
@@ -237,6 +247,8 @@ class RewardEntry(Record):
     lease: Lease | None
     epoch: int
     seconds: float
+    error: str | None = None
+    """How the verifier failed, where the score is 0 for that reason alone."""
 
 
 class EndEntry(Record):

@@ -108,6 +108,7 @@ async def _rollout(
         "replacement_of": summary.replacement_of,
         "reward": summary.score,
         "reward_breakdown": dict(reward.breakdown),
+        "reward_error": reward.error,
         "outcome": str(summary.ending.outcome),
         "limit": summary.ending.limit,
         "turns": summary.turns,

@@ -425,6 +425,8 @@ class RolloutSummary(Record):
     """The sibling in whose stead it started from scratch. That favours short rollouts: it can be left out."""
     ending: Ending
     score: float
+    reward_error: bool = False
+    """The score is 0 because the verifier failed, as the run asks for: it can be left out."""
     turns: int
     tool_calls: int
     tool_errors: int

@@ -20,7 +20,7 @@ from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import again, make_console, one_line
 from clotho.config import Settings, load_settings
-from clotho.entries import CheckpointPolicy, Endpoint, Rendering, RunManifest
+from clotho.entries import CheckpointPolicy, Endpoint, OnRewardError, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, manifest_key
 from clotho.inference.base import Inference, checked_base_url
@@ -114,6 +114,10 @@ def command(
         bool,
         typer.Option(help="Go on in a restored sandbox in which replayed commands came to something else."),
     ] = True,
+    on_reward_error: Annotated[
+        OnRewardError,
+        typer.Option(help="What becomes of a rollout whose verifier fails: no reward, or a flagged 0."),
+    ] = OnRewardError.FAIL,
     unsafe_local: Annotated[
         bool, typer.Option(help="Run commands on this machine without isolation where it can't be proved.")
     ] = False,
@@ -139,6 +143,7 @@ def command(
             seed=seed,
             group_size=group_size,
             unsafe_local=unsafe_local,
+            on_reward_error=on_reward_error,
             checkpoints=checkpoints,
             keep_diverged=keep_diverged,
         )

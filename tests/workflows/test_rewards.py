@@ -1,13 +1,16 @@
 """Verification: durable across attempts, and never a number where something went wrong."""
 
 import json
+from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.entries import RewardEntry
+from clotho.entries import OnRewardError, RewardEntry
+from clotho.export import Format, export_run
 from clotho.identifiers import reward_key
 from clotho.journal import Journal
+from clotho.runs import scored_groups
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -81,3 +84,25 @@ async def test_an_author_sees_the_line_that_raised(cluster: Cluster) -> None:
     history = await cluster.client.get_workflow_handle("traceback/g000000/r0").fetch_history()
     text = json.dumps(history.to_json_dict())
     assert "failing_verifiers.py" in text and "compute_reward" in text
+
+
+async def test_a_run_may_score_failed_verifiers_zero_and_has_them_flagged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """What the sandbox does to a verifier is not the verifier's failure: it is no reward in such a run either."""
+    journal, output = cluster.open_journal(), tmp_path / "zero.jsonl"
+    zero = OnRewardError.ZERO
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        raising, swallowing = f"{VERIFIERS}:Raises", f"{VERIFIERS}:Swallows"
+        await (await cluster.start("zero", url, environment=raising, on_reward_error=zero)).result()
+        refused = await cluster.start("zero-lost", url, environment=swallowing, on_reward_error=zero)
+        with pytest.raises(WorkflowFailureError):
+            await refused.result()
+    found = await reward(journal, "zero")
+    assert found is not None and found.score == 0.0
+    assert found.error is not None and "the author's mistake" in found.error
+    [(_, entry)] = await scored_groups(journal, "zero")
+    assert [sibling.reward_error for sibling in entry.siblings] == [True]
+    await export_run(journal, "zero", Format.MESSAGES, output)
+    assert json.loads(output.read_text())["reward_error"] == found.error
+    assert await reward(journal, "zero-lost") is None
