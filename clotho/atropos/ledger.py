@@ -34,8 +34,6 @@ class State(StrEnum):
 class Sending(Record):
     """The API was about to be asked to take a group."""
 
-    env_id: int | None
-
 
 class Delivery(Record):
     """The end of a group's way: the API has it, or it is never sent and `reason` is one word for why."""
@@ -91,7 +89,7 @@ class Ledger:
             written = await self._journal.write(drawn_key(self._run, number), entry)
             self._next = max(self._next, number + 1)
             self.drawn[item_name(written.item)] += 1
-            if written is entry:
+            if written == entry:
                 return _claim(number, entry)
 
     async def undelivered(self, claims: list[Claim]) -> list[Claim]:
@@ -115,10 +113,10 @@ class Ledger:
         scored = await self._journal.read(scored_key(group), GroupEntry)
         return State.OPEN if scored is None else State.FINISHED
 
-    async def sending(self, group: str, env_id: int | None) -> bool:
+    async def sending(self, group: str) -> bool:
         """Note that the API is about to be asked; returns whether it was asked before and may have the group."""
         before = await self._journal.keys(sending_prefix(group))
-        await self._journal.append(sending_prefix(group), Sending(env_id=env_id))
+        await self._journal.append(sending_prefix(group), Sending())
         return bool(before)
 
     async def acknowledge(self, group: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clotho.branches import Branch, branches_of
-from clotho.entries import GroupEntry
+from clotho.entries import GroupEntry, ToolError
 from clotho.errors import Unfit
 from clotho.identifiers import wave_id
 from clotho.inference.base import ChatMessage, Sampling
@@ -33,6 +33,9 @@ class Sibling:
     sampling: Sampling | None
     chat: bool
     """Turns were sampled of which no tokens are known."""
+    tool_errors: tuple[ToolError, ...] = ()
+    resumed: int = 0
+    """How often one of its turns was interrupted and continued."""
 
     @classmethod
     def of(cls, summary: RolloutSummary, transcript: Transcript) -> "Sibling":
@@ -43,6 +46,8 @@ class Sibling:
             messages=transcript.messages,
             sampling=sampled[0].sampling if sampled else None,
             chat=any(turn.tokens is None for turn in sampled),
+            tool_errors=transcript.tool_errors,
+            resumed=sum(len(turn.tokens.resumed_at) for turn in sampled if turn.tokens is not None),
         )
 
 
@@ -186,11 +191,11 @@ def _check_logprobs(branch: Branch) -> None:
     if bad is not None:
         raise Unfit("non_finite", f"{name} has a token of logprob {bad}")
     for span in branch.spans:
-        if span.logprobs_mode == "raw" and span.sampling.temperature != 1.0:
+        if span.logprobs_mode != "processed" and span.sampling.temperature != 1.0:
             raise Unfit(
                 "biased",
                 f"{name}: turn {span.turn} was sampled at temperature {span.sampling.temperature}, "
-                "and its logprobs are of temperature 1",
+                f"of which its logprobs aren't known to be ({span.logprobs_mode})",
             )
 
 

@@ -1,0 +1,118 @@
+"""Atropos' trainer API as an environment talks to it; whoever answers there may be away for a while."""
+
+import asyncio
+import gzip
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from clotho.errors import Unavailable, Unfit, bounded
+
+TIMEOUT = 120.0
+COMPRESSED_FROM = 1024
+TRY_AGAIN = frozenset({408, 425, 429})
+LONGEST_WAIT = 10.0
+
+
+class ApiUnavailable(Unavailable):
+    """The API can't answer now."""
+
+
+class EnvUnknown(ApiUnavailable):
+    """The API is there and doesn't know this environment: it was restarted, or has no trainer yet."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The API's word that it has a group."""
+
+    duplicate: bool
+    buffered: bool
+    """It waits there for rows that would fill a group of the registered size."""
+
+
+class TrainerApi:
+    """The endpoints of the API at `url`. Raises ApiUnavailable for an outage, whatever form it takes."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._client = httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def get(self, path: str) -> dict[str, Any]:
+        return await self._json("GET", path)
+
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return await self._json("POST", path, body)
+
+    async def status(self, env_id: int) -> dict[str, Any]:
+        """Raises EnvUnknown where the API has no such environment."""
+        try:
+            return await self._json("GET", "/status-env", {"env_id": env_id})
+        except ApiUnavailable as error:
+            await self.get("/status")
+            raise EnvUnknown(f"the API at {self.url} doesn't know environment {env_id}") from error
+
+    async def disconnect(self, env_id: int) -> None:
+        await self.post("/disconnect-env", {"env_id": env_id})
+
+    async def send(self, groups: list[dict[str, Any]]) -> Receipt:
+        """Raises Unfit where the API refuses them for good."""
+        body, headers = await asyncio.to_thread(_encoded, groups)
+        answer = await self._request("POST", "/scored_data_list", body, headers)
+        said = _parsed(answer, self.url)
+        return Receipt(
+            duplicate=bool(said.get("duplicates") or said.get("duplicate")),
+            buffered=bool(said.get("buffered")) or said.get("status") == "buffered",
+        )
+
+    async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        encoded = json.dumps(body).encode() if body is not None else b""
+        headers = {"content-type": "application/json"} if body is not None else {}
+        try:
+            return _parsed(await self._request(method, path, encoded, headers), self.url)
+        except Unfit as refused:
+            raise ApiUnavailable(str(refused)) from refused
+
+    async def _request(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
+        try:
+            answer = await self._client.request(method, path, content=body, headers=headers)
+        except httpx.HTTPError as error:
+            raise ApiUnavailable(f"no answer from {self.url}{path}: {error!r}") from error
+        if answer.is_success:
+            return answer
+        said = f"{self.url}{path} answered {answer.status_code}: {bounded(answer.text, 300)}"
+        if answer.is_client_error and answer.status_code not in TRY_AGAIN:
+            raise Unfit("refused", said)
+        raise ApiUnavailable(said)
+
+
+def wait_seconds(attempt: int) -> float:
+    """Before asking again, after `attempt` outages in a row."""
+    return min(0.25 * 2.0 ** min(attempt, 10), LONGEST_WAIT)
+
+
+def _encoded(groups: list[dict[str, Any]]) -> tuple[bytes, dict[str, str]]:
+    try:
+        body = json.dumps(groups, allow_nan=False).encode()
+    except ValueError as error:
+        raise Unfit("non_finite", str(error)) from error
+    headers = {"content-type": "application/json"}
+    if len(body) >= COMPRESSED_FROM:
+        body = gzip.compress(body, compresslevel=1)
+        headers["content-encoding"] = "gzip"
+    return body, headers
+
+
+def _parsed(answer: httpx.Response, url: str) -> dict[str, Any]:
+    try:
+        said = answer.json()
+    except ValueError as error:
+        raise ApiUnavailable(f"{url} answered something that isn't JSON: {answer.text[:100]!r}") from error
+    if not isinstance(said, dict):
+        raise ApiUnavailable(f"{url} answered {said!r:.100}")
+    return said

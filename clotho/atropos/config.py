@@ -1,0 +1,75 @@
+"""The adapter's configuration: Atropos' own fields and Clotho's. Unknown ones are errors."""
+
+import json
+from typing import Any, Literal
+
+from atroposlib.envs.base import BaseEnvConfig
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from clotho.identifiers import checked_run_name
+
+
+class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
+    """One environment, rolled out as one run of a store."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    environment: str = Field(
+        default="", description="A module in environments/, or module:Class. Empty for a class of its own."
+    )
+    environment_config: dict[str, Any] = Field(
+        default_factory=dict, description="Fields of the environment's configuration, as JSON."
+    )
+    run: str = Field(default="", description="The run's name; giving it again resumes it.")
+    store: str | None = Field(default=None, description="Where the journal is: folder or s3://bucket/prefix.")
+    temporal: str | None = Field(default=None, description="Temporal's address, host:port.")
+    api_key_variable: str | None = Field(
+        default=None, description="Environment variable that holds the model server's key, in the workers."
+    )
+    inference: Literal["tokens", "chat", "vllm-generate", "vllm-completions", "sglang"] = Field(
+        default="tokens",
+        description="How turns are sampled: with their tokens, by what the server offers; or as chat.",
+    )
+    renderer: str | None = Field(default=None, description="None: by the tokenizer.")
+    tool_call_parser: str | None = Field(default=None, description="None: by the model's family.")
+    accept_chat_data: bool = Field(
+        default=False, description="Serve groups without tokens too, which nothing can be trained on."
+    )
+    temperature: float | None = Field(default=None, description="Overrides the environment's.")
+    seed: int = Field(default=0, description="Seeds of all rollouts derive from it.")
+    unsafe_local: bool = Field(
+        default=False, description="Run commands without isolation where it can't be proved."
+    )
+    max_open_groups: int = Field(
+        default=64, gt=0, description="Groups that are open or undelivered at the same time."
+    )
+    group_attempts: int = Field(
+        default=3, gt=0, description="Attempts at a group that fails, before it is dropped."
+    )
+    max_weight_lag: int | None = Field(
+        default=None,
+        ge=0,
+        description="Trainer steps that weights may be old when a group is sampled and when it is delivered.",
+    )
+    evaluation_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What makes the held-out set: overrides of environment_config, as JSON.",
+    )
+    evaluation_groups: int = Field(default=16, gt=0, description="Items of the held-out set.")
+    evaluation_group_size: int = Field(default=4, gt=0, description="Rollouts of each of them.")
+    success_score: float = Field(default=1.0, description="The least score that counts as a pass.")
+    # A worker that waits for a durable workflow is not stuck: dropping it would only lose sight of the group.
+    worker_timeout: float = Field(
+        default=-1, description="Seconds after which Atropos drops a worker; -1: never."
+    )
+
+    @field_validator("environment_config", "evaluation_config", mode="before")
+    @classmethod
+    def _from_flag(cls, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _named(self) -> "ClothoEnvConfig":
+        name = self.environment.rpartition(".")[2].partition(":")[0] or "rollouts"
+        self.run = checked_run_name(self.run or name.lower().replace("_", "-"))
+        return self

@@ -1,0 +1,397 @@
+"""Atropos' BaseEnv around durable rollouts.
+
+`collect_trajectories` starts or attaches to a group's workflow and waits. Atropos may cancel that wait whenever it
+likes: the workflow goes on, and a sweeper delivers what is finished and in nobody's hands.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from clotho.atropos.book import Book
+from clotho.atropos.config import ClothoEnvConfig
+from clotho.atropos.delivery import Courier, Registration, disconnect_ghost, outlasting
+from clotho.atropos.evaluation import end_pause, evaluate_held_out
+from clotho.atropos.group_file import GroupFile
+from clotho.atropos.items import ClaimedItem, Items, json_item
+from clotho.atropos.ledger import Claim, Ledger
+from clotho.atropos.metrics import Tally
+from clotho.atropos.opening import Connections, manifest_of, open_connections, served_model
+from clotho.atropos.patient import PatientEnv
+from clotho.atropos.processing import process_groups
+from clotho.atropos.rollouts import Groups
+from clotho.atropos.scored import Sibling, Wave, oldest_version, read_siblings, untrained_wave, waves_of
+from clotho.atropos.secrets import Secrets
+from clotho.entries import Endpoint, Item, RunManifest
+from clotho.environment import Environment, make_environment
+from clotho.errors import ClothoError, InvalidInput, JournalCorrupt, Unavailable, Unfit
+from clotho.inference.base import Inference
+from clotho.records import RepairBounds, Stations
+from clotho.runs import open_run
+
+SWEEP_SECONDS = 1.0
+LAST_DELIVERIES = 30.0
+HOOK_FAILURES = 3
+"""Times that an author's hook may fail for one group before it is dropped."""
+
+log = logging.getLogger("clotho.atropos")
+
+Trajectories = dict[str, Any] | list[dict[str, Any]] | None
+
+
+class ClothoEnv(PatientEnv):
+    """The environment that `--env.environment` names, rolled out as one run."""
+
+    name = "clotho"
+    env_config_cls = ClothoEnvConfig
+    secrets: ClassVar[Secrets] = Secrets()
+    """Keys that the command line held."""
+    process_mode = False
+    """Set by Atropos for `process`."""
+    serving = False
+
+    connections: Connections
+    manifest: RunManifest
+    endpoint: Endpoint
+    environment: Environment
+    ledger: Ledger
+    groups: Groups
+    book: Book
+    items: Items
+    courier: Courier
+
+    def __init__(
+        self, config: ClothoEnvConfig, server_configs: Any, slurm: bool = False, testing: bool = False
+    ) -> None:
+        # BaseEnv would begin another file where there is one.
+        path, config.data_path_to_save_groups = config.data_path_to_save_groups, None
+        super().__init__(config, self.secrets.reveal(server_configs), slurm, testing)
+        config.data_path_to_save_groups = path
+        self.jsonl_writer = GroupFile(Path(path)) if path is not None else None
+        self.server_configs = server_configs
+        self.tally = Tally()
+        # Atropos and a subclass call the same name: what the subclass hands out is drawn once, then claimed.
+        self._draw = self.get_next_item
+        self.__dict__["get_next_item"] = self._next_claimed
+
+    @classmethod
+    def config_init(cls) -> tuple[ClothoEnvConfig, Any]:
+        from atroposlib.envs.server_handling.server_manager import APIServerConfig
+
+        return cls.env_config_cls(), APIServerConfig()
+
+    # What an author may override.
+
+    async def setup(self) -> None:
+        self.environment = await asyncio.to_thread(
+            make_environment, self.manifest.environment, self.manifest.environment_config
+        )
+        await self.environment.setup()
+
+    async def get_next_item(self) -> Any:
+        """The environment's next item; None ends the dataset."""
+        return await self.environment.get_next_item()
+
+    async def evaluate(self, *_: Any, **__: Any) -> None:
+        """Roll a held-out set out, and log what it comes to."""
+        await evaluate_held_out(self)
+
+    # What Atropos calls.
+
+    async def env_manager(self) -> None:
+        async with self.opened():
+            self._refuse_chat()
+            self.serving = True
+            await end_pause(self.connections.journal, self.manifest.run)
+            sweeper = asyncio.create_task(self._sweep())
+            try:
+                await super().env_manager()
+            finally:
+                sweeper.cancel()
+                await asyncio.gather(sweeper, return_exceptions=True)
+                await self.courier.finish(LAST_DELIVERIES)
+
+    async def process_manager(self) -> None:
+        async with self.opened():
+            await process_groups(self)
+
+    async def _run_evaluate(self) -> None:
+        async with self.opened():
+            await super()._run_evaluate()
+
+    async def collect_trajectories(self, item: Any) -> tuple[Trajectories, list[Any]]:
+        """The item's scored group, one ScoredDataGroup a wave; None once it is delivered or dropped."""
+        claim = await self._claim_of(item)
+        if not self.process_mode and await self.ledger.delivery(claim.group) is not None:
+            return None, []
+        try:
+            entry = await self.groups.until_scored(claim, lambda why: log.warning("%s: %s", claim.group, why))
+            siblings = await read_siblings(self.groups.journal, entry)
+            waves = await self._convert(claim, siblings)
+        except Unfit as unfit:
+            await self._drop(claim, unfit)
+            return None, []
+        except JournalCorrupt as corrupt:
+            await self._drop(claim, Unfit("corrupt", str(corrupt)))
+            return None, []
+        self.tally.add(entry, siblings)
+        groups = [wave.wire() for wave in waves]
+        return (groups[0] if len(groups) == 1 else groups), []
+
+    async def handle_env(self, item_uuid: str) -> Trajectories:
+        item = self.running_items[item_uuid]["item"]
+        claim = await self._claim_of(item)
+        if not self._is_free(claim):
+            self.running_items.pop(item_uuid, None)
+            return None
+        with self.book.hold(claim):
+            done: Trajectories = await super().handle_env(item_uuid)
+        # A worker that ended without delivering leaves its claim to the next one.
+        self.book.put_back(claim)
+        return done
+
+    async def handle_send_to_api(
+        self,
+        scored_data: Any,
+        item: Any = None,
+        do_send_to_api: bool = True,
+        abort_on_any_max_length_exceeded: bool = True,
+    ) -> None:
+        """As BaseEnv's; what that would pass over in silence is dropped with a reason."""
+        groups = [group for group in _listed(scored_data) if group is not None]
+        claim = await self._claim_of(item)
+        for number, group in enumerate(groups):
+            group.setdefault("group_id", claim.group if number == 0 else f"{claim.group}~w{number}")
+            group["group_overrides"] = group.get("group_overrides") or {}
+        if do_send_to_api:
+            try:
+                self._check_deliverable(claim, groups)
+            except Unfit as unfit:
+                return await self._drop(claim, unfit)
+        await super().handle_send_to_api(groups, item, do_send_to_api, abort_on_any_max_length_exceeded)
+
+    async def _send_scored_data_to_api(self, scored_data: Any) -> None:
+        waves = _listed(scored_data)
+        await self.courier.deliver(waves[0]["group_id"].partition("~w")[0], waves)
+
+    async def registered(self, env_id: int, name: str) -> None:
+        now = Registration(url=self.api.url, env_id=env_id, name=name)
+        await disconnect_ghost(self.connections.journal, self.api, self.manifest.run, now)
+
+    async def get_server_info(self) -> None:
+        await super().get_server_info()
+        self._ready.set()
+
+    async def env_step_checks(self) -> None:
+        before = self.curr_step
+        await super().env_step_checks()
+        if self.curr_step != before:
+            await self._drop_stale()
+
+    async def add_rollouts_for_wandb(self, scored_data: Any, item: Any = None) -> None:
+        """The rows' text; of rows without tokens, the conversation."""
+        keep = self.config.num_rollouts_per_group_for_logging
+        shown = slice(self.config.group_size if keep == -1 else keep)
+        texts = [
+            self.tokenizer.decode(tokens)
+            if tokens
+            else "\n".join(f"{m['role']}: {m['content']}" for m in messages)
+            for tokens, messages in zip(
+                scored_data["tokens"][shown], scored_data["messages"][shown], strict=True
+            )
+        ]
+        self.rollouts_for_wandb.append(list(zip(texts, scored_data["scores"], strict=False)))
+        del self.rollouts_for_wandb[: -self.config.num_rollouts_to_keep]
+
+    async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
+        metrics = {**(wandb_metrics or {}), **self.tally.flush()}
+        if self.serving:
+            metrics["train/open_groups"] = len(self.book)
+            metrics["train/groups_sent_again"] = self.courier.sent_again
+        await super().wandb_log(metrics)
+
+    # The durable path.
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Temporal, the store and the run, with what is left of it."""
+        self.connections = await open_connections(self.config)
+        await self._open_run()
+        self._ready = asyncio.Event()
+        try:
+            yield
+        finally:
+            await self.api.aclose()
+            if self.jsonl_writer is not None:
+                self.jsonl_writer.close()
+
+    async def _open_run(self) -> None:
+        journal = self.connections.journal
+        self.endpoint, model = served_model(self.server_configs, self.config)
+        self.manifest = self.make_manifest(model)
+        await open_run(journal, self.manifest, self.endpoint)
+        self.groups = Groups(
+            client=self.connections.client,
+            journal=journal,
+            manifest=self.manifest,
+            stations=self.stations(),
+            repairs=RepairBounds(),
+            attempts=self.config.group_attempts,
+        )
+        self.ledger = Ledger(journal, self.manifest.run)
+        claims = await self.ledger.load()
+        self.claims = claims
+        self.book = Book(claims if self.process_mode else await self.ledger.undelivered(claims))
+        self.items = Items(self._draw, self.ledger.drawn)
+        self.courier = Courier(self.ledger, self.api, self.current_env_id, self.book.settle)
+
+    def make_manifest(self, model: str) -> RunManifest:
+        return manifest_of(self.config, model)
+
+    def stations(self) -> Stations:
+        """The queues that serve the run."""
+        return Stations()
+
+    async def _next_claimed(self) -> ClaimedItem | None:
+        """What is in nobody's hands; else a new item, if not too many are open."""
+        claim = self.book.waiting()
+        if claim is None:
+            if not self.process_mode and len(self.book) >= self.config.max_open_groups:
+                return None
+            item = await self.items.next()
+            if item is None:
+                return None
+            claim = await self._claim(item)
+        return self.book.offer(claim)
+
+    async def _claim_of(self, item: Any) -> Claim:
+        """The item's claim; one that Atropos didn't get from here is claimed now."""
+        if isinstance(item, ClaimedItem):
+            return item.claim
+        plain = json_item(item)
+        found = self.book.find(plain)
+        if found is None:
+            found = await self._claim(plain)
+            self.book.offer(found)
+        return found
+
+    async def _claim(self, item: Item) -> Claim:
+        claim: Claim = await outlasting(lambda: self.ledger.claim(item, self.curr_step), "claim an item")
+        return claim
+
+    def _is_free(self, claim: Claim) -> bool:
+        """Whether nobody waits for the claim's group, or brings it to the API."""
+        return claim in self.book and not self.book.is_busy(claim) and not self.courier.has(claim.group)
+
+    async def _convert(self, claim: Claim, siblings: tuple[Sibling, ...]) -> tuple[Wave, ...]:
+        limit = self.max_token_len if self.max_token_len > 0 and not self.process_mode else None
+        size = self.manifest.group_size
+        try:
+            waves = await asyncio.to_thread(waves_of, claim.group, siblings, size, limit)
+            if not self.process_mode:
+                self._check_staleness(claim, waves)
+        except Unfit as unfit:
+            if not self.process_mode:
+                raise
+            return (untrained_wave(claim.group, siblings, unfit.reason),)
+        return waves
+
+    def _check_staleness(self, claim: Claim, waves: tuple[Wave, ...]) -> None:
+        """By the server's weight versions; where it tells none, by the step at which the item was drawn."""
+        bound = self.config.max_weight_lag
+        if bound is None:
+            return
+        told = any(row.weight_versions for wave in waves for row in wave.rows)
+        version = oldest_version(waves) if told else claim.step
+        if version is None:
+            raise Unfit(
+                "unknown_version", f"{claim.group}: not every token's weight version is a known number"
+            )
+        lag = self._trainer_step() - version
+        if lag > bound:
+            raise Unfit("stale", f"{claim.group} was sampled {lag} steps ago, the bound is {bound}")
+
+    def _check_deliverable(self, claim: Claim, groups: list[dict[str, Any]]) -> None:
+        """Raises Unfit for what BaseEnv would pass over in silence."""
+        if not groups:
+            raise Unfit("withheld", f"{claim.group}: the environment's hooks returned nothing")
+        for group in groups:
+            rows = len(group.get("tokens", ()))
+            size = group["group_overrides"].get("group_size", self.config.group_size)
+            if rows != size:
+                raise Unfit("wrong_size", f"{claim.group} has {rows} rows, groups of {size} are registered")
+            if self.config.ensure_scores_are_not_same and len(set(group["scores"])) == 1:
+                raise Unfit("same_scores", f"{claim.group}: every score is {group['scores'][0]}")
+            longest = max(map(len, group["tokens"]), default=0)
+            if 0 < self.max_token_len <= longest:
+                raise Unfit(
+                    "over_length",
+                    f"{claim.group}: {longest} tokens, the trainer takes fewer than {self.max_token_len}",
+                )
+
+    async def _drop(self, claim: Claim, unfit: Unfit) -> None:
+        if claim not in self.book:
+            return
+        self.tally.add_dropped(unfit.reason)
+        if self.process_mode:
+            log.warning("%s left out (%s): %s", claim.group, unfit.reason, unfit)
+            return self.book.settle(claim.group)
+        await self.courier.drop(claim.group, unfit.reason, str(unfit))
+
+    def _refuse_chat(self) -> None:
+        if self.endpoint.inference is Inference.CHAT and not self.config.accept_chat_data:
+            raise InvalidInput(
+                "nothing can be trained on groups without tokens: give --env.inference tokens, "
+                "or --env.accept_chat_data True to serve them all the same"
+            )
+
+    def _trainer_step(self) -> int:
+        step: int = self.status_dict["current_step"] if self.status_dict else self.curr_step
+        return step
+
+    async def _drop_stale(self) -> None:
+        """What was drawn too long ago for the trainer's weights is not sampled any further."""
+        if self.config.max_weight_lag is None:
+            return
+        for claim in self.book.all():
+            lag = self._trainer_step() - claim.step
+            if lag > self.config.max_weight_lag and await self.groups.scored(claim) is None:
+                await self.groups.cancel(claim)
+                await self._drop(claim, Unfit("stale", f"{claim.group}: not sampled within {lag} steps"))
+
+    async def _sweep(self) -> None:
+        """Deliver finished groups that no worker waits for."""
+        await self._ready.wait()
+        while True:
+            try:
+                for claim in await self.ledger.finished(self.book.idle()):
+                    if self._is_free(claim):
+                        await self._sweep_up(claim)
+            except ClothoError as error:
+                log.warning("sweeping: %s", error)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _sweep_up(self, claim: Claim) -> None:
+        """Through the author's hooks, as a worker of Atropos would."""
+        item = self.book.item(claim)
+        with self.book.hold(claim):
+            try:
+                trajectories, _ = await self.collect_trajectories(item)
+                if trajectories is not None:
+                    trajectories = await self.postprocess_histories(trajectories)
+                if claim in self.book:
+                    await self.handle_send_to_api(trajectories, item)
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("%s: a hook of the environment failed", claim.group)
+                if self.book.put_back(claim) >= HOOK_FAILURES:
+                    failed = Unfit("environment_failed", f"its hooks failed {HOOK_FAILURES} times")
+                    await self._drop(claim, failed)
+
+
+def _listed(scored_data: Any) -> list[Any]:
+    return scored_data if isinstance(scored_data, list) else [scored_data]

@@ -1,0 +1,150 @@
+"""An evaluation: a held-out set through the same durable path, under a run of its own."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import wandb
+from atroposlib.envs.base import EvalHandlingEnum
+
+from clotho.atropos.config import ClothoEnvConfig
+from clotho.atropos.ledger import Claim, Ledger
+from clotho.atropos.opening import Connections, evaluation_manifest
+from clotho.atropos.rollouts import Groups
+from clotho.atropos.statistics import mean_of_items, pass_at
+from clotho.entries import Endpoint, GroupEntry, RunManifest
+from clotho.environment import make_environment
+from clotho.errors import Unfit
+from clotho.journal import Journal
+from clotho.pauses import pause_run, paused_because, resume_run
+from clotho.runs import open_run
+
+PAUSED_FOR = "an evaluation"
+
+log = logging.getLogger("clotho.atropos")
+
+Metrics = dict[str, float]
+
+
+class Evaluating(Protocol):
+    """What is needed of the adapter."""
+
+    config: ClothoEnvConfig
+    connections: Connections
+    manifest: RunManifest
+    endpoint: Endpoint
+    groups: Groups
+    curr_step: int
+    serving: bool
+
+    async def evaluate_log(self, metrics: Metrics, **options: Any) -> None: ...
+
+
+async def evaluate_held_out(env: Evaluating) -> Metrics:
+    """Roll the held-out set out and log mean, interval and pass@k."""
+    started = time.time()
+    training = env.manifest.run
+    manifest = evaluation_manifest(env.config, env.manifest.model, env.curr_step)
+    stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
+    async with paused(env.connections.journal, training) if stops else _nothing():
+        entries, failed = await roll_out_set(env, manifest)
+    metrics = metrics_of(entries, failed, env.config.success_score)
+    log.info("evaluation at step %s: %s", env.curr_step, metrics)
+    await env.evaluate_log(
+        metrics,
+        start_time=started,
+        end_time=time.time(),
+        generation_parameters=manifest.sampling.model_dump(mode="json"),
+        samples=[_sample(entry) for entry in entries],
+    )
+    if wandb.run is not None:
+        wandb.log(metrics, step=env.curr_step)
+    return metrics
+
+
+async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[GroupEntry], int]:
+    """The scored groups of the held-out set, and how many failed for good."""
+    journal = env.connections.journal
+    await open_run(journal, manifest, env.endpoint)
+    ledger = Ledger(journal, manifest.run)
+    claims = await ledger.load()
+    if len(claims) < env.config.evaluation_groups:
+        claims = await _draw(ledger, manifest, claims, env.config.evaluation_groups)
+    groups = replace(env.groups, manifest=manifest)
+    free = asyncio.Semaphore(env.config.max_eval_workers)
+
+    async def roll_out(claim: Claim) -> GroupEntry | None:
+        async with free:
+            try:
+                return await groups.until_scored(claim, lambda why: log.warning("%s: %s", claim.group, why))
+            except Unfit as unfit:
+                log.warning("%s is left out of the evaluation: %s", claim.group, unfit)
+                return None
+
+    entries = await asyncio.gather(*map(roll_out, claims))
+    scored = [entry for entry in entries if entry is not None]
+    return scored, len(entries) - len(scored)
+
+
+def metrics_of(entries: list[GroupEntry], failed: int, success: float) -> Metrics:
+    """Over the groups that were scored; `failed` ones count as neither passed nor failed."""
+    if not entries:
+        return {"eval/groups": 0, "eval/groups_failed": failed}
+    scores = [[sibling.score for sibling in entry.siblings] for entry in entries]
+    estimate = mean_of_items(scores)
+    siblings = [sibling for entry in entries for sibling in entry.siblings]
+    size = min(map(len, scores))
+    powers = sorted({1, size, *(2**n for n in range(1, size.bit_length()) if 2**n <= size)})
+    metrics = {
+        "eval/groups": len(entries),
+        "eval/groups_failed": failed,
+        "eval/mean": estimate.mean,
+        "eval/turns_mean": sum(sibling.turns for sibling in siblings) / len(siblings),
+        "eval/tool_errors_count": sum(sibling.tool_errors for sibling in siblings),
+        **{f"eval/pass@{k}": pass_at(k, scores, success) for k in powers},
+    }
+    if len(entries) > 1:
+        metrics |= {"eval/mean_ci95_low": estimate.low, "eval/mean_ci95_high": estimate.high}
+    return metrics
+
+
+@asynccontextmanager
+async def paused(journal: Journal, run: str) -> AsyncIterator[None]:
+    """Rollouts of `run` wait at their turns' boundaries meanwhile; a pause of somebody else's stays."""
+    await pause_run(journal, run, PAUSED_FOR)
+    try:
+        yield
+    finally:
+        await end_pause(journal, run)
+
+
+async def end_pause(journal: Journal, run: str) -> None:
+    """Let the run go on where an evaluation held it, if only that of a process that died."""
+    if await paused_because(journal, run) == PAUSED_FOR:
+        await resume_run(journal, run)
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncIterator[None]:
+    yield
+
+
+async def _draw(ledger: Ledger, manifest: RunManifest, claims: list[Claim], wanted: int) -> list[Claim]:
+    environment = await asyncio.to_thread(make_environment, manifest.environment, manifest.environment_config)
+    await environment.setup()
+    drawn = list(claims)
+    for number in range(wanted):
+        item = await environment.get_next_item()
+        if item is None:
+            break
+        if number >= len(claims):
+            drawn.append(await ledger.claim(item, 0))
+    return drawn
+
+
+def _sample(entry: GroupEntry) -> dict[str, Any]:
+    return {"item": entry.item, "scores": [sibling.score for sibling in entry.siblings]}

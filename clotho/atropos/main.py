@@ -1,0 +1,24 @@
+"""The adapter's command line: Atropos' own, without keys in the log or tracebacks for a typing error."""
+
+import sys
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from clotho.atropos.env import ClothoEnv
+from clotho.errors import ClothoError
+
+REJECTED = 2
+
+
+def main(kind: type[ClothoEnv]) -> NoReturn:
+    """Run `kind` as the command line says, to the end of this process."""
+    try:
+        sys.argv[1:] = kind.secrets.conceal_flags(sys.argv[1:])
+        kind.cli()
+    except ValidationError as error:
+        faults = "; ".join(f"env.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        sys.stderr.write(f"configuration: {faults}\n")
+    except ClothoError as error:
+        sys.stderr.write(f"{error}\n")
+    sys.exit(REJECTED)

@@ -1,0 +1,103 @@
+"""Opening the adapter's run: Temporal, the store, and the manifest that may not change between restarts."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atroposlib.envs.server_handling.server_manager import APIServerConfig
+from pydantic import JsonValue
+from temporalio.client import Client
+
+from clotho import failpoints
+from clotho.atropos.config import ClothoEnvConfig
+from clotho.campaigns import run_manifest
+from clotho.config import Settings, load_settings
+from clotho.entries import Endpoint, Rendering, RunManifest
+from clotho.errors import InvalidInput
+from clotho.inference.base import Inference, checked_base_url
+from clotho.journal import Journal
+from clotho.logs import configure
+from clotho.store.open import open_store
+from clotho.temporal import connect, ensure_search_attributes
+
+
+@dataclass(frozen=True)
+class Connections:
+    """What the adapter talks to besides Atropos."""
+
+    settings: Settings
+    client: Client
+    journal: Journal
+
+
+async def open_connections(config: ClothoEnvConfig) -> Connections:
+    """Raises InvalidInput where Temporal or the store can't be used as configured."""
+    temporal = {"address": config.temporal} if config.temporal else None
+    settings = load_settings(store=config.store, temporal=temporal)
+    configure(settings.log_format, "adapter")
+    # It says ten times a second how many workers it has.
+    logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)
+    failpoints.arm(settings.fail, settings.fail_folder)
+    client = await connect(settings.temporal)
+    await ensure_search_attributes(client)
+    return Connections(
+        settings, client, Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
+    )
+
+
+def served_model(configs: Any, config: ClothoEnvConfig) -> tuple[Endpoint, str]:
+    """Where turns are sampled, and the model's name there. Raises InvalidInput unless it is one."""
+    servers = configs if isinstance(configs, list) else [configs]
+    if len(servers) != 1 or not isinstance(servers[0], APIServerConfig) or not servers[0].base_url:
+        raise InvalidInput(
+            "give one model server: --openai.base_url http://host:8000/v1 --openai.model_name NAME "
+            "(several are served through one address by a router)"
+        )
+    base_url = checked_base_url(servers[0].base_url)
+    endpoint = Endpoint(
+        base_url=base_url,
+        api_key_variable=config.api_key_variable,
+        inference=Inference(config.inference),
+    )
+    return endpoint, servers[0].model_name
+
+
+def manifest_of(config: ClothoEnvConfig, model: str) -> RunManifest:
+    """The training run's. Raises InvalidInput for an unknown environment or bad fields of its configuration."""
+    return _manifest(config, model, config.run, config.environment_config, config.group_size)
+
+
+def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunManifest:
+    """The held-out set's, as the trainer's step `step` is evaluated."""
+    overrides = {**config.environment_config, **config.evaluation_config}
+    return _manifest(config, model, f"{config.run}-eval-{step}", overrides, config.evaluation_group_size)
+
+
+def rendering_of(config: ClothoEnvConfig) -> Rendering | None:
+    """How turns are rendered; None in chat mode."""
+    if Inference(config.inference) is Inference.CHAT:
+        return None
+    return Rendering(
+        tokenizer=config.tokenizer_name,
+        renderer=config.renderer,
+        tool_call_parser=config.tool_call_parser,
+        thinking_mode=config.thinking_mode,
+    )
+
+
+def _manifest(
+    config: ClothoEnvConfig, model: str, run: str, overrides: Mapping[str, JsonValue], group_size: int
+) -> RunManifest:
+    return run_manifest(
+        config.environment,
+        run,
+        model,
+        overrides=overrides,
+        temperature=config.temperature,
+        rendering=rendering_of(config),
+        seed=config.seed,
+        group_size=group_size,
+        unsafe_local=config.unsafe_local,
+    )

@@ -1,0 +1,92 @@
+"""Keys on the command line and in YAML files, kept from Atropos, which prints its configuration."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from atroposlib.envs.server_handling.server_manager import APIServerConfig, ServerManagerConfig
+
+from clotho.errors import InvalidInput
+
+MASK = "***"
+FLAG = "--openai.api_key"
+SECTIONS = frozenset({"env", "openai", *ServerManagerConfig.model_fields})
+
+
+class Secrets:
+    """The keys that were taken out of a command; what stands in for each names its place."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, str] = {}
+
+    def conceal_flags(self, argv: Sequence[str]) -> list[str]:
+        """The command with its keys masked, and without them in its YAML file.
+
+        Raises InvalidInput for sections and server fields that nobody knows.
+        """
+        shown = list(argv)
+        for index, argument in enumerate(argv):
+            flag, equals, value = argument.partition("=")
+            last = index + 1 == len(argv)
+            if flag == FLAG and equals:
+                shown[index] = f"{FLAG}={self._mask(value)}"
+            elif flag == FLAG and not last:
+                shown[index + 1] = self._mask(argv[index + 1])
+            elif flag == "--config" and equals:
+                shown[index] = f"--config={self._conceal_file(Path(value))}"
+            elif flag == "--config" and not last:
+                shown[index + 1] = str(self._conceal_file(Path(argv[index + 1])))
+        return shown
+
+    def reveal(self, configs: Any) -> Any:
+        """Server configurations with the keys in their places; those given stay as they are."""
+        if isinstance(configs, list):
+            return [self.reveal(config) for config in configs]
+        if isinstance(configs, APIServerConfig) and configs.api_key in self._keys:
+            return configs.model_copy(update={"api_key": self._keys[configs.api_key]})
+        return configs
+
+    @property
+    def given(self) -> bool:
+        return bool(self._keys)
+
+    def _mask(self, key: str) -> str:
+        mask = f"{MASK}{len(self._keys) or ''}"
+        self._keys[mask] = key
+        return mask
+
+    def _conceal_file(self, path: Path) -> Path:
+        """A copy of a YAML file without its keys, or the file itself where there are none."""
+        try:
+            content = yaml.safe_load(path.read_text()) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise InvalidInput(f"{path}: {' '.join(str(error).split())}") from error
+        _check_names(path, content)
+        servers = content.get("openai", {})
+        found = [
+            server
+            for server in (servers if isinstance(servers, list) else [servers])
+            if server.get("api_key")
+        ]
+        if not found:
+            return path
+        for server in found:
+            server["api_key"] = self._mask(server["api_key"])
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as copy:
+            yaml.safe_dump(content, copy)
+        return Path(copy.name)
+
+
+def _check_names(path: Path, content: Any) -> None:
+    """Atropos passes over what it doesn't know, a misspelt field among it."""
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{path} must hold sections: {', '.join(sorted(SECTIONS))}")
+    servers = content.get("openai", {})
+    known = APIServerConfig.model_fields
+    unknown = [name for name in content if name not in SECTIONS]
+    for server in servers if isinstance(servers, list) else [servers]:
+        unknown += [f"openai.{name}" for name in server if name not in known]
+    if unknown:
+        raise InvalidInput(f"{path}: unknown: {', '.join(unknown)}")
