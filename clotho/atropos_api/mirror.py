@@ -45,7 +45,11 @@ class Mirror:
         unnamed = list(sent)
         for held in upstream.held():
             if id(held.group) not in self._rows:
-                index = next(i for i, each in enumerate(unnamed) if _made_of(held.group, each))
+                # Comparing long rows takes milliseconds.
+                alone = len(unnamed) == 1
+                index = (
+                    0 if alone else next(i for i, each in enumerate(unnamed) if _made_of(held.group, each))
+                )
                 if (name := unnamed.pop(index).group_id) is not None:
                     held.group["group_id"] = name
 
