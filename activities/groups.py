@@ -13,10 +13,11 @@ from activities.attempt import attempt
 from clotho.authors import Environments
 from clotho.entries import AttemptEntry, GroupEntry, Item, OfferedTool, Prompt, RunManifest, ToolManifest
 from clotho.environment import Environment
-from clotho.errors import EnvironmentFailed
+from clotho.errors import EnvironmentFailed, JournalCorrupt
 from clotho.identifiers import (
     attempt_prefix,
     derived_seed,
+    is_rollout,
     prompt_key,
     rollout_id,
     scored_key,
@@ -32,11 +33,12 @@ from clotho.records import (
     GroupSummary,
     ItemsRequest,
     PreparedGroup,
+    Record,
     RepairRequest,
     UnfinishedRequest,
 )
 from clotho.repairs import claim_repair, current_siblings, group_repairs
-from clotho.runs import enumerate_items, read_item, read_manifest, unfinished
+from clotho.runs import enumerate_items, read_end, read_item, read_manifest, unfinished
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve
 
@@ -127,15 +129,33 @@ class Groups:
 
     @activity.defn
     async def await_closed(self, request: AwaitClosed) -> None:
-        """Wait until a workflow that somebody else started has closed, however it ends."""
+        """Wait until a workflow that somebody else started has closed, however it ends.
+
+        Raises JournalCorrupt where it has completed and the store doesn't hold what it came to.
+        """
         async with attempt(request.workflow):
             try:
                 await self._client.get_workflow_handle(request.workflow).result()
             except WorkflowFailureError:
                 return
             except RPCError as error:
-                if error.status != RPCStatusCode.NOT_FOUND:
-                    raise
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    return
+                raise
+            await self._require_result(request.workflow)
+
+    async def _require_result(self, workflow: str) -> None:
+        """Temporal starts no completed workflow again: without its result there is no going on."""
+        result: Record | None
+        if is_rollout(workflow):
+            result = await read_end(self._journal, workflow)
+        else:
+            result = await self._journal.read(scored_key(workflow), GroupEntry)
+        if result is None:
+            raise JournalCorrupt(
+                f"{workflow} has completed in Temporal, but its result is not in {self._journal.store_identity}: "
+                "give the store that the run began in, or start it under another name"
+            )
 
     async def _resolve_tools(self, manifest: RunManifest, group: str) -> ToolManifest:
         selection = manifest.selection

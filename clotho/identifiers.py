@@ -62,6 +62,11 @@ def replacement_id(rollout: str, number: int) -> str:
     return f"{original_of(rollout)}.{number}"
 
 
+def is_rollout(workflow: str) -> bool:
+    """Whether a workflow's id is a rollout's, rather than that of a group."""
+    return workflow.count("/") == 2
+
+
 def original_of(rollout: str) -> str:
     """The sibling that `rollout` is, or stands in for."""
     group, slash, name = rollout.rpartition("/")

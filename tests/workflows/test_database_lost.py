@@ -1,17 +1,23 @@
-"""The journal outlives Temporal."""
+"""The journal outlives Temporal, and isn't made up where it is lost."""
 
+import asyncio
+import shutil
 from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers import turn_key
 from clotho.runs import read_end
 from clotho.search_attributes import SEARCH_ATTRIBUTES
-from clotho.testing.cluster import cluster_in
+from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.conftest import server_binary
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
+from tests.workflows.test_runs import failure
 
 
 async def test_a_run_goes_on_without_its_database(folder: Path) -> None:
@@ -49,3 +55,33 @@ async def test_a_run_goes_on_without_its_database(folder: Path) -> None:
         assert len(journalled) >= 8
         assert {model.calls.requests[key] for key in journalled} == {1}
         assert await read_end(cluster.open_journal(), "outlived/g000001/r1") is not None
+
+
+async def test_an_emptied_store_is_said_to_be_one(private_cluster: Cluster) -> None:
+    """What Temporal has as completed can't be done again by that name: a whole group, and one of two siblings."""
+    cluster = private_cluster
+    turns = ((run("true"), say("Done.")), (run("sleep 5"), say("Done.")))
+    model = ScriptedModel(Script(conversations=(Conversation(variants=turns),)))
+    async with serving(model) as url:
+        worker = await cluster.start_worker()
+        await (await start(cluster, "emptied", url, groups=2)).result()
+        half = await start(cluster, "half", url, group_size=2)
+
+        async def first_done() -> bool:
+            handle = cluster.client.get_workflow_handle("half/g000000/r0")
+            return await read_end(cluster.open_journal(), "half/g000000/r0") is not None and (
+                (await handle.describe()).status is WorkflowExecutionStatus.COMPLETED
+            )
+
+        await eventually(first_done, "the first sibling's end")
+        await half.terminate("by a test")
+        await cluster.client.get_workflow_handle("half/g000000").terminate("by a test")
+        await worker.kill()
+        shutil.rmtree(cluster.store)
+        await cluster.start_worker()
+        for name, size, lost in (("emptied", 1, "emptied/g000000"), ("half", 2, "half/g000000/r0")):
+            again = await start(cluster, name, url, groups=size % 2 + 1, group_size=size)
+            with pytest.raises(WorkflowFailureError) as raised:
+                await asyncio.wait_for(again.result(), 60)
+            assert f"{lost} has completed in Temporal, but its result is not in" in failure(raised.value)
+            assert "JournalCorrupt" in failure(raised.value)
