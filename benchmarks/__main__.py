@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import checkpoints, commands, loop, stores
+from benchmarks import checkpoints, commands, features, loop, stores
 from benchmarks.table import Row
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -20,6 +20,8 @@ LOOP: dict[str, Measure] = {
     "turn overhead": loop.turn_overhead,
     "throughput": loop.throughput,
     "history": loop.history,
+    "durability": features.checkpoints,
+    "pause": features.pause,
 }
 
 

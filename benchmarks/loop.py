@@ -12,12 +12,13 @@ from pathlib import Path
 
 from benchmarks.bare import WORKFLOWS, BareRollout
 from benchmarks.table import Row
+from clotho.campaigns import CampaignHandle
 from clotho.config import cache_folder, program_on_path
 from clotho.embedded.ports import free_port
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries import CallEntry, TurnEntry
+from clotho.entries import CallEntry, CheckpointPolicy, TurnEntry
 from clotho.identifiers import call_key, turn_key
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in
@@ -38,11 +39,29 @@ class Bench:
     folder: Path
     runs: int = 0
 
-    async def rollouts(self, url: str, groups: int = 1, group_size: int = 1) -> tuple[str, float]:
+    async def rollouts(
+        self,
+        url: str,
+        groups: int = 1,
+        group_size: int = 1,
+        checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN,
+    ) -> tuple[str, float]:
         """Run them; returns the run's name and the seconds it took."""
+        clock = time.perf_counter()
+        name, handle = await self.start(url, groups, group_size, checkpoints)
+        await handle.result()
+        return name, time.perf_counter() - clock
+
+    async def start(
+        self,
+        url: str,
+        groups: int,
+        group_size: int,
+        checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN,
+    ) -> tuple[str, CampaignHandle]:
+        """Start them, all at once; returns the run's name too."""
         self.runs += 1
         name = f"bench-{self.runs}"
-        clock = time.perf_counter()
         handle = await self.cluster.start(
             name,
             url,
@@ -50,9 +69,9 @@ class Bench:
             groups=groups,
             group_size=group_size,
             max_open_groups=groups,
+            checkpoints=checkpoints,
         )
-        await handle.result()
-        return name, time.perf_counter() - clock
+        return name, handle
 
     @asynccontextmanager
     async def model(self, script: Script) -> AsyncIterator[str]:
