@@ -14,7 +14,19 @@ BIN = Path(sys.executable).parent
 
 LAYERS = [
     ("records", "config", "errors", "failpoints", "identifiers", "logs", "search_attributes", "seats"),
-    ("journal", "store", "inference", "sandbox", "toolsets", "transcript", "entries", "presence", "temporal"),
+    (
+        "branches",
+        "entries",
+        "inference",
+        "journal",
+        "presence",
+        "rendering",
+        "sandbox",
+        "store",
+        "temporal",
+        "toolsets",
+        "transcript",
+    ),
     (
         "environment",
         "runs",

@@ -12,7 +12,10 @@ PROMPT_END = 16
 
 
 class AnswerReader:
-    """Reads answers by their text; without a parser, a call is text like any other."""
+    """Reads answers by their text; without a parser, a call is text like any other.
+
+    White space around what is said is left out: templates put it there, and would once more.
+    """
 
     def __init__(
         self, tokenizer: Tokenizer, stop_token_ids: Sequence[int], parser: ToolCallParser | None
@@ -32,11 +35,11 @@ class AnswerReader:
         text = self._tokenizer.decode(completion_ids[:-1] if ended else completion_ids)
         reasoning, rest = split_reasoning(text, opened_by(self._tokenizer.decode(prompt_ids[-PROMPT_END:])))
         if rest is None or self._parser is None or not tools:
-            return ChatMessage(role="assistant", content=rest or None, reasoning_content=reasoning or None)
+            return ChatMessage(role="assistant", content=said(rest), reasoning_content=reasoning or None)
         answer = self._parser.parse(rest, tools)
         return ChatMessage(
             role="assistant",
-            content=answer.content or None,
+            content=said(answer.content),
             reasoning_content=reasoning or None,
             tool_calls=answer.tool_calls(turn_key),
         )
@@ -45,3 +48,8 @@ class AnswerReader:
         """Whether the answer was cut off within its think block."""
         opened = opened_by(self._tokenizer.decode(prompt_ids[-PROMPT_END:]))
         return split_reasoning(self._tokenizer.decode(completion_ids), opened)[1] is None
+
+
+def said(text: str | None) -> str | None:
+    """What an assistant said, without the white space around it."""
+    return (text or "").strip() or None

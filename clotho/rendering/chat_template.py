@@ -1,17 +1,13 @@
 """A model's chat template as a function from messages to text, with its peculiarities found out by trying."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from clotho.errors import InvalidInput
-from clotho.inference.base import ChatMessage, FunctionCall, ToolCall, ToolSchema
+from clotho.inference.base import ChatMessage, ToolSchema
 from clotho.rendering.bridging import ASKED, SAID, THOUGHT, common_end
 from clotho.rendering.messages import templated
 from clotho.rendering.reasoning import with_reasoning
 from clotho.rendering.tokenizers import Tokenizer
-
-CALL = ToolCall(id="call00000", function=FunctionCall(name="f", arguments=f'{{"a": "{SAID[0]}"}}'))
-RESULT = ChatMessage(role="tool", content="1", tool_call_id=CALL.id, name="f")
 
 
 class ChatTemplate:
@@ -29,20 +25,14 @@ class ChatTemplate:
             )
         self._tokenizer = tokenizer
         self._inlines = False
-        self._absent: Literal[""] | None = ""
-        if not self._shows(SAID[0], _turn(tool_calls=(CALL,)), RESULT):
-            # Templates from before tool calls could have text beside them look for a content of null.
-            self._absent = None
-        self._inlines = keep_reasoning and not self._shows(
-            THOUGHT, _turn(content=SAID[0], reasoning_content=THOUGHT)
-        )
+        self._inlines = keep_reasoning and not self._shows_reasoning()
 
     def __call__(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], *, add_generation_prompt: bool
     ) -> str:
         """The conversation as text; raises InvalidInput where the template refuses it."""
         shown = [_inlined(message) for message in messages] if self._inlines else messages
-        written = templated(shown, absent=self._absent)
+        written = templated(shown)
         try:
             return self._tokenizer.template(written, tools, add_generation_prompt=add_generation_prompt)
         except Exception as error:
@@ -52,29 +42,22 @@ class ChatTemplate:
     def turn_ends(self) -> Mapping[str, int]:
         """The token with which the template closes an assistant's turn, if it is one of the added ones."""
         try:
-            one, other = (
-                self([ASKED, _turn(content=said), ASKED], (), add_generation_prompt=True) for said in SAID
-            )
+            one, other = (self([ASKED, _turn(said), ASKED], (), add_generation_prompt=True) for said in SAID)
         except InvalidInput:
             return {}
         after = common_end(one, other).lstrip()
         return {token: id for token, id in self._tokenizer.added.items() if after.startswith(token)}
 
-    def _shows(self, text: str, *turns: ChatMessage) -> bool:
+    def _shows_reasoning(self) -> bool:
         try:
-            return text in self([ASKED, *turns], (), add_generation_prompt=False)
+            text = self([ASKED, _turn(SAID[0], reasoning_content=THOUGHT)], (), add_generation_prompt=False)
         except InvalidInput:
             return False
+        return THOUGHT in text
 
 
-def _turn(
-    content: str | None = None,
-    reasoning_content: str | None = None,
-    tool_calls: tuple[ToolCall, ...] = (),
-) -> ChatMessage:
-    return ChatMessage(
-        role="assistant", content=content, reasoning_content=reasoning_content, tool_calls=tool_calls
-    )
+def _turn(content: str, reasoning_content: str | None = None) -> ChatMessage:
+    return ChatMessage(role="assistant", content=content, reasoning_content=reasoning_content)
 
 
 def _inlined(message: ChatMessage) -> ChatMessage:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import JsonValue
 
@@ -12,20 +11,16 @@ from clotho.inference.base import ChatMessage
 Templated = dict[str, JsonValue]
 
 
-def templated(messages: Sequence[ChatMessage], *, absent: Literal[""] | None = "") -> list[Templated]:
-    """`messages` for a template; `absent` stands for the content of a turn that has only tool calls.
-
-    Raises InvalidInput for content that isn't text.
-    """
-    return [_templated(message, absent) for message in messages]
+def templated(messages: Sequence[ChatMessage]) -> list[Templated]:
+    """`messages` for a template; raises InvalidInput for content that isn't text."""
+    return [_templated(message) for message in messages]
 
 
-def _templated(message: ChatMessage, absent: Literal[""] | None) -> Templated:
+def _templated(message: ChatMessage) -> Templated:
     shown: Templated = {"role": message.role, "content": _text(message)}
     if message.reasoning_content:
         shown["reasoning_content"] = message.reasoning_content
     if message.tool_calls:
-        shown["content"] = shown["content"] or absent
         shown["tool_calls"] = [
             {
                 "id": call.id,

@@ -11,7 +11,7 @@ from clotho.errors import InvalidInput
 from clotho.inference.base import ChatMessage, ToolSchema
 from clotho.inference.tool_call_parsers import ParsedAnswer, ParsedCall, ToolCallParser
 from clotho.inference.tool_call_parsers.base import parsed_call
-from clotho.rendering.answers import AnswerReader
+from clotho.rendering.answers import AnswerReader, said
 from clotho.rendering.messages import templated
 from clotho.rendering.tokenizers import Tokenizer
 
@@ -51,9 +51,12 @@ class PackagedRenderer:
         *,
         add_generation_prompt: bool = True,
     ) -> tuple[int, ...]:
-        ids = self._renderer.render_ids(
-            templated(messages), tools=list(tools) or None, add_generation_prompt=add_generation_prompt
-        )
+        try:
+            ids = self._renderer.render_ids(
+                templated(messages), tools=list(tools) or None, add_generation_prompt=add_generation_prompt
+            )
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"the model's chat format refuses the messages: {error}") from error
         return tuple(ids)
 
     def bridge(
@@ -94,7 +97,7 @@ class PackagedRenderer:
         answer = _answer(parsed, bool(tools))
         return ChatMessage(
             role="assistant",
-            content=answer.content or None,
+            content=said(answer.content),
             reasoning_content=parsed.reasoning_content or None,
             tool_calls=answer.tool_calls(turn_key),
         )

@@ -1,7 +1,18 @@
 """Think blocks in what a model wrote."""
 
+import re
+
 TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<longcat_think>", "</longcat_think>"))
 """Opening and closing tags, of which a model has at most one pair."""
+
+FILLED = re.compile(
+    "|".join(rf"{re.escape(opening)}(?!\s*{re.escape(closing)})" for opening, closing in TAGS)
+)
+
+
+def has_reasoning(text: str) -> bool:
+    """Whether there is a think block anywhere that isn't empty."""
+    return FILLED.search(text) is not None
 
 
 def opened_by(prompt_end: str) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from clotho.inference.tool_call_parsers import ToolCallParser
 from clotho.rendering.answers import AnswerReader
 from clotho.rendering.bridging import following_text
 from clotho.rendering.chat_template import ChatTemplate
-from clotho.rendering.reasoning import TAGS
+from clotho.rendering.reasoning import TAGS, has_reasoning
 from clotho.rendering.tokenizers import Tokenizer
 
 
@@ -97,9 +97,6 @@ class TemplateRenderer:
         return self._tokenizer.decode(ids)
 
     def _reasoned(self, ids: Sequence[int]) -> bool:
-        """Whether there is a think block anywhere."""
-        single = [tag for tag, _ in TAGS if tag in self._tokenizer.added]
-        if single:
-            return any(self._tokenizer.added[tag] in ids for tag in single)
-        text = self._tokenizer.decode(ids)
-        return any(tag in text for tag, _ in TAGS)
+        added = self._tokenizer.added
+        possible = any(tag not in added or added[tag] in ids for tag, _ in TAGS)
+        return possible and has_reasoning(self._tokenizer.decode(ids))
