@@ -1,12 +1,16 @@
 """The adapter's command line: Atropos' own, without keys in the log or tracebacks for a typing error."""
 
+import logging
 import sys
 from typing import NoReturn
 
 from pydantic import ValidationError
 
+from clotho import failpoints
 from clotho.atropos.env import ClothoEnv
+from clotho.config import load_settings
 from clotho.errors import ClothoError
+from clotho.logs import configure
 
 REJECTED = 2
 
@@ -14,6 +18,11 @@ REJECTED = 2
 def main(kind: type[ClothoEnv]) -> NoReturn:
     """Run `kind` as the command line says, to the end of this process."""
     try:
+        settings = load_settings()
+        configure(settings.log_format, "adapter")
+        # It says ten times a second how many workers it has.
+        logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)
+        failpoints.arm(settings.fail, settings.fail_folder)
         sys.argv[1:] = kind.secrets.conceal_flags(sys.argv[1:])
         kind.cli()
     except ValidationError as error:

@@ -1,7 +1,6 @@
 """Opening the adapter's run: Temporal, the store, and the manifest that may not change between restarts."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,6 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from clotho import failpoints
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.campaigns import run_manifest
 from clotho.config import Settings, load_settings
@@ -18,7 +16,6 @@ from clotho.entries import Endpoint, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.inference.base import Inference, checked_base_url
 from clotho.journal import Journal
-from clotho.logs import configure
 from clotho.store.open import open_store
 from clotho.temporal import connect, ensure_search_attributes
 
@@ -36,10 +33,6 @@ async def open_connections(config: ClothoEnvConfig) -> Connections:
     """Raises InvalidInput where Temporal or the store can't be used as configured."""
     temporal = {"address": config.temporal} if config.temporal else None
     settings = load_settings(store=config.store, temporal=temporal)
-    configure(settings.log_format, "adapter")
-    # It says ten times a second how many workers it has.
-    logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)
-    failpoints.arm(settings.fail, settings.fail_folder)
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
     return Connections(

@@ -1,0 +1,98 @@
+"""Groups reach the trainer over the deaths of everybody on the way."""
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clotho.embedded.model import EmbeddedModelServer
+from clotho.testing.cluster import Cluster
+from tests.atropos.adapter import (
+    GROUP_SIZE,
+    deliveries,
+    name_of,
+    register_trainer,
+    serving,
+    take_groups,
+)
+from tests.atropos_api.service import running
+from tests.support import eventually
+
+
+def check_rows(group: dict[str, Any]) -> None:
+    """As a trainer takes them: whole groups, and a logprob for every token that is trained on."""
+    assert len(group["tokens"]) == len(group["scores"]) == len(group["messages"]) == GROUP_SIZE
+    for tokens, masks, logprobs in zip(
+        group["tokens"], group["masks"], group["inference_logprobs"], strict=True
+    ):
+        assert len(tokens) == len(masks) == len(logprobs) > 0
+        for token, mask, logprob in zip(tokens, masks, logprobs, strict=True):
+            assert (mask == -100 and logprob == 1.0) or (mask == token and logprob <= 0.0)
+            assert math.isfinite(logprob)
+    assert group["generation_params"]["trainable"] is True
+    assert group["generation_params"]["temperature"] == 1.0
+
+
+@pytest.mark.parametrize("stock", [False, True])
+async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
+    cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path, stock: bool
+) -> None:
+    """Clotho's API knows the group that is sent again. Atropos' own has it twice: that window stays open."""
+    run = f"killed-{'stock' if stock else 'durable'}"
+    async with (
+        running(folder / f"api-{run}", stock=stock) as api,
+        serving(
+            cluster, run, embedded_model, api, ensure_scores_are_not_same=False, max_open_groups=6
+        ) as adapter,
+    ):
+        await register_trainer(api)
+        await adapter.start(CLOTHO_FAIL="delivery.sent:kill@2")
+        assert await adapter.process.wait() != 0
+        before = await deliveries(cluster, run)
+        assert len(before) >= 1
+        await adapter.start()
+        groups = await take_groups(api, 6)
+        for group in groups:
+            check_rows(group)
+        sent = Counter(map(name_of, groups))
+        assert set(before) <= set(sent), "what was acknowledged has arrived"
+        assert set(sent.values()) <= ({1, 2} if stock else {1})
+        assert sum(count - 1 for count in sent.values()) == (1 if stock else 0)
+        assert "sent again" in adapter.process.output
+        assert "a-secret-key" not in adapter.process.log.read_text()
+        assert "clotho-tiny" in adapter.process.output, "the configuration is printed"
+        ghost = (await api.http.request("GET", "/status-env", json={"env_id": 1})).json()
+        assert ghost["env_weight"] == 1.0, "the adapter before this one is disconnected"
+
+
+async def test_an_api_that_dies_is_waited_for(
+    cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path
+) -> None:
+    """Atropos' own forgets everything: the adapter registers again once a trainer has, and delivers the rest."""
+    async with (
+        running(folder / "api-died", stock=True) as api,
+        serving(cluster, "api-died", embedded_model, api, ensure_scores_are_not_same=False) as adapter,
+    ):
+        await register_trainer(api)
+        await adapter.start()
+        first = await take_groups(api, 2)
+        await api.process.kill()
+
+        async def waits() -> bool:
+            return "waiting to" in adapter.process.output
+
+        await eventually(waits, "the adapter waits")
+        await api.start()
+
+        async def noticed() -> bool:
+            return "has forgotten this environment" in adapter.process.output
+
+        await eventually(noticed, "the adapter registers again")
+        await register_trainer(api)
+        second = await take_groups(api, 2)
+        assert adapter.process.running
+        assert not {name_of(group) for group in first} & {name_of(group) for group in second}
+        status = (await api.http.request("GET", "/status-env", json={"env_id": 0})).json()
+        assert status["env_weight"] == 1.0

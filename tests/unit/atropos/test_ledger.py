@@ -1,0 +1,126 @@
+"""The ledger, the cursor and the book: what survives, and in what order."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clotho.atropos.book import Book
+from clotho.atropos.items import Items, json_item
+from clotho.atropos.ledger import Claim, Ledger, State
+from clotho.entries import GroupEntry, Item
+from clotho.errors import EnvironmentFailed
+from clotho.identifiers import item_name, original_of, rollout_id, scored_key, sibling_number
+from clotho.journal import Journal
+from clotho.runs import read_item
+from clotho.store.filesystem import FilesystemStore
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(FilesystemStore(tmp_path))
+
+
+def drawing(*items: Any) -> Callable[[], Awaitable[Any]]:
+    left = iter(items)
+
+    async def draw() -> Any:
+        return next(left, None)
+
+    return draw
+
+
+async def drawn(items: Items) -> list[Item]:
+    found = []
+    while (item := await items.next()) is not None:
+        found.append(item)
+    return found
+
+
+async def test_every_claim_has_a_group_of_its_own(journal: Journal) -> None:
+    ledger = Ledger(journal, "run")
+    claims = [await ledger.claim(item, 3) for item in ({"id": "a"}, {"id": "b"}, {"id": "a"}, {"text": "/x"})]
+    assert [claim.group for claim in claims[:3]] == ["run/i-a.0", "run/i-b.0", "run/i-a.1"]
+    assert claims[3].group.startswith("run/h-")
+    assert claims[3].group.count("/") == 1
+    assert await read_item(journal, "run", 2) == {"id": "a"}
+    assert await Ledger(journal, "run").load() == claims
+
+
+async def test_states_follow_one_another(journal: Journal) -> None:
+    ledger = Ledger(journal, "run")
+    claim = await ledger.claim({"id": "a"}, 0)
+    states = [await ledger.state(claim.group)]
+    await journal.write(scored_key(claim.group), GroupEntry(item={"id": "a"}, toolsets=(), siblings=()))
+    states.append(await ledger.state(claim.group))
+    assert await ledger.sending(claim.group) is False
+    states.append(await ledger.state(claim.group))
+    assert await Ledger(journal, "run").sending(claim.group) is True
+    await ledger.acknowledge(claim.group)
+    await ledger.drop(claim.group, "late", "the first end stays")
+    states.append(await ledger.state(claim.group))
+    assert states == [State.OPEN, State.FINISHED, State.SENDING, State.ACKNOWLEDGED]
+    assert await ledger.undelivered([claim]) == []
+
+
+async def test_a_dropped_group_says_why(journal: Journal) -> None:
+    ledger = Ledger(journal, "run")
+    await ledger.drop("run/i-a.0", "same_scores", "every score is 1")
+    delivery = await ledger.delivery("run/i-a.0")
+    assert delivery is not None
+    assert (delivery.state, delivery.reason) == (State.DROPPED, "same_scores")
+
+
+async def test_the_cursor_goes_on_in_a_dataset_of_the_same_order() -> None:
+    dataset = [{"id": str(number)} for number in range(5)]
+    done = Counter(item_name(item) for item in dataset[:3])
+    assert await drawn(Items(drawing(*dataset), done)) == dataset[3:]
+
+
+async def test_a_shuffled_dataset_hands_out_the_rest() -> None:
+    dataset = [{"id": number} for number in "edcba"]
+    done = Counter(item_name({"id": number}) for number in "ab")
+    assert await drawn(Items(drawing(*dataset), done)) == [{"id": number} for number in "edc"]
+
+
+async def test_a_second_epoch_goes_on_within_itself() -> None:
+    dataset = [{"id": number} for number in "abc"]
+    done = Counter({"i-a": 2, "i-b": 1, "i-c": 1})
+    assert await drawn(Items(drawing(*dataset, *dataset), done)) == [{"id": "b"}, {"id": "c"}]
+
+
+@pytest.mark.parametrize("item", ["text", 3, ("a", "b"), {"a": object()}])
+async def test_what_is_no_json_object_is_no_item(item: Any) -> None:
+    with pytest.raises(EnvironmentFailed, match="item"):
+        json_item(item)
+
+
+@pytest.mark.parametrize(
+    "item", [{"id": "a/b"}, {"id": "../x"}, {"id": ""}, {"id": "x" * 65}, {"id": {"a": 1}}, {"id": "ü"}]
+)
+def test_names_from_outside_are_encoded(item: Item) -> None:
+    assert item_name(item).startswith("h-")
+
+
+def test_a_rollout_of_a_drawn_group_has_its_number() -> None:
+    """The group's own name holds a dot."""
+    rollout = f"{rollout_id('run/i-r7.3', 2)}.1"
+    assert original_of(rollout) == "run/i-r7.3/r2"
+    assert sibling_number(rollout) == 2
+
+
+def test_the_book_offers_each_claim_once_until_it_comes_back() -> None:
+    claims = [Claim(number, f"run/i-{number}.0", {"id": number}, 0) for number in range(2)]
+    book = Book(claims)
+    assert [book.offer(claim).claim for claim in claims if book.waiting() == claim] == claims
+    assert book.waiting() is None
+    with book.hold(claims[0]):
+        assert book.idle() == [claims[1]]
+    assert book.idle() == claims
+    assert book.put_back(claims[0]) == 1
+    assert book.waiting() is None, "only after a pause"
+    book.settle(claims[0].group)
+    assert claims[0] not in book
+    assert len(book) == 1
