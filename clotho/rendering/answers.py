@@ -35,12 +35,12 @@ class AnswerReader:
         text = self._tokenizer.decode(completion_ids[:-1] if ended else completion_ids)
         reasoning, rest = split_reasoning(text, opened_by(self._tokenizer.decode(prompt_ids[-PROMPT_END:])))
         if rest is None or self._parser is None or not tools:
-            return ChatMessage(role="assistant", content=said(rest), reasoning_content=reasoning or None)
+            return ChatMessage(role="assistant", content=said(rest), reasoning_content=said(reasoning))
         answer = self._parser.parse(rest, tools)
         return ChatMessage(
             role="assistant",
             content=said(answer.content),
-            reasoning_content=reasoning or None,
+            reasoning_content=said(reasoning),
             tool_calls=answer.tool_calls(turn_key),
         )
 
@@ -51,5 +51,5 @@ class AnswerReader:
 
 
 def said(text: str | None) -> str | None:
-    """What an assistant said, without the white space around it."""
+    """What an assistant said or thought, without the white space around it."""
     return (text or "").strip() or None

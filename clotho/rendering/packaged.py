@@ -98,7 +98,7 @@ class PackagedRenderer:
         return ChatMessage(
             role="assistant",
             content=said(answer.content),
-            reasoning_content=parsed.reasoning_content or None,
+            reasoning_content=said(parsed.reasoning_content),
             tool_calls=answer.tool_calls(turn_key),
         )
 

@@ -42,4 +42,4 @@ def with_reasoning(reasoning: str, content: str | None) -> str:
 
 def _split(text: str, closing: str) -> tuple[str, str | None]:
     reasoning, closed, rest = text.partition(closing)
-    return reasoning.strip("\n"), rest.lstrip("\n") if closed else None
+    return reasoning, rest if closed else None

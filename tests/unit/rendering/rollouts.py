@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from hypothesis import strategies as st
 
@@ -181,7 +180,6 @@ def encode(renderer: Renderer, text: str) -> tuple[int, ...]:
     return ids
 
 
-@cache
 def spelled(renderer: Renderer, id: int) -> Sequence[int]:
     """The same text, a letter at a time."""
     text = renderer.decode([id])
