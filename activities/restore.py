@@ -1,7 +1,8 @@
 """Down the loss ladder: a new sandbox from the last checkpoint, and what was done since done again.
 
-A replay runs journalled calls under keys of its own and is judged by their exit codes, and by the workspace where
-its manifest was kept. What it came to is recorded with the lease, so that training can leave inexact ones out.
+A replay runs journalled calls under the keys that they have in this lease's sandbox, and is judged by their exit
+codes, and by the workspace where its manifest was kept. What it came to is recorded, so that training can leave
+inexact ones out.
 """
 
 import asyncio
@@ -48,6 +49,8 @@ class Restored:
     fidelity: Fidelity
     covered: str
     """The last call whose effect the checkpoint holds; empty without one."""
+    made: str
+    """The last call whose effect the sandbox has."""
     shell: str | None
     """The job whose shell state the checkpoint holds."""
 
@@ -71,8 +74,10 @@ class Restorer:
         await failpoints.reach("restore.unpacked", lease_key(request.rollout, request.number))
         since = [call for call in made if call.call > covered and call.asked.function.name in REPLAYED]
         shell = checkpoint.shell.job if checkpoint and checkpoint.shell else None
-        same = await self._replay(request, manifest, sandbox, since, shell)
-        return Restored(sandbox, _fidelity(checkpoint, since, same), covered, shell)
+        state: dict[str, JsonValue] = {SLOT: {"job": shell}} if shell else {}
+        same = await self.replay(request, sandbox, since, state)
+        last = made[-1].call if made else ""
+        return Restored(sandbox, _fidelity(checkpoint, since, same), covered, last, shell)
 
     async def calls_made(self, request: LeaseRequest) -> list[Made]:
         """The journalled calls of the rollout that ran in a sandbox, in their order."""
@@ -122,22 +127,24 @@ class Restorer:
             await asyncio.to_thread(path.write_bytes, blob)
             return await self._backend.create(lease, manifest.sandbox, labels, Restore(checkpoint, path))
 
-    async def _replay(
+    async def replay(
         self,
         request: LeaseRequest,
-        manifest: RunManifest,
         sandbox: SandboxInstance,
         since: Sequence[Made],
-        shell: str | None,
+        state: dict[str, JsonValue],
     ) -> bool:
-        """Whether every call came to what it had come to before."""
+        """Make calls in the sandbox of a lease, after those that left `state`, at most once each.
+
+        Returns whether every one came to what it had come to before.
+        """
+        manifest = await read_manifest(self._journal, request.run)
         tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         same = True
-        state: dict[str, JsonValue] = {SLOT: {"job": shell}} if shell else {}
         for call in since:
             context = BoundCall(
                 rollout=request.rollout,
-                scope=replay_scope(request.number, call.call),
+                scope=call_scope(call.call, request.number),
                 tool_call_id=call.asked.id,
                 settings=manifest.tool_settings,
                 state=state,
@@ -154,8 +161,9 @@ class Restorer:
         return same
 
 
-def replay_scope(lease: int, call: str) -> tuple[str | int, ...]:
-    return ("replay", lease, call)
+def call_scope(call: str, lease: int) -> tuple[str | int, ...]:
+    """Of a call's keys in a lease's sandbox: what was running in a lost one is another command in the next."""
+    return ("call", call, lease)
 
 
 def shell_job(
@@ -164,7 +172,7 @@ def shell_job(
     """The key, in the sandbox of `lease`, of the job that left the shell state which `call` left."""
     if entry.lease == lease:
         return last_job(entry.state)
-    return shell if call <= covered else job_key(rollout, *replay_scope(lease, call))
+    return shell if call <= covered else job_key(rollout, *call_scope(call, lease))
 
 
 def _fidelity(checkpoint: Checkpoint | None, since: Sequence[Made], same: bool) -> Fidelity:

@@ -2,15 +2,16 @@
 
 import asyncio
 
+from pydantic import JsonValue
 from temporalio import activity
 
 from activities.attempt import attempt
-from activities.restore import Restorer
+from activities.restore import Made, Restorer
 from clotho.entries import LeaseEntry
 from clotho.identifiers import lease_key
 from clotho.journal import Journal
 from clotho.presence import is_present
-from clotho.records import HostCheck, Lease, LeaseRequest, ReleaseRequest
+from clotho.records import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
 from clotho.sandbox.base import SandboxBackend, SandboxInstance
 
 RESTORES_AT_ONCE = 4
@@ -55,6 +56,15 @@ class Sandboxes:
         entry = await self.entry(rollout, lease.number)
         return await self.backend.attach(lease_key(rollout, lease.number), entry.incarnation)
 
+    async def catch_up(
+        self, request: LeaseRequest, sandbox: SandboxInstance, late: Made, state: dict[str, JsonValue]
+    ) -> Fidelity | None:
+        """Make a call in the sandbox of a later lease than its own, unless that started with its effect."""
+        if late.call <= (await self.entry(request.rollout, request.number)).made:
+            return None
+        same = await self._restorer.replay(request, sandbox, [late], state)
+        return Fidelity.REPLAYED if same else Fidelity.DIVERGED
+
     async def entry(self, rollout: str, number: int) -> LeaseEntry:
         return await self._journal.require(lease_key(rollout, number), LeaseEntry)
 
@@ -69,7 +79,12 @@ class Sandboxes:
         await self.backend.destroy(lease_key(request.rollout, request.number - 1))
         restored = await self._restorer.restore(request)
         return self._entry_of(restored.sandbox).model_copy(
-            update={"fidelity": restored.fidelity, "covered": restored.covered, "shell": restored.shell}
+            update={
+                "fidelity": restored.fidelity,
+                "covered": restored.covered,
+                "made": restored.made,
+                "shell": restored.shell,
+            }
         )
 
     def _entry_of(self, sandbox: SandboxInstance) -> LeaseEntry:

@@ -8,7 +8,7 @@ from temporalio import activity
 
 from activities.attempt import attempt
 from activities.checkpoints import take_checkpoint
-from activities.restore import shell_job
+from activities.restore import REPLAYED, Made, call_scope, shell_job
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.entries import CallEntry, CheckpointPolicy, RunManifest, ToolError, ToolManifest, TurnEntry
@@ -16,7 +16,7 @@ from clotho.errors import bounded
 from clotho.identifiers import call_id, call_key, group_of, tools_key, turn_key
 from clotho.inference.base import ToolCall
 from clotho.journal import Journal
-from clotho.records import CallRequest, CallResult
+from clotho.records import CallRequest, CallResult, Fidelity, LeaseRequest
 from clotho.runs import read_manifest
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings
@@ -55,6 +55,7 @@ class Tools:
             await failpoints.reach("call.asked", key)
             entry = await self._journal.once(key, CallEntry, lambda: self._call(request, progress))
             await failpoints.reach("call.journalled", key)
+            replayed = await self._caught_up(request, entry)
             await self._forget_older_checkpoint(request, entry)
         return CallResult(
             call=call,
@@ -62,6 +63,7 @@ class Tools:
             seconds=entry.seconds,
             wrote_state=tuple(entry.state),
             checkpointed=entry.checkpoint is not None,
+            replayed=replayed,
         )
 
     async def _call(self, request: CallRequest, progress: Progress) -> CallEntry:
@@ -95,6 +97,17 @@ class Tools:
         last = request.index == len(turn.tool_calls) - 1
         return await self._kept(request, manifest, context, entry, last)
 
+    async def _caught_up(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
+        """An attempt in a lost sandbox may write its entry late: the next one was made without its effect."""
+        lease, made_in = request.lease, entry.lease
+        if lease is None or made_in is None or made_in >= lease.number or entry.tool not in REPLAYED:
+            return None
+        turn = await self._journal.require(turn_key(request.rollout, request.turn), TurnEntry)
+        late = Made(call_id(request.turn, request.index), turn.tool_calls[request.index], entry)
+        sandbox = await self._sandboxes.attach(request.rollout, lease)
+        held = LeaseRequest(run=request.run, rollout=request.rollout, number=lease.number)
+        return await self._sandboxes.catch_up(held, sandbox, late, await self._state(request))
+
     async def _kept(
         self, request: CallRequest, manifest: RunManifest, context: BoundCall, entry: CallEntry, last: bool
     ) -> CallEntry:
@@ -127,8 +140,7 @@ class Tools:
         lease = request.lease
         return BoundCall(
             rollout=request.rollout,
-            # A command that was running in a lost sandbox is another one in the next.
-            scope=("call", call, lease.number) if lease else ("call", call),
+            scope=call_scope(call, lease.number) if lease else ("call", call),
             tool_call_id=asked.id,
             settings=settings,
             state=await self._state(request),

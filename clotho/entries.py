@@ -229,7 +229,9 @@ class LeaseEntry(Record):
     fidelity: Fidelity | None = None
     """How well it was restored, where it follows a lost one."""
     covered: str = ""
-    """The last call whose effect it started with."""
+    """The last call whose effect was in the checkpoint that it started from."""
+    made: str = ""
+    """The last call whose effect it started with, by that checkpoint or by a replay."""
     shell: str | None = None
     """The job whose shell state it started with."""
 

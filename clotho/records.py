@@ -386,6 +386,8 @@ class CallResult(Record):
     wrote_state: tuple[str, ...] = ()
     """The slots of tool state that this call wrote."""
     checkpointed: bool = False
+    replayed: Fidelity | None = None
+    """Set where it was made in a lost sandbox, known of only now, and made again in this one: what that came to."""
 
 
 class RewardRequest(Record):

@@ -97,9 +97,19 @@ class HeldSandbox:
         self.lease, self.lost, self.acquiring = lease, False, None
         if lease.fidelity is not None:
             self.losses = (*self.losses, lease.fidelity)
-        if lease.fidelity is Fidelity.DIVERGED and not self.request.limits.keep_diverged:
+            self.require_kept(lease.fidelity)
+
+    def note_replay(self, fidelity: Fidelity) -> None:
+        """A call of the lost sandbox was found, and made again in this one, after this one had been made."""
+        order = list(Fidelity)
+        *earlier, last = self.losses or (Fidelity.EXACT,)
+        self.losses = (*earlier, max(last, fidelity, key=order.index))
+        self.require_kept(fidelity)
+
+    def require_kept(self, fidelity: Fidelity) -> None:
+        if fidelity is Fidelity.DIVERGED and not self.request.limits.keep_diverged:
             raise ApplicationError(
-                f"the sandbox of lease {lease.number} is not what the lost one was",
+                "the sandbox is not what the lost one was",
                 type="SandboxDiverged",
                 non_retryable=True,
             )

@@ -158,6 +158,8 @@ class Rollout(Pausable):
 
             result = await self.sandbox.use(run, self.state.turn)
         self.state = self.state.after_call(result)
+        if result.replayed is not None:
+            self.sandbox.note_replay(result.replayed)
 
     async def verify(self, ending: Ending) -> None:
         self.past_pausing = f"{self.rollout} has sampled its last turn"

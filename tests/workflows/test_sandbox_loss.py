@@ -1,11 +1,13 @@
 """Sandboxes that are lost: followed by one like them, and what it was like is on record."""
 
+import asyncio
 import json
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from clotho.campaigns import RunOrder, run_manifest, start_campaign
 from clotho.entries import CallEntry, Endpoint, LeaseEntry, RewardEntry
@@ -18,6 +20,7 @@ from clotho.sandbox.launch import lock_holder
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.toolsets.shell import SLOT
 from tests.support import ONE_FILE, eventually, start
 from tests.workflows.scripts import run, say
 
@@ -229,3 +232,57 @@ async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(clus
         await handle.result()
     reward = await cluster.open_journal().require(reward_key(rollout), RewardEntry)
     assert (reward.score, reward.log, reward.epoch) == (1.0, "first second", 1)
+
+
+async def test_what_an_attempt_in_a_lost_sandbox_journals_late_is_done_in_the_next(
+    private_cluster: Cluster,
+) -> None:
+    """Its entry comes before the next sandbox's attempt looks for one, and the second time while that one runs."""
+    cluster, rollout = private_cluster, "late/g000000/r0"
+    fail = cluster.folder / "fail"
+    fail.mkdir()
+    script = played(
+        run("mkdir -p ~/deep; echo 0 >> /work/log"),
+        run("cd ~/deep; echo 1 >> /work/log; touch /work/second; sleep 1"),
+        run("cd ..; echo 2 >> /work/log; touch /work/third; while [ ! -e /work/go ]; do sleep 0.1; done"),
+        run("echo $PWD $(cat /work/log); echo -n 1 > /work/score"),
+    )
+    async with serving(ScriptedModel(script)) as url:
+        second, third = (call_key(rollout, call) for call in ("0001-00", "0002-00"))
+        await cluster.start_worker(CLOTHO_FAIL=f"call.asked[{second}]:pause@2", CLOTHO_FAIL_FOLDER=str(fail))
+        handle = await start(cluster, "late", url)
+        await eventually(lambda: made(cluster, rollout, 0, "second"), "the second command running")
+        await kill_sandbox(cluster, rollout, 0)
+        asked = fail / "call.asked"
+        await eventually(lambda: asyncio.to_thread(asked.exists), "the second command asked for again")
+        await write_late(cluster, second, lease=0)
+        asked.unlink()
+        await eventually(lambda: made(cluster, rollout, 1, "third"), "the third command running")
+        await kill_sandbox(cluster, rollout, 1)
+        file = await eventually(lambda: made(cluster, rollout, 2, "third"), "the third command running again")
+        await write_late(cluster, third, lease=1)
+        file.with_name("go").touch()
+        await handle.result()
+    assert (await output(cluster, rollout, "0003-00")).split() == ["/home/agent", "0", "1", "2"]
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None
+    assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.REPLAYED, Fidelity.REPLAYED))
+
+
+async def made(cluster: Cluster, rollout: str, lease: int, name: str) -> Path | None:
+    """File `name` in the workspace of a lease."""
+    for record in cluster.folder.glob("sandboxes/*/sandboxes/*/sandbox.json"):
+        file = record.with_name("disk") / "work" / name
+        if f'"{lease_key(rollout, lease)}"' in record.read_text() and file.exists():
+            return file
+    return None
+
+
+async def write_late(cluster: Cluster, key: str, lease: int) -> None:
+    """What an attempt would write that was cut off from its sandbox's end, and from Temporal."""
+    state: dict[str, JsonValue] = {SLOT: {"job": "0" * 32}}
+    content = json.dumps({"output": "", "exit_code": 0, "error": None})
+    entry = CallEntry(
+        tool="terminal", content=content, error=None, state=state, lease=lease, started=0.0, seconds=0.5
+    )
+    assert await cluster.open_journal().write(key, entry) == entry
