@@ -1,11 +1,13 @@
 """Configuration of a machine's processes: YAML file < environment < arguments. The only reader of os.environ."""
 
+import difflib
 import hashlib
 import os
 import platform
 import re
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from clotho.logs import LogFormat
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
+PREFIX, DELIMITER = "CLOTHO_", "__"
 
 
 class Section(BaseModel):
@@ -90,7 +93,7 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="CLOTHO_", env_nested_delimiter="__", extra="forbid", frozen=True, yaml_file=CONFIG_FILE
+        env_prefix=PREFIX, env_nested_delimiter=DELIMITER, extra="forbid", frozen=True, yaml_file=CONFIG_FILE
     )
 
     store: str = f"{STATE_FOLDER}/store"
@@ -127,7 +130,8 @@ class Settings(BaseSettings):
 
 
 def load_settings(**arguments: Any) -> Settings:
-    """The settings of this process; raises InvalidInput that names the key or the line at fault."""
+    """The settings of this process; raises InvalidInput that names the key, variable or line at fault."""
+    _refuse_unknown_variables()
     try:
         return Settings(**{name: value for name, value in arguments.items() if value is not None})
     except ValidationError as error:
@@ -141,6 +145,24 @@ def load_settings(**arguments: Any) -> Settings:
         raise InvalidInput(f"configuration: {error}") from error
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{CONFIG_FILE} must hold names and values, one `name: value` a line") from error
+
+
+def _refuse_unknown_variables() -> None:
+    """One that is mistyped would be ignored."""
+    known = [PREFIX + name.upper() for name in _names(Settings)]
+    for variable in sorted(os.environ):
+        if variable.upper().startswith(PREFIX) and variable.upper() not in known:
+            near = difflib.get_close_matches(variable.upper(), known, cutoff=0.5)
+            raise InvalidInput(
+                f"environment variable {variable} is no setting; near it are: {', '.join(near) or 'none'}"
+            )
+
+
+def _names(settings: type[BaseModel]) -> Iterator[str]:
+    for name, setting in settings.model_fields.items():
+        yield name
+        if isinstance(setting.annotation, type) and issubclass(setting.annotation, BaseModel):
+            yield from (f"{name}{DELIMITER}{inner}" for inner in _names(setting.annotation))
 
 
 def secret(variable: str) -> str:
