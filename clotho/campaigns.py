@@ -21,6 +21,7 @@ from clotho.entries import (
     Rendering,
     RunManifest,
     ToolSelection,
+    difference,
 )
 from clotho.environment import EnvironmentConfig, make_environment
 from clotho.errors import InvalidInput
@@ -31,7 +32,7 @@ from clotho.records import CampaignProgress, CampaignRequest, Limits, Record, Re
 from clotho.runs import open_run, write_items
 from clotho.sandbox.base import SandboxSpec
 from clotho.search_attributes import ENVIRONMENT, RUN
-from clotho.temporal import ensure_search_attributes
+from clotho.temporal import ensure_search_attributes, is_running
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve
@@ -128,7 +129,7 @@ def tool_selection(asked: EnvironmentConfig) -> ToolSelection:
 async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> CampaignHandle:
     """Start the run's campaign, attach to it if it is running, or start it again to do what is left.
 
-    Raises InvalidInput if the run exists with other settings or items.
+    Raises InvalidInput if the run exists with other settings or items, or is running by another order.
     """
     manifest = order.manifest
     await ensure_search_attributes(client)
@@ -148,7 +149,13 @@ async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> C
         repairs=order.repairs,
         stop_after_failures=order.stop_after_failures,
     )
-    if await journal.latest(order_prefix(manifest.run), CampaignRequest) != request:
+    ordered = await journal.latest(order_prefix(manifest.run), CampaignRequest)
+    if ordered != request:
+        if ordered is not None and await is_running(client, campaign_id(manifest.run)):
+            raise InvalidInput(
+                f"run {manifest.run} is running, as it was ordered ({difference(request, ordered)}); "
+                "give the same again, or wait for its end or cancel it first"
+            )
         await journal.append(order_prefix(manifest.run), request)
     return await start_requested(client, request)
 

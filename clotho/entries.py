@@ -286,8 +286,8 @@ class GroupEntry(Record):
     repairs: tuple[RepairEntry, ...] = ()
 
 
-def difference(ours: RunManifest, theirs: RunManifest) -> str:
-    """The fields in which two manifests differ, with both values."""
+def difference(ours: Record, theirs: Record) -> str:
+    """The fields in which two records of one kind differ, with both values."""
     mine, other = ours.model_dump(mode="json"), theirs.model_dump(mode="json")
     return "; ".join(
         f"{name}: {json.dumps(other[name])} in the store, {json.dumps(mine[name])} now"

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -18,6 +18,7 @@ from clotho.pauses import pause_run, resume_run
 from clotho.records import CampaignRequest, GroupRequest, RolloutRequest
 from clotho.runs import read_manifest
 from clotho.search_attributes import OUTCOME, RUN
+from clotho.temporal import is_running
 
 TARGET = re.compile(r"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{6,}))(/(?P<rollout>r\d+(\.\d+)?))?)?", re.ASCII)
 PAUSED = "paused"
@@ -81,7 +82,7 @@ class Operations:
             await self._update(target, "resume")
             return False
         await resume_run(self._journal, target.run)
-        running = await self._is_running(target.workflow)
+        running = await is_running(self._client, target.workflow)
         if not running:
             await start_requested(self._client, await read_order(self._journal, target.run))
         return not running
@@ -89,7 +90,7 @@ class Operations:
     async def cancel(self, target: Target) -> None:
         """Ask it to end. Raises InvalidInput if it isn't running."""
         await read_manifest(self._journal, target.run)
-        if not await self._is_running(target.workflow):
+        if not await is_running(self._client, target.workflow):
             raise InvalidInput(f"{target} is not running")
         await self._client.get_workflow_handle(target.workflow).cancel()
 
@@ -99,7 +100,7 @@ class Operations:
         Raises InvalidInput for what is scored.
         """
         order = await read_order(self._journal, target.run)
-        if await self._is_running(target.workflow):
+        if await is_running(self._client, target.workflow):
             return False
         if target.group is None:
             await start_requested(self._client, order)
@@ -145,15 +146,6 @@ class Operations:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-
-    async def _is_running(self, workflow: str) -> bool:
-        try:
-            described = await self._client.get_workflow_handle(workflow).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise
-        return described.status is WorkflowExecutionStatus.RUNNING
 
     async def _start(self, target: Target, order: CampaignRequest) -> WorkflowHandle[Any, Any]:
         group = order.group(target.item)

@@ -98,6 +98,16 @@ async def ensure_search_attributes(client: Client) -> None:
         ) from error
 
 
+async def is_running(client: Client, workflow: str) -> bool:
+    try:
+        described = await client.get_workflow_handle(workflow).describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return described.status is WorkflowExecutionStatus.RUNNING
+
+
 class RolloutOwners:
     """Whether a rollout's workflow is open, for who keeps its sandbox alive."""
 

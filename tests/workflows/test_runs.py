@@ -9,6 +9,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
+from clotho.campaigns import read_order
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.entries import CallEntry, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
@@ -140,6 +141,27 @@ async def test_a_run_with_other_settings_is_refused_with_both_values(cluster: Cl
         with pytest.raises(InvalidInput, match=r"seed: 0 in the store, 7 now"):
             await start(cluster, "fixed", url, seed=7)
         await (await start(cluster, "fixed", "http://127.0.0.1:9/v1")).cancel()
+
+
+async def test_a_running_run_is_not_attached_to_by_another_order(cluster: Cluster) -> None:
+    """Its campaign would keep its own numbers, and whoever gave others would wait for what never comes."""
+    script = Script(conversations=(Conversation(variants=((run("sleep 600"),),)),))
+    async with serving(ScriptedModel(script)) as url:
+        handle = await start(cluster, "ordered", url, groups=2)
+        same = await start(cluster, "ordered", url, groups=2)
+        assert same.first_execution_run_id == handle.first_execution_run_id
+        with pytest.raises(InvalidInput, match=r"is running, .*groups: 2 in the store, 3 now"):
+            await start(cluster, "ordered", url, groups=3)
+        with pytest.raises(InvalidInput, match=r"max_open_groups: 16 in the store, 1 now"):
+            await start(cluster, "ordered", url, groups=2, max_open_groups=1)
+        assert (await read_order(cluster.open_journal(), "ordered")).groups == 2
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        larger = await start(cluster, "ordered", url, groups=3)
+        await larger.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await larger.result()
 
 
 async def test_limits_are_outcomes_and_scored(cluster: Cluster) -> None:
