@@ -52,9 +52,9 @@ def following_text(
     before = template([ASKED], tools, add_generation_prompt=not keep_reasoning)
     if not (one.startswith(before) and other.startswith(before)):
         return None
-    if one == other or (shows_reasoning and THOUGHT not in one):
-        return None
     after = common_end(one, other)
+    if one == other or (shows_reasoning and THOUGHT not in one.removesuffix(after)):
+        return None
     closings = [at for end in ends if (at := after.find(end)) >= 0]
     return after[min(closings) :] if closings else None
 

@@ -52,6 +52,8 @@ def _arguments(written: str) -> JsonValue:
     """An object in any case: templates iterate over it, and what a model wrote may not fail its rollout."""
     try:
         parsed: JsonValue = json.loads(written)
+        # Half a character, which JSON can escape, is no text for a tokenizer.
+        json.dumps(parsed, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         parsed = None
     return parsed if isinstance(parsed, dict) else {"arguments": written}

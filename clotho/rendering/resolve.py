@@ -31,7 +31,8 @@ def open_renderer(
     `thinking_mode`: think blocks stay in the history that later turns see; otherwise the template decides.
 
     Reads files, and may download them: call it in a thread. Raises InvalidInput for unknown names (listing the
-    known ones), tokenizers that can't be loaded or don't fit the renderer, and models without a chat template.
+    known ones), tokenizers that can't be loaded or don't fit the renderer, and models without a chat template;
+    ModelUnavailable while the hub can't be reached.
     """
     chosen = _checked(renderer) if renderer else MODEL_RENDERER_MAP.get(tokenizer, TEMPLATE)
     calls = parser(tool_call_parser) if tool_call_parser else None

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.constants import HF_HUB_OFFLINE
+from huggingface_hub.errors import LocalEntryNotFoundError
 from pydantic import JsonValue
 from renderers.base import TRUSTED_REVISIONS, load_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from clotho.errors import InvalidInput
+from clotho.errors import InvalidInput, ModelUnavailable
 from clotho.rendering.messages import Templated
 
 Described = dict[str, JsonValue]
@@ -19,15 +21,21 @@ Described = dict[str, JsonValue]
 class Tokenizer:
     """A tokenizer with its chat template, fit to be used by several threads at once.
 
-    Raises InvalidInput where none can be loaded from `name`, a name on the Hugging Face hub or a folder.
+    `name` is one on the Hugging Face hub, or a folder. Raises InvalidInput where no tokenizer can be loaded from
+    it, and ModelUnavailable while the hub can't be reached.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.loaded = _load(name)
+        try:
+            self.loaded = _loaded(name)
+            config, generation = _described(name, "config.json"), _described(name, "generation_config.json")
+        except (OSError, ValueError) as error:
+            if isinstance(error.__cause__, LocalEntryNotFoundError) and not HF_HUB_OFFLINE:
+                raise ModelUnavailable(f"the tokenizer of {name!r} can't be fetched: {error}") from error
+            raise InvalidInput(f"no tokenizer can be loaded from {name!r}: {error}") from error
         self.size = len(self.loaded)
         self.added = {content.content: id for id, content in self.loaded.added_tokens_decoder.items()}
-        config, generation = _file(name, "config.json"), _file(name, "generation_config.json")
         architectures = config.get("architectures")
         self.architectures = tuple(map(str, architectures)) if isinstance(architectures, list) else ()
         self.end_ids = tuple(
@@ -61,24 +69,18 @@ class Tokenizer:
         return text
 
 
-def _load(name: str) -> Any:
-    try:
-        loaded = _loaded(name)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"no tokenizer can be loaded from {name!r}: {error}") from error
+def _loaded(name: str) -> Any:
+    if name in TRUSTED_REVISIONS:
+        loaded = load_tokenizer(name)
+    else:
+        # AutoTokenizer goes by the model's type, and puts that type's pre-tokenizer in place of the model's own.
+        whole = _path(name, "tokenizer.json") is not None
+        loaded = (PreTrainedTokenizerFast if whole else AutoTokenizer).from_pretrained(name)
     if loaded.is_fast:
         # Setting these anew for each call would disturb the calls of other threads.
         loaded.backend_tokenizer.no_truncation()
         loaded.backend_tokenizer.no_padding()
     return loaded
-
-
-def _loaded(name: str) -> Any:
-    if name in TRUSTED_REVISIONS:
-        return load_tokenizer(name)
-    # AutoTokenizer goes by the model's type, and puts that type's pre-tokenizer in the place of the model's own.
-    described = _path(name, "tokenizer.json") is not None
-    return (PreTrainedTokenizerFast if described else AutoTokenizer).from_pretrained(name)
 
 
 def _path(name: str, file: str) -> str | None:
@@ -89,14 +91,9 @@ def _path(name: str, file: str) -> str | None:
     return found
 
 
-def _file(name: str, file: str) -> Described:
+def _described(name: str, file: str) -> Described:
     path = _path(name, file)
-    if path is None:
-        return {}
-    try:
-        described = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidInput(f"{file} of {name!r} is no JSON: {error}") from error
+    described = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     return described if isinstance(described, dict) else {}
 
 
