@@ -1,7 +1,7 @@
 """The adapter's configuration: Atropos' own fields and Clotho's. Unknown ones are errors."""
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from atroposlib.envs.base import BaseEnvConfig
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -17,7 +17,7 @@ class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
     environment: str = Field(
         default="", description="A module in environments/, or module:Class. Empty for a class of its own."
     )
-    environment_config: dict[str, Any] = Field(
+    environment_config: dict[str, Any] | str = Field(
         default_factory=dict, description="Fields of the environment's configuration, as JSON."
     )
     run: str = Field(default="", description="The run's name; giving it again resumes it.")
@@ -51,7 +51,7 @@ class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
         ge=0,
         description="Trainer steps that weights may be old when a group is sampled and when it is delivered.",
     )
-    evaluation_config: dict[str, Any] = Field(
+    evaluation_config: dict[str, Any] | str = Field(
         default_factory=dict,
         description="What makes the held-out set: overrides of environment_config, as JSON.",
     )
@@ -63,10 +63,23 @@ class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
         default=-1, description="Seconds after which Atropos drops a worker; -1: never."
     )
 
-    @field_validator("environment_config", "evaluation_config", mode="before")
+    @field_validator("environment_config", "evaluation_config")
     @classmethod
-    def _from_flag(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value
+    def _from_flag(cls, value: dict[str, Any] | str) -> dict[str, Any]:
+        found = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(found, dict):
+            raise ValueError("give a JSON object")
+        return found
+
+    @property
+    def training_set(self) -> dict[str, Any]:
+        """The environment's configuration."""
+        return cast(dict[str, Any], self.environment_config)
+
+    @property
+    def held_out_set(self) -> dict[str, Any]:
+        """The environment's configuration as it is evaluated."""
+        return {**self.training_set, **cast(dict[str, Any], self.evaluation_config)}
 
     @model_validator(mode="after")
     def _named(self) -> "ClothoEnvConfig":

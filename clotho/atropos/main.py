@@ -26,7 +26,7 @@ def main(kind: type[ClothoEnv]) -> NoReturn:
         sys.argv[1:] = kind.secrets.conceal_flags(sys.argv[1:])
         kind.cli()
     except ValidationError as error:
-        faults = "; ".join(f"env.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         sys.stderr.write(f"configuration: {faults}\n")
     except ClothoError as error:
         sys.stderr.write(f"{error}\n")

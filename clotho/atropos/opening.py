@@ -59,13 +59,13 @@ def served_model(configs: Any, config: ClothoEnvConfig) -> tuple[Endpoint, str]:
 
 def manifest_of(config: ClothoEnvConfig, model: str) -> RunManifest:
     """The training run's. Raises InvalidInput for an unknown environment or bad fields of its configuration."""
-    return _manifest(config, model, config.run, config.environment_config, config.group_size)
+    return _manifest(config, model, config.run, config.training_set, config.group_size)
 
 
 def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunManifest:
     """The held-out set's, as the trainer's step `step` is evaluated."""
-    overrides = {**config.environment_config, **config.evaluation_config}
-    return _manifest(config, model, f"{config.run}-eval-{step}", overrides, config.evaluation_group_size)
+    run = f"{config.run}-eval-{step}"
+    return _manifest(config, model, run, config.held_out_set, config.evaluation_group_size)
 
 
 def rendering_of(config: ClothoEnvConfig) -> Rendering | None:

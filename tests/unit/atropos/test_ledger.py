@@ -41,7 +41,8 @@ async def drawn(items: Items) -> list[Item]:
 
 async def test_every_claim_has_a_group_of_its_own(journal: Journal) -> None:
     ledger = Ledger(journal, "run")
-    claims = [await ledger.claim(item, 3) for item in ({"id": "a"}, {"id": "b"}, {"id": "a"}, {"text": "/x"})]
+    items: list[Item] = [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"text": "/x"}]
+    claims = [await ledger.claim(item, 3) for item in items]
     assert [claim.group for claim in claims[:3]] == ["run/i-a.0", "run/i-b.0", "run/i-a.1"]
     assert claims[3].group.startswith("run/h-")
     assert claims[3].group.count("/") == 1

@@ -1,0 +1,49 @@
+"""The adapter in the test's own process, where its hooks can be called one at a time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from atroposlib.envs.server_handling.server_manager import APIServerConfig
+
+from clotho.atropos.env import ClothoEnv
+from clotho.testing.cluster import Cluster
+from tests.atropos.adapter import GROUP_SIZE, TOKENIZER
+from tests.atropos_api.service import Api
+from tests.support import ONE_FILE
+
+
+def adapter(
+    cluster: Cluster, run: str, model_url: str, kind: type[ClothoEnv] = ClothoEnv, **fields: Any
+) -> ClothoEnv:
+    """Not opened yet. By default in chat mode, on the environment whose reward the model decides."""
+    settings = {
+        "run": run,
+        "environment": ONE_FILE,
+        "store": cluster.store_location,
+        "temporal": cluster.address,
+        "tokenizer_name": TOKENIZER,
+        "group_size": GROUP_SIZE,
+        "inference": "chat",
+        "accept_chat_data": True,
+        "use_wandb": False,
+        **fields,
+    }
+    config = kind.env_config_cls(**settings)
+    server = APIServerConfig(base_url=model_url, model_name="scripted", api_key="x")
+    return kind(config, [server])
+
+
+@asynccontextmanager
+async def serving_inside(
+    cluster: Cluster, run: str, model_url: str, api: Api, **fields: Any
+) -> AsyncIterator[ClothoEnv]:
+    """Opened and registered with `api`, which has a trainer."""
+    url = f"http://127.0.0.1:{api.port}"
+    env = adapter(cluster, run, model_url, rollout_server_url=url, **fields)
+    async with env.opened():
+        env.serving = True
+        await env.setup()
+        await env.register_env()
+        await env.get_server_info()
+        yield env

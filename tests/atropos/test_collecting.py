@@ -1,0 +1,208 @@
+"""What Atropos does to a worker, and what becomes of its group."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+from temporalio.client import WorkflowExecutionStatus
+
+from clotho import failpoints
+from clotho.atropos.ledger import State
+from clotho.errors import InvalidInput, Unfit
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Fault, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.atropos.adapter import deliveries, register_trainer
+from tests.atropos.inside import adapter, serving_inside
+from tests.atropos_api.service import Api, running
+from tests.support import eventually
+from tests.workflows.scripts import scoring
+
+
+@pytest.fixture(scope="module")
+async def stock(folder: Path) -> AsyncIterator[Api]:
+    async with running(folder / "api-collecting", stock=True) as api:
+        yield api
+
+
+@pytest.fixture
+async def api(stock: Api) -> Api:
+    await stock.http.get("/reset_data")
+    await register_trainer(stock)
+    return stock
+
+
+@pytest.fixture(scope="module")
+async def scores() -> AsyncIterator[str]:
+    """A model that earns 0, 1, 2 and 3."""
+    async with serving(ScriptedModel(Script(conversations=(scoring(0, 1, 2, 3),)))) as url:
+        yield url
+
+
+async def queued(api: Api) -> int:
+    return int((await api.http.get("/status")).json()["queue_size"])
+
+
+async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
+    cluster: Cluster, api: Api
+) -> None:
+    slow = Script(conversations=(scoring(0, 1, 2, 3),), latency=0.4)
+    async with serving(ScriptedModel(slow)) as url, serving_inside(cluster, "left", url, api) as env:
+        item = await env.get_next_item()
+        worker = asyncio.create_task(env.collect_trajectories(item))
+        handle = cluster.client.get_workflow_handle(item.claim.group)
+
+        async def runs() -> bool:
+            described = await handle.describe()
+            return described.status is WorkflowExecutionStatus.RUNNING
+
+        await asyncio.sleep(0)
+        await eventually(lambda: _true_without_error(runs), "the workflow runs")
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        assert await runs()
+        sweeper = asyncio.create_task(env._sweep())
+
+        async def delivered() -> bool:
+            return await env.ledger.state(item.claim.group) is State.ACKNOWLEDGED
+
+        await eventually(delivered, "the sweeper delivers")
+        sweeper.cancel()
+        assert await queued(api) == 1
+        assert await env.collect_trajectories(item) == (None, [])
+        assert len(env.book) == 0
+
+
+async def _true_without_error(question: Any) -> bool:
+    try:
+        return bool(await question())
+    except Exception:
+        return False
+
+
+async def test_a_send_goes_on_when_its_worker_is_cancelled(
+    cluster: Cluster, api: Api, scores: str, tmp_path: Path
+) -> None:
+    """Atropos forgets the item before it sends: the group would be lost."""
+    failpoints.arm("delivery.sent:pause", tmp_path)
+    async with serving_inside(cluster, "shielded", scores, api) as env:
+        item = await env.get_next_item()
+        groups, _ = await env.collect_trajectories(item)
+        assert isinstance(groups, dict)
+        sending = asyncio.create_task(env.handle_send_to_api(groups, item))
+
+        async def under_way() -> bool:
+            return (tmp_path / "delivery.sent").exists()
+
+        await eventually(under_way, "it is being sent")
+        failpoints.arm("", tmp_path)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        (tmp_path / "delivery.sent").unlink()
+        await env.courier.finish(10)
+        assert await queued(api) == 1
+        assert await env.ledger.state(item.claim.group) is State.ACKNOWLEDGED
+
+
+async def test_what_atropos_drops_in_silence_is_recorded(cluster: Cluster, api: Api) -> None:
+    alike = ScriptedModel(Script(conversations=(scoring(1, 1, 1, 1),)))
+    async with serving(alike) as url, serving_inside(cluster, "alike", url, api) as env:
+        item = await env.get_next_item()
+        groups, _ = await env.collect_trajectories(item)
+        assert isinstance(groups, dict)
+        await env.handle_send_to_api(groups, item)
+        (delivery,) = (await deliveries(cluster, "alike")).values()
+        assert delivery.reason == "same_scores"
+        wrong = await env.get_next_item()
+        groups, _ = await env.collect_trajectories(wrong)
+        assert isinstance(groups, dict)
+        groups["tokens"].pop()
+        groups["scores"][0] = 0.5
+        await env.handle_send_to_api(groups, wrong)
+        delivery = (await deliveries(cluster, "alike"))[wrong.claim.group]
+        assert delivery.reason == "wrong_size"
+    assert await queued(api) == 0
+
+
+async def test_errors_of_the_run_wait_and_burn_no_items(cluster: Cluster, api: Api) -> None:
+    """A refused key fails every group: the one in hand waits until somebody has mended it."""
+    refused = Fault(kind="status", status=401, requests=(1, 2, 3, 4))
+    model = ScriptedModel(Script(conversations=(scoring(0, 1, 2, 3),), faults=(refused,)))
+    async with serving(model) as url, serving_inside(cluster, "refused", url, api) as env:
+        item = await env.get_next_item()
+        groups, _ = await env.collect_trajectories(item)
+        assert isinstance(groups, dict)
+        assert sorted(groups["scores"]) == [0.0, 1.0, 2.0, 3.0]
+        assert await deliveries(cluster, "refused") == {}
+
+
+async def test_open_groups_are_bounded(cluster: Cluster, api: Api, scores: str) -> None:
+    async with serving_inside(cluster, "bounded", scores, api, max_open_groups=2) as env:
+        first, second = await env.get_next_item(), await env.get_next_item()
+        assert first["number"] != second["number"]
+        assert await env.get_next_item() is None
+        await env._drop(first.claim, Unfit("test", "to make room"))
+        assert (await env.get_next_item())["number"] == 2
+
+
+async def test_a_restarted_adapter_goes_on_where_the_cursor_was(
+    cluster: Cluster, api: Api, scores: str
+) -> None:
+    """First what was drawn and not delivered, then the next of the dataset."""
+    async with serving_inside(cluster, "cursor", scores, api) as env:
+        items = [await env.get_next_item() for _ in range(3)]
+        await env.ledger.acknowledge(items[1].claim.group)
+    async with serving_inside(cluster, "cursor", scores, api) as env:
+        again = [await env.get_next_item() for _ in range(3)]
+        assert [item["number"] for item in again] == [0, 2, 3]
+        assert again[0].claim == items[0].claim
+        status = (await api.http.request("GET", "/status-env", json={"env_id": env.env_id})).json()
+        assert status["env_weight"] == 1.0, "the ghost is disconnected"
+
+
+async def test_stale_groups_are_not_sampled_and_not_delivered(
+    cluster: Cluster, api: Api, scores: str
+) -> None:
+    async with serving_inside(cluster, "stale", scores, api, max_weight_lag=1) as env:
+        finished, open_ = await env.get_next_item(), await env.get_next_item()
+        await env.groups.until_scored(finished.claim, print)
+        env.status_dict = {"current_step": 2}
+        assert await env.collect_trajectories(finished) == (None, [])
+        await env._drop_stale()
+        reasons = {group: entry.reason for group, entry in (await deliveries(cluster, "stale")).items()}
+        assert reasons == {finished.claim.group: "stale", open_.claim.group: "stale"}
+
+
+async def test_chat_data_is_served_only_when_asked_for(cluster: Cluster, api: Api, scores: str) -> None:
+    env = adapter(cluster, "refuses-chat", scores, accept_chat_data=False)
+    with pytest.raises(InvalidInput, match="accept_chat_data"):
+        await env.env_manager()
+
+
+async def test_wandb_shows_outcomes_and_tool_errors(
+    cluster: Cluster, api: Api, scores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    async with serving_inside(cluster, "metrics", scores, api, use_wandb=True) as env:
+        await env.setup_wandb()
+        item = await env.get_next_item()
+        groups, _ = await env.collect_trajectories(item)
+        assert isinstance(groups, dict)
+        await env.handle_send_to_api(groups, item)
+        await env.wandb_log()
+        wandb.finish()
+    (record,) = tmp_path.rglob("run-*.wandb")
+    logged = record.read_bytes()
+    for name in (
+        "tool_errors_count",
+        "outcome/completed",
+        "turns_mean",
+        "sampled_tokens",
+        "repairs",
+        "rollouts",
+    ):
+        assert f"metrics_0_train/{name}".encode() in logged
