@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from clotho.embedded.model.generation import Generation, Step
@@ -41,6 +42,7 @@ class Engine:
         self._prefixes = PrefixStore(REMEMBERED_TOKENS)
         self._waiting: deque[_Request] = deque()
         self._running: list[_Request] = []
+        self._replacement: tuple[Policy, Future[None]] | None = None
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -63,12 +65,24 @@ class Engine:
         with self._changed:
             return len(self._running) + len(self._waiting)
 
-    async def generate(self, prompt: list[int], parameters: SamplingParameters) -> AsyncGenerator[Step]:
-        """Sample until an ending; closing the generator cancels. Raises EngineStopped."""
-        request = _Request(Generation(self.policy, prompt, parameters), prompt, asyncio.get_running_loop())
+    async def replace(self, policy: Policy) -> None:
+        """Sample from other weights: once this returns, every token is. Raises EngineStopped."""
+        replaced: Future[None] = Future()
         with self._changed:
             if not self.alive:
                 raise EngineStopped
+            self._replacement = policy, replaced
+            self._changed.notify()
+        await asyncio.wrap_future(replaced)
+
+    async def generate(self, prompt: list[int], parameters: SamplingParameters) -> AsyncGenerator[Step]:
+        """Sample until an ending; closing the generator cancels. Raises EngineStopped."""
+        with self._changed:
+            if not self.alive:
+                raise EngineStopped
+            request = _Request(
+                Generation(self.policy, prompt, parameters), prompt, asyncio.get_running_loop()
+            )
             self._waiting.append(request)
             self._changed.notify()
         try:
@@ -90,17 +104,33 @@ class Engine:
             with self._changed:
                 self._stopping = True
                 left = [*self._running, *self._waiting]
+                if self._replacement is not None:
+                    self._replacement[1].set_exception(EngineStopped())
             _deliver((request, EngineStopped()) for request in left)
 
     def _admit(self) -> bool:
         """Wait for work and take it in; False once stopping."""
         with self._changed:
             self._running = [request for request in self._running if not request.cancelled]
+            self._switch()
             while not (self._running or self._waiting or self._stopping):
                 self._changed.wait()
+                self._switch()
             while self._waiting and len(self._running) < RUNNING_LIMIT:
                 self._running.append(self._waiting.popleft())
             return not self._stopping
+
+    def _switch(self) -> None:
+        """Take other weights if there are any."""
+        if self._replacement is None:
+            return
+        policy, replaced = self._replacement
+        self.policy = policy
+        self._prefixes = PrefixStore(REMEMBERED_TOKENS)
+        for request in (*self._running, *self._waiting):
+            request.generation.continue_with(policy)
+        self._replacement = None
+        replaced.set_result(None)
 
     def _step(self) -> None:
         """One forward pass over the running generations; those with nothing left to compute sample a token."""

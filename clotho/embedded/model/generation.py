@@ -34,6 +34,8 @@ class Step:
     alternatives: tuple[Likelihood, ...]
     text: str
     ending: Ending | None
+    version: str
+    """Of the weights that it was sampled from."""
 
 
 class Generation:
@@ -41,6 +43,7 @@ class Generation:
 
     def __init__(self, policy: Policy, prompt: list[int], parameters: SamplingParameters) -> None:
         self.cache = KeyValueCache(policy.model.architecture)
+        self._policy = policy
         self._parameters = parameters
         self._prompt_length = len(prompt)
         self._tokens = list(prompt)
@@ -55,6 +58,11 @@ class Generation:
     @property
     def unseen(self) -> list[int]:
         return self._tokens[len(self.cache.tokens) :]
+
+    def continue_with(self, policy: Policy) -> None:
+        """Sample from other weights from here on; keys and values of the tokens so far are to be computed anew."""
+        self._policy = policy
+        self.cache = KeyValueCache(policy.model.architecture)
 
     def advance(self, logprobs: Array) -> Step:
         """Sample the next token from its logprobs (vocabulary,)."""
@@ -72,6 +80,7 @@ class Generation:
             ),
             text=text,
             ending=ending,
+            version=self._policy.version,
         )
 
     def _ending(self, token: int, sampled: int) -> tuple[str, Ending | None]:

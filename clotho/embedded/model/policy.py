@@ -7,6 +7,7 @@ from clotho.embedded.model.architecture import Architecture
 from clotho.embedded.model.checkpoint import read_checkpoint
 from clotho.embedded.model.qwen2 import Qwen2
 from clotho.embedded.model.tokenizer import Tokenizer
+from clotho.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Policy:
     model: Qwen2
     tokenizer: Tokenizer
     version: str
-    """Of the weights: part of their hash."""
+    """Of the weights: what their file says, else part of its hash."""
 
     @classmethod
     def load(cls, directory: Path) -> "Policy":
@@ -22,3 +23,14 @@ class Policy:
         checkpoint = read_checkpoint(directory)
         model = Qwen2(Architecture.read(directory), checkpoint.tensors)
         return cls(model, Tokenizer(directory), checkpoint.version)
+
+    def with_weights(self, directory: Path) -> "Policy":
+        """The same model with the weights that `directory` holds now. Raises InvalidInput for another model's."""
+        if Architecture.read(directory) != self.model.architecture:
+            raise InvalidInput(f"{directory} now holds a model of another architecture")
+        checkpoint = read_checkpoint(directory)
+        try:
+            model = Qwen2(self.model.architecture, checkpoint.tensors)
+        except (KeyError, ValueError) as error:
+            raise InvalidInput(f"{directory}: these are not the model's tensors: {error!r}") from error
+        return Policy(model, self.tokenizer, checkpoint.version)

@@ -24,15 +24,15 @@ def serve(bound: socket.socket, weights: Path, model_name: str) -> None:
     # Uvicorn raises the signal it stopped for again, once all is closed.
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, _exit)
-    _Server(engine, model_name).run(sockets=[bound])
+    _Server(engine, model_name, weights).run(sockets=[bound])
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, engine: Engine, model_name: str) -> None:
+    def __init__(self, engine: Engine, model_name: str, weights: Path) -> None:
         self._engine = engine
         super().__init__(
             uvicorn.Config(
-                create_app(engine, model_name),
+                create_app(engine, model_name, weights),
                 log_level="warning",
                 timeout_graceful_shutdown=SECONDS_TO_SAY_SO,
                 lifespan="on",

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,12 +16,13 @@ from clotho.embedded.model.http.chat import ChatEndpoint
 from clotho.embedded.model.http.completions import CompletionEndpoint
 from clotho.embedded.model.http.generate import GenerateEndpoint
 from clotho.embedded.model.http.refusals import Refusal, engine_stopped
+from clotho.embedded.model.http.reload import ReloadEndpoint
 from clotho.embedded.model.http.responses import Health, ModelCard, ModelList
 from clotho.embedded.model.http.serving import Serving
 
 
-def create_app(engine: Engine, model_name: str) -> Starlette:
-    """The ASGI application; it starts and stops `engine`."""
+def create_app(engine: Engine, model_name: str, weights: Path) -> Starlette:
+    """The ASGI application; it starts and stops `engine`, whose weights are in the folder `weights`."""
     serving = Serving(engine, model_name)
     created = int(time.time())
 
@@ -54,6 +56,7 @@ def create_app(engine: Engine, model_name: str) -> Starlette:
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/chat/completions", ChatEndpoint(serving).answer, methods=["POST"]),
             Route("/v1/completions", CompletionEndpoint(serving).answer, methods=["POST"]),
+            Route("/collective_rpc", ReloadEndpoint(engine, weights).answer, methods=["POST"]),
             Route("/inference/v1/generate", GenerateEndpoint(serving).answer, methods=["POST"]),
         ],
         exception_handlers={

@@ -35,6 +35,7 @@ from clotho.embedded.model.http.serving import (
     ids_of,
     read_body,
     text_of,
+    versions_of,
 )
 from clotho.embedded.model.tokenizer import Tokenizer
 from clotho.inference.tool_call_parsers import hermes, parser
@@ -96,7 +97,7 @@ class _ChatAnswer:
                     finish_reason="tool_calls" if calls else ending.reason,
                     stop_reason=ending.matched,
                     token_ids=ids_of(steps) if self._asked.return_token_ids else None,
-                    weight_versions=self._serving.versions(len(steps)),
+                    weight_versions=versions_of(steps),
                 )
             ],
             usage=self._admitted.usage(len(steps)),
@@ -124,13 +125,17 @@ class _ChatAnswer:
                     step,
                     Delta(content=rest or None, tool_calls=deltas or None),
                     "tool_calls" if calls else step.ending.reason,
-                    len(steps),
+                    steps,
                 )
         if self._asked.wants_usage:
             yield self._chunk(usage_of=len(steps))
 
     def _step_chunk(
-        self, step: Step, delta: Delta, finish_reason: FinishReason | None = None, length: int = 0
+        self,
+        step: Step,
+        delta: Delta,
+        finish_reason: FinishReason | None = None,
+        all_steps: Sequence[Step] = (),
     ) -> ChatChunk:
         return self._chunk(
             ChatChunkChoice(
@@ -139,7 +144,7 @@ class _ChatAnswer:
                 finish_reason=finish_reason,
                 stop_reason=step.ending.matched if step.ending else None,
                 token_ids=[step.sampled.token] if self._asked.return_token_ids else None,
-                weight_versions=self._serving.versions(length) if finish_reason else None,
+                weight_versions=versions_of(all_steps) if finish_reason else None,
             )
         )
 

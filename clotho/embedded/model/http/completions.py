@@ -18,6 +18,7 @@ from clotho.embedded.model.http.serving import (
     ids_of,
     read_body,
     text_of,
+    versions_of,
 )
 
 
@@ -54,20 +55,21 @@ class _CompletionAnswer:
         self._id = f"cmpl-{uuid.uuid4().hex}"
 
     def whole(self, steps: Sequence[Step]) -> Completion:
-        return self._completion(self._choice(steps, text_offset=0, length=len(steps)), usage_of=len(steps))
+        return self._completion(self._choice(steps, steps, text_offset=0), usage_of=len(steps))
 
     async def chunks(self) -> AsyncGenerator[Completion]:
-        length = text_offset = 0
+        steps: list[Step] = []
+        text_offset = 0
         async with aclosing(self._serving.steps(self._admitted)) as running:
             async for step in running:
-                length += 1
-                yield self._completion(self._choice([step], text_offset, length))
+                steps.append(step)
+                yield self._completion(self._choice([step], steps, text_offset))
                 text_offset += len(step.text)
         if self._asked.wants_usage:
-            yield self._completion(usage_of=length)
+            yield self._completion(usage_of=len(steps))
 
-    def _choice(self, steps: Sequence[Step], text_offset: int, length: int) -> CompletionChoice:
-        """`steps`, the last of which is the generation's token number `length`."""
+    def _choice(self, steps: Sequence[Step], all_steps: Sequence[Step], text_offset: int) -> CompletionChoice:
+        """`steps`, the last of `all_steps`, which is what there is of the generation."""
         ending = steps[-1].ending
         with_ids = bool(self._asked.return_token_ids)
         return CompletionChoice(
@@ -76,8 +78,8 @@ class _CompletionAnswer:
             finish_reason=ending.reason if ending else None,
             stop_reason=ending.matched if ending else None,
             token_ids=ids_of(steps) if with_ids else None,
-            prompt_token_ids=self._admitted.prompt if with_ids and length == len(steps) else None,
-            weight_versions=self._serving.versions(length) if ending else None,
+            prompt_token_ids=self._admitted.prompt if with_ids and len(all_steps) == len(steps) else None,
+            weight_versions=versions_of(all_steps) if ending else None,
         )
 
     def _completion(self, *choices: CompletionChoice, usage_of: int | None = None) -> Completion:

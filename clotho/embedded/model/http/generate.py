@@ -16,7 +16,15 @@ from clotho.embedded.model.http.responses import (
     TokenLogprob,
     TokenLogprobs,
 )
-from clotho.embedded.model.http.serving import Admitted, Serving, collected, event_stream, ids_of, read_body
+from clotho.embedded.model.http.serving import (
+    Admitted,
+    Serving,
+    collected,
+    event_stream,
+    ids_of,
+    read_body,
+    versions_of,
+)
 
 
 class GenerateEndpoint:
@@ -45,25 +53,25 @@ class _GenerateAnswer:
         self._id = asked.request_id or f"generate-{uuid.uuid4().hex}"
 
     def whole(self, steps: Sequence[Step]) -> Generated:
-        return self._generated(self._choice(steps, len(steps)), usage_of=len(steps))
+        return self._generated(self._choice(steps, steps), usage_of=len(steps))
 
     async def chunks(self) -> AsyncGenerator[Generated]:
-        length = 0
+        steps: list[Step] = []
         async with aclosing(self._serving.steps(self._admitted)) as running:
             async for step in running:
-                length += 1
-                yield self._generated(self._choice([step], length))
+                steps.append(step)
+                yield self._generated(self._choice([step], steps))
         if self._asked.wants_usage:
-            yield self._generated(usage_of=length)
+            yield self._generated(usage_of=len(steps))
 
-    def _choice(self, steps: Sequence[Step], length: int) -> GeneratedChoice:
+    def _choice(self, steps: Sequence[Step], all_steps: Sequence[Step]) -> GeneratedChoice:
         ending = steps[-1].ending
         return GeneratedChoice(
             token_ids=ids_of(steps),
             logprobs=self._logprobs(steps),
             finish_reason=ending.reason if ending else None,
             stop_reason=ending.matched if ending else None,
-            weight_versions=self._serving.versions(length) if ending else None,
+            weight_versions=versions_of(all_steps) if ending else None,
         )
 
     def _generated(self, *choices: GeneratedChoice, usage_of: int | None = None) -> Generated:

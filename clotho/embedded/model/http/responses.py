@@ -189,6 +189,12 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
+class RpcResults(BaseModel):
+    """What each of the engine's processes, here one, made of a call."""
+
+    results: list[str]
+
+
 class Health(BaseModel):
     status: Literal["ok", "stopped"]
     model: str

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from clotho.embedded.model.http.refusals import (
 )
 from clotho.embedded.model.http.requests import SamplingFields
 from clotho.embedded.model.http.responses import Usage, WeightVersion
+from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.sampling import SamplingParameters
 
 T = TypeVar("T")
@@ -51,10 +52,13 @@ class Serving:
 
     def __init__(self, engine: Engine, model_name: str) -> None:
         self.engine = engine
-        self.policy = engine.policy
         self.model_name = model_name
         # One thread: the tokenizer is not safe to share between several.
         self._tokenizer_thread = ThreadPoolExecutor(1, "tokenizer")
+
+    @property
+    def policy(self) -> Policy:
+        return self.engine.policy
 
     async def tokenized(self, tokenize: Callable[[], list[int]]) -> list[int]:
         return await asyncio.get_running_loop().run_in_executor(self._tokenizer_thread, tokenize)
@@ -80,9 +84,6 @@ class Serving:
 
     def steps(self, admitted: Admitted) -> AsyncGenerator[Step]:
         return self.engine.generate(admitted.prompt, admitted.parameters)
-
-    def versions(self, tokens: int) -> list[WeightVersion]:
-        return [WeightVersion(version=self.policy.version, start=0, end=tokens)]
 
 
 async def read_body(request: Request, model: type[Asked]) -> Asked:
@@ -137,6 +138,17 @@ def event_stream(chunks: AsyncGenerator[BaseModel]) -> StreamingResponse:
 
 def _event(content: BaseModel) -> bytes:
     return b"data: " + content.model_dump_json().encode() + b"\n\n"
+
+
+def versions_of(steps: Iterable[Step]) -> list[WeightVersion]:
+    """Which weights each of the tokens was sampled from."""
+    spans: list[WeightVersion] = []
+    for position, step in enumerate(steps):
+        if spans and spans[-1].version == step.version:
+            spans[-1].end = position + 1
+        else:
+            spans.append(WeightVersion(version=step.version, start=position, end=position + 1))
+    return spans
 
 
 def text_of(steps: Sequence[Step]) -> str:
