@@ -9,6 +9,10 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from clotho.embedded.model import policy
+
+POLICY = Path(policy.__file__).parent / "weights"
+
 CORPUS = (
     "The assistant reads a file, runs a command and says what it found.",
     '{"name": "terminal", "arguments": {"command": "ls -la", "path": "notes.txt"}}',

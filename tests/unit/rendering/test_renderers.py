@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from clotho.embedded.model import policy
 from clotho.embedded.model.tokenizer import Tokenizer as PolicyTokenizer
 from clotho.errors import InvalidInput
 from clotho.inference.base import ChatMessage, FunctionCall, PriorTurn, SampledTokens, ToolCall
@@ -12,10 +11,9 @@ from clotho.rendering.base import Renderer
 from clotho.rendering.prompts import next_prompt
 from clotho.rendering.resolve import open_renderer
 from tests.unit.rendering.conftest import OpenFamily
-from tests.unit.rendering.families import FAMILIES, R1, Family, make_model
+from tests.unit.rendering.families import FAMILIES, POLICY, R1, Family, make_model
 from tests.unit.rendering.rollouts import TOOLS, encode
 
-POLICY = Path(policy.__file__).parent / "weights"
 ASKED = (ChatMessage(role="user", content="Read notes.txt"),)
 MORE = ChatMessage(role="user", content="And then?")
 CALL = ToolCall(id="call00000", function=FunctionCall(name="terminal", arguments='{"command": "ls"}'))
