@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from clotho import failpoints
 from clotho.entries import CallEntry, CheckpointEntry, Prompt, RunManifest, ToolManifest
+from clotho.environment import sources_of
 from clotho.errors import SandboxLost
 from clotho.identifiers import call_id, final_key, group_of, job_key, lease_key, prompt_key, tools_key
 from clotho.inference.base import ToolCall
@@ -115,17 +116,18 @@ class Restorer:
     ) -> SandboxInstance:
         lease = lease_key(request.rollout, request.number)
         labels = self._labels.model_copy(update={"rollout": request.rollout})
+        private = await asyncio.to_thread(sources_of, manifest.environment)
         if checkpoint is None:
-            return await self._with_files(
-                await self._backend.create(lease, manifest.sandbox, labels), request
-            )
+            fresh = await self._backend.create(lease, manifest.sandbox, labels, private=private)
+            return await self._with_files(fresh, request)
         blob = await self._journal.read_blob(request.rollout, checkpoint.digest)
         if blob is None:
             raise SandboxLost(f"the checkpoint of {request.rollout} is gone from the store")
         with tempfile.TemporaryDirectory(prefix="clotho-restore-") as folder:
             path = Path(folder, "blob")
             await asyncio.to_thread(path.write_bytes, blob)
-            return await self._backend.create(lease, manifest.sandbox, labels, Restore(checkpoint, path))
+            restore = Restore(checkpoint, path)
+            return await self._backend.create(lease, manifest.sandbox, labels, restore, private)
 
     async def replay(
         self,

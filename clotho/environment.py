@@ -1,9 +1,11 @@
 """What an environment author imports: Environment, AgentResult, Reward and ToolContext."""
 
 import importlib
+import inspect
 import pkgutil
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -131,6 +133,20 @@ def load_environment(name: str) -> type[Environment]:
             f"environment {name!r}: module {path} has these environments: {classes}; give module:Class"
         )
     return chosen[0]
+
+
+def sources_of(name: str) -> tuple[Path, ...]:
+    """The files of environment `name` and of its base classes, which no agent may read; none if it isn't here.
+
+    Raises EnvironmentFailed for a module that is here and fails.
+    """
+    try:
+        environment = load_environment(name)
+    except InvalidInput:
+        return ()
+    modules = {kind.__module__ for kind in environment.__mro__ if kind not in Environment.__mro__}
+    files = {inspect.getsourcefile(importlib.import_module(name)) for name in modules}
+    return tuple(sorted(Path(file) for file in files if file is not None))
 
 
 def _at_fault(error: Exception) -> str:

@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.errors import (
         EnvironmentFailed,
         InvalidInput,
+        IsolationUnavailable,
         JournalCorrupt,
         ModelRejected,
         SandboxLost,
@@ -23,7 +24,13 @@ REASON_LIMIT = 300
 CANCELLED = "Cancelled"
 TERMINATED = "Terminated"
 BEYOND_REPAIR = frozenset(
-    {CANCELLED, *(kind.__name__ for kind in (InvalidInput, ModelRejected, JournalCorrupt, EnvironmentFailed))}
+    {
+        CANCELLED,
+        *(
+            kind.__name__
+            for kind in (InvalidInput, IsolationUnavailable, ModelRejected, JournalCorrupt, EnvironmentFailed)
+        ),
+    }
 )
 """What another attempt would meet again: somebody has to mend something first, or wanted it so."""
 NEEDS_REPLACEMENT = frozenset({SandboxLost.__name__, "SandboxDiverged"})

@@ -196,10 +196,12 @@ class SandboxBackend(Protocol):
         spec: SandboxSpec,
         labels: Labels | None = None,
         restore: Restore | None = None,
+        private: Sequence[Path] = (),
     ) -> SandboxInstance:
         """The sandbox of `lease`, made unless it lives; a new one starts from `restore`.
 
-        Nobody ever sees one that was restored half. Raises JournalCorrupt for a damaged blob.
+        Nobody ever sees one that was restored half. Raises JournalCorrupt for a damaged blob, and
+        IsolationUnavailable where commands would see a `private` path of this host.
         """
 
     async def attach(self, lease: str, incarnation: str) -> SandboxInstance:

@@ -34,10 +34,7 @@ log = logging.getLogger("clotho")
 
 
 class LocalBackend:
-    """`root` must be a folder that any user of the host may pass through, on a disk of this host.
-
-    `private_paths` are sources that sandboxes must not see, such as an environment's own.
-    """
+    """`root` must be a folder that any user of the host may pass through, on a disk of this host."""
 
     def __init__(
         self,
@@ -46,11 +43,10 @@ class LocalBackend:
         registry: Path = REGISTRY,
         users: range = RANGE,
         bubblewrap: str = "bwrap",
-        private_paths: Sequence[Path] = (),
     ) -> None:
         self._root = root.absolute()
         registry_of_users = UserRegistry(registry, users)
-        self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap), private_paths)
+        self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap))
 
     async def create(
         self,
@@ -58,9 +54,10 @@ class LocalBackend:
         spec: SandboxSpec,
         labels: Labels | None = None,
         restore: Restore | None = None,
+        private: Sequence[Path] = (),
     ) -> SupervisedSandbox:
         """Raises IsolationUnavailable, JournalCorrupt for a damaged blob, InvalidInput for another's lease."""
-        return await with_sandboxes(self._create, lease, spec, labels, restore)
+        return await with_sandboxes(self._create, lease, spec, labels, restore, private)
 
     async def attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
         return await with_sandboxes(self._attach, lease, incarnation)
@@ -92,7 +89,12 @@ class LocalBackend:
     # ---- the same, blocking ----
 
     def _create(
-        self, lease: str, spec: SandboxSpec, labels: Labels | None, restore: Restore | None
+        self,
+        lease: str,
+        spec: SandboxSpec,
+        labels: Labels | None,
+        restore: Restore | None,
+        private: Sequence[Path],
     ) -> SupervisedSandbox:
         folder = self._folder(lease)
         with self._locked(folder):
@@ -104,6 +106,7 @@ class LocalBackend:
                 if incarnation is not None:
                     return self._instance(View(folder), record, control, incarnation)
             self._host.end(folder)
+            self._host.require_private(private, spec)
             return self._make(folder, lease, spec, labels, restore)
 
     def _make(

@@ -30,13 +30,10 @@ LAUNCH_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 class LocalHost:
-    def __init__(
-        self, root: Path, users: UserRegistry, bubblewrap: str | None, private_paths: Sequence[Path]
-    ) -> None:
+    def __init__(self, root: Path, users: UserRegistry, bubblewrap: str | None) -> None:
         self._root = root
         self._users = users
         self._bubblewrap = bubblewrap
-        self._private_paths = private_paths
         self._privileged = os.geteuid() == 0
         self._probing = threading.Lock()
         self._report: IsolationReport | None = None
@@ -95,13 +92,14 @@ class LocalHost:
             )
         if not report.isolated and not spec.unsafe_local:
             raise IsolationUnavailable(f"it can't be proved that a sandbox here {'; '.join(report.missing)}")
-        if report.isolated:
-            self._require_private(spec)
         return report.isolated
 
-    def _require_private(self, spec: SandboxSpec) -> None:
+    def require_private(self, paths: Sequence[Path], spec: SandboxSpec) -> None:
+        """Raises IsolationUnavailable where an isolated sandbox would see one of `paths`."""
+        if not self.report().isolated:
+            return
         seen = [path for path in (Path("/usr"), Path("/lib"), Path("/bin")) if path.is_dir()]
-        for private in self._private_paths:
+        for private in paths:
             masked = private.is_relative_to("/usr/local") and not spec.expose_usr_local
             if not masked and any(private.resolve().is_relative_to(path) for path in seen):
                 raise IsolationUnavailable(f"sandboxes would see {private}: install it elsewhere")

@@ -265,12 +265,11 @@ async def test_refuses_required_limits_that_it_cannot_enforce(
 
 
 async def test_refuses_to_show_an_environments_source(folder: Path, lease: str) -> None:
-    backend = LocalBackend(folder / "private", private_paths=[Path("/usr/lib")])
+    backend = LocalBackend(folder / "private")
     with pytest.raises(IsolationUnavailable, match="/usr/lib"):
-        await backend.create(lease, SandboxSpec())
-    masked = LocalBackend(folder / "private", private_paths=[Path("/usr/local/lib")])
-    await masked.create(lease, SandboxSpec())
-    await masked.destroy(lease)
+        await backend.create(lease, SandboxSpec(), private=[Path("/usr/lib")])
+    await backend.create(lease, SandboxSpec(), private=[Path("/usr/local/lib")])
+    await backend.destroy(lease)
 
 
 @needs_root

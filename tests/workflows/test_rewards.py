@@ -1,6 +1,8 @@
 """Verification: durable across attempts, and never a number where something went wrong."""
 
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,22 @@ async def test_a_run_may_score_failed_verifiers_zero_and_has_them_flagged(
     await export_run(journal, "zero", Format.MESSAGES, output)
     assert json.loads(output.read_text())["reward_error"] == found.error
     assert await reward(journal, "zero-lost") is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can install below /usr")
+async def test_an_agent_never_sees_its_verifiers_source(
+    private_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment that is installed where sandboxes see it can't be run."""
+    cluster = private_cluster
+    with tempfile.TemporaryDirectory(prefix="clotho-test-", dir="/usr/share") as installed:
+        Path(installed, "seen_by_agents.py").write_text(Path("tests/environments/one_file.py").read_text())
+        monkeypatch.syspath_prepend(installed)
+        await cluster.start_worker(PYTHONPATH=installed)
+        async with serving(ScriptedModel(SCRIPT)) as url:
+            handle = await cluster.start("seen", url, environment="seen_by_agents:OneFile")
+            with pytest.raises(WorkflowFailureError) as raised:
+                await handle.result()
+    assert "sandboxes would see" in failure(raised.value)
+    assert "seen_by_agents.py: install it elsewhere" in failure(raised.value)
+    assert await cluster.open_journal().keys("seen/~repairs/") == []
