@@ -1,0 +1,198 @@
+"""Token-exact model servers: real ones behind a relay that paces, cuts and falsifies, and small real samplers."""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from clotho.embedded.model.engine import Engine
+from clotho.embedded.model.http.requests import SamplingFields
+from clotho.identifiers import derived_seed
+
+Json = dict[str, Any]
+
+
+class Cut(Exception):
+    """The connection breaks here."""
+
+
+@dataclass
+class Relay:
+    """Passes requests on, and events back. `cut`: after how many of a request's events it breaks off."""
+
+    upstream: str
+    seconds: float = 0.0
+    """Between two events of a turn; probes aren't slowed down."""
+    cut: Callable[[str, int], int | None] = lambda key, request: None
+    twist: Callable[[Json], Json] = lambda event: event
+    asked: list[tuple[str, Json]] = field(default_factory=list)
+    """Idempotency-Key and body of each turn's request."""
+
+    def __post_init__(self) -> None:
+        self.app = Starlette(routes=[Route("/{path:path}", self._pass_on, methods=["GET", "POST"])])
+
+    async def _pass_on(self, request: Request) -> Response:
+        body, key = await request.body(), request.headers.get("idempotency-key", "")
+        client = httpx.AsyncClient(
+            base_url=self.upstream, timeout=60, verify=False, headers={"idempotency-key": key}
+        )
+        if request.method == "GET":
+            async with client:
+                answer = await client.get(request.url.path)
+            return Response(answer.content, answer.status_code)
+        turn = "/turn/" in key
+        if turn:
+            self.asked.append((key, json.loads(body)))
+        cut = self.cut(key, len(self.asked)) if turn else None
+        return StreamingResponse(
+            self._events(client, request.url.path, body, turn, cut), media_type="text/event-stream"
+        )
+
+    async def _events(
+        self, client: httpx.AsyncClient, path: str, body: bytes, turn: bool, cut: int | None
+    ) -> AsyncIterator[str]:
+        passed = 0
+        async with client, client.stream("POST", path, content=body) as answer:
+            async for line in answer.aiter_lines():
+                if passed == cut:
+                    raise Cut
+                if not line.startswith("data:"):
+                    continue
+                passed += 1
+                await asyncio.sleep(self.seconds if turn else 0)
+                content = line[5:].strip()
+                yield sse(self.twist(json.loads(content))) if content != "[DONE]" else "data: [DONE]\n\n"
+
+
+def sse(event: Json) -> str:
+    return f"data: {json.dumps(event)}\n\n"
+
+
+class SGLangShape:
+    """The embedded engine in SGLang's clothes; `increments`: what was said before isn't repeated."""
+
+    def __init__(self, engine: Engine, increments: bool = False) -> None:
+        self._engine = engine
+        self._increments = increments
+        self.app = Starlette(routes=[Route("/generate", self._generate, methods=["POST"])])
+        self.asked: list[Json] = []
+
+    async def _generate(self, request: Request) -> Response:
+        body = json.loads(await request.body())
+        self.asked.append(body)
+        limit = self._engine.policy.model.architecture.max_position_embeddings
+        if len(body["input_ids"]) >= limit:
+            message = (
+                f"The input ({len(body['input_ids'])} tokens) is longer than the model's context length "
+                f"({limit} tokens)."
+            )
+            return JSONResponse({"error": {"message": message}}, 400)
+        return StreamingResponse(self._events(body), media_type="text/event-stream")
+
+    async def _events(self, body: Json) -> AsyncIterator[str]:
+        asked = dict(body["sampling_params"])
+        limit = asked.pop("max_new_tokens")
+        asked["seed"] = asked.pop("sampling_seed")
+        parameters = SamplingFields.model_validate(asked).parameters(limit, 0)
+        rows: list[Any] = []
+        async for step in self._engine.generate(body["input_ids"], parameters):
+            rows.append([step.sampled.logprob, step.sampled.token, None])
+            shown = rows[-1:] if self._increments else rows
+            ending = step.ending
+            finish: Json | None = None
+            if ending is not None:
+                finish = {"type": ending.reason, "matched": ending.matched}
+            yield sse(
+                {
+                    "text": "",
+                    "output_ids": [row[1] for row in shown],
+                    "meta_info": {
+                        "id": "1",
+                        "finish_reason": finish,
+                        "prompt_tokens": len(body["input_ids"]),
+                        "weight_version": self._engine.policy.version,
+                        "completion_tokens": len(rows),
+                        "cached_tokens": 3,
+                        "output_token_logprobs": shown,
+                    },
+                }
+            )
+        yield "data: [DONE]\n\n"
+
+
+EOS = 2
+"""Of the tokenizer of the embedded policy."""
+WORDS = tuple(range(300, 332))
+
+
+class SequenceSampler:
+    """A Markov chain behind vLLM's /inference/v1/generate whose noise is a request's own sequence of numbers.
+
+    Turns end with probability 1/`length` at every token, and a token follows itself `sticky` times as likely as
+    any other follows it. `cut` breaks requests off as in Relay.
+    """
+
+    def __init__(
+        self,
+        length: float = 20.0,
+        processed: bool = False,
+        sticky: float = 6.0,
+        cut: Callable[[str], int | None] = lambda key: None,
+    ) -> None:
+        self._length = length
+        self._processed = processed
+        self._sticky = sticky
+        self.cut = cut
+        self.app = Starlette(routes=[Route("/inference/v1/generate", self._generate, methods=["POST"])])
+
+    async def _generate(self, request: Request) -> Response:
+        body = json.loads(await request.body())
+        cut = self.cut(request.headers.get("idempotency-key", ""))
+        return StreamingResponse(self._events(body, cut), media_type="text/event-stream")
+
+    async def _events(self, body: Json, cut: int | None) -> AsyncIterator[str]:
+        asked = body["sampling_params"]
+        noise = np.random.Generator(np.random.PCG64(asked["seed"]))
+        last = body["token_ids"][-1]
+        for number in range(1, asked["max_tokens"] + 1):
+            if number - 1 == cut:
+                raise Cut
+            last, logprob = self._sample(last, asked, noise.random())
+            ended = last == EOS and not asked.get("ignore_eos")
+            reason = "stop" if ended else "length" if number == asked["max_tokens"] else None
+            content = [{"token_id": last, "logprob": logprob}]
+            choice = {"token_ids": [last], "logprobs": {"content": content}, "finish_reason": reason}
+            yield sse({"choices": [choice], "usage": {"completion_tokens": number}})
+            if reason is not None:
+                break
+        yield "data: [DONE]\n\n"
+
+    def _sample(self, last: int, asked: Json, drawn: float) -> tuple[int, float]:
+        raw = self._logprobs(last)
+        scaled = raw / asked["temperature"]
+        if asked["top_k"] == 1:
+            scaled = np.where(scaled == scaled.max(), scaled, -np.inf)
+        chances = np.exp(scaled - scaled.max())
+        chances /= chances.sum()
+        at = min(int(chances.cumsum().searchsorted(drawn, side="right")), len(WORDS))
+        reported = math.log(chances[at]) if self._processed else float(raw[at])
+        return (*WORDS, EOS)[at], reported
+
+    def _logprobs(self, last: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        weights = np.array([self._sticky if word == last else 1.0 for word in WORDS])
+        ending = 1 / self._length
+        return np.log(np.append(weights / weights.sum() * (1 - ending), ending))
+
+
+def chance(*parts: str | int) -> float:
+    """A number in [0, 1) that depends on nothing but `parts`."""
+    return derived_seed(*parts) / (1 << 63)

@@ -1,0 +1,44 @@
+"""What a server is, is found out by sampling from it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from clotho.embedded.model import EmbeddedModelServer
+from clotho.embedded.model.bundled import TINY
+from clotho.inference.base import Inference
+from clotho.inference.token_exact import TokenExact
+from clotho.testing.scripted_model import serving
+from tests.token_servers import SequenceSampler
+
+Open = Callable[..., TokenExact]
+
+
+@pytest.mark.parametrize("inference", [Inference.TOKENS, Inference.VLLM_COMPLETIONS])
+async def test_the_embedded_server(
+    embedded_model: EmbeddedModelServer, open_backend: Open, inference: Inference
+) -> None:
+    found = await open_backend(f"{embedded_model.url}/v1", inference).check(TINY)
+    wanted = Inference.VLLM_GENERATE if inference is Inference.TOKENS else inference
+    assert (found.backend, found.logprobs_mode, found.noise, found.context) == (
+        wanted,
+        "raw",
+        "position",
+        1024,
+    )
+    assert found.weight_version and "hermes" in found.renderer
+
+
+@pytest.mark.parametrize(
+    ("processed", "stickiness", "mode"),
+    [(False, 6.0, "raw"), (True, 6.0, "processed"), (False, 1e9, "unknown"), (True, 1e9, "unknown")],
+)
+async def test_logprobs_of_the_model_and_of_what_was_sampled_from(
+    open_backend: Open, processed: bool, stickiness: float, mode: str
+) -> None:
+    """At a temperature other than 1 a trainer needs to know; of a model that is certain nobody can tell."""
+    sampler = SequenceSampler(length=1e12, processed=processed, sticky=stickiness)
+    async with serving(sampler) as url:
+        found = await open_backend(url).check(TINY)
+    assert (found.logprobs_mode, found.noise) == (mode, "sequence")
+    assert (found.context, found.weight_version) == (None, None)
