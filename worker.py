@@ -34,7 +34,6 @@ from clotho.config import Settings, cache_folder, host_name, load_settings, secr
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.entries import Endpoint, RunManifest
 from clotho.errors import ClothoError, InvalidInput, Unavailable
-from clotho.inference.backends import Backends
 from clotho.inference.base import ModelBackend
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
@@ -102,6 +101,9 @@ class Composition:
         ]
 
     def llm(self, own_queue: str, waiting: WaitingRoom) -> list[Worker]:
+        # Imported here: a third of the time that a process takes to start, and other roles call no model.
+        from clotho.inference.backends import Backends
+
         sizes = self.settings.worker
         pace = Pace(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)
         backends = Backends(self.journal, sizes.model_call_timeout, {TINY: BUNDLED}, pace)

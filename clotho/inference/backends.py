@@ -13,7 +13,7 @@ from clotho.inference.token_exact import TokenExact
 from clotho.inference.token_http import TokenHTTP
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
-from clotho.rendering.resolve import open_renderer
+from clotho.rendering.base import Renderer
 
 
 class Backends:
@@ -59,14 +59,18 @@ class Backends:
 
     def _rendering(self, rendering: Rendering) -> RenderingThread:
         if rendering not in self._renderings:
-            bundled = self._bundled.get(rendering.tokenizer)
-            self._renderings[rendering] = RenderingThread(
-                partial(
-                    open_renderer,
-                    str(bundled or rendering.tokenizer),
-                    renderer=rendering.renderer,
-                    tool_call_parser=rendering.tool_call_parser,
-                    thinking_mode=rendering.thinking_mode,
-                )
-            )
+            tokenizer = str(self._bundled.get(rendering.tokenizer, rendering.tokenizer))
+            self._renderings[rendering] = RenderingThread(partial(_open, tokenizer, rendering))
         return self._renderings[rendering]
+
+
+def _open(tokenizer: str, rendering: Rendering) -> Renderer:
+    # Imported here: it takes more than a second, and workers that render nothing start without it.
+    from clotho.rendering.resolve import open_renderer
+
+    return open_renderer(
+        tokenizer,
+        renderer=rendering.renderer,
+        tool_call_parser=rendering.tool_call_parser,
+        thinking_mode=rendering.thinking_mode,
+    )
