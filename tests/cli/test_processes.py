@@ -126,3 +126,10 @@ async def test_workers_refuse_in_one_line(folder: Path, temporal: TemporalServer
     assert "no Temporal server answers at 127.0.0.1:9: start one" in several.complaint
     assert "no Temporal server answers at 127.0.0.1:9: start one" in one.complaint
     assert role.complaint == "worker.py: unknown role 'cook': there are workflows, llm, tools"
+
+
+async def test_workers_load_no_library_that_only_some_of_them_use() -> None:
+    """Each takes a second or so of every process's start, and so of every recovery."""
+    heavy = "{'openai', 'transformers', 'renderers', 'numpy', 'atroposlib'}"
+    loaded = await run(sys.executable, "-c", f"import sys, worker; print({heavy} & set(sys.modules))")
+    assert loaded.output == "set()\n", loaded.error
