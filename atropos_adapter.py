@@ -1,13 +1,86 @@
 """Atropos' BaseEnv around an environment, with Atropos' own command line: serve | process | evaluate.
 
-python atropos_adapter.py serve --env.environment file_tasks --openai.base_url http://host:8000/v1 …
+    python atropos_adapter.py serve --env.environment file_tasks --openai.base_url http://host:8000/v1 …
+
+An environment of the in-memory design derives from HermesAgentBaseEnv and runs as its own program.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from temporalio.worker import Worker
+
+from activities.groups import Groups
+from activities.restore import Restorer
+from activities.reward import Verifier
+from activities.rollouts import Rollouts
+from activities.sandbox import Sandboxes
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
-from clotho.atropos.main import main
+from clotho.atropos.ported import HermesAgentEnvConfig, OneInstance, PortedEnv
+from clotho.config import host_name
+from clotho.environment import AgentResult, ToolContext
+from clotho.sandbox.base import Labels
+from clotho.sandbox.local import LocalBackend
+from clotho.toolsets.dispatch import Dispatcher
+from clotho.toolsets.registry import Registry
 
-__all__ = ["ClothoEnv", "ClothoEnvConfig", "main"]
+__all__ = [
+    "AgentResult",
+    "ClothoEnv",
+    "ClothoEnvConfig",
+    "HermesAgentBaseEnv",
+    "HermesAgentEnvConfig",
+    "ToolContext",
+]
+
+
+class HermesAgentBaseEnv(PortedEnv):
+    """An environment of the in-memory design: `format_prompt` and `compute_reward` run on this instance.
+
+    It runs on the host of its sandboxes, beside a worker with the roles workflows, tools and llm.
+    """
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        async with super().opened(), self._worker():
+            yield
+
+    def _worker(self) -> Worker:
+        """What serves this environment's queue."""
+        connected = self.durable.connections
+        settings, client, journal = connected.settings, connected.client, connected.journal
+        registry, environments = Registry.discover(), OneInstance(self)
+        dispatcher = Dispatcher(registry)
+        backend = LocalBackend(settings.sandbox.folder_of(journal.store_identity))
+        labels = Labels(
+            store=journal.store_identity,
+            cluster=client.service_client.config.target_host,
+            namespace=client.namespace,
+            rollout="",
+        )
+        stations = self.stations()
+        host_queue = f"{stations.sandbox.queue}-{host_name(settings)}"
+        sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, dispatcher, labels), host_queue)
+        groups = Groups(journal, environments, registry, client)
+        rollouts = Rollouts(journal)
+        return Worker(
+            client,
+            task_queue=stations.environment.queue,
+            activities=[
+                groups.find_scored,
+                groups.prepare_group,
+                groups.conclude_group,
+                groups.repair_sibling,
+                groups.keep_attempt,
+                groups.await_closed,
+                rollouts.find_end,
+                rollouts.conclude,
+                Verifier(journal, environments, sandboxes, registry, dispatcher).verify,
+            ],
+            max_concurrent_activities=settings.worker.max_tool_calls,
+        )
+
 
 if __name__ == "__main__":
-    main(ClothoEnv)
+    ClothoEnv.cli()

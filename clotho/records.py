@@ -64,6 +64,8 @@ class Stations(Record):
     sandbox: Station = Station(
         queue="clotho-sandbox", in_all=timedelta(hours=6), heartbeat=timedelta(seconds=10)
     )
+    verification: Station | None = None
+    """None: where the rollout's sandbox is."""
 
 
 class RepairBounds(Record):

@@ -172,13 +172,16 @@ class Rollout(Pausable):
             lease=None,
             checkpoint=self.state.checkpoint,
         )
+        elsewhere = self.stations.verification
         if self.sandbox.lease is None:
-            reward = await step(Verifier.verify, request, self.stations.sandbox, "verify")
+            reward = await step(Verifier.verify, request, elsewhere or self.stations.sandbox, "verify")
             self.sandbox.lease = reward.lease
             return
 
         async def run(lease: Lease) -> RewardResult:
             held = request.model_copy(update={"lease": lease})
+            if elsewhere is not None:
+                return await step(Verifier.verify, held, elsewhere, "verify")
             return await step(Verifier.verify, held, self.sandbox.station_of(lease), "verify", UNSERVED)
 
         await self.sandbox.use(run, self.state.turn)

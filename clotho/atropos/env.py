@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from clotho.atropos.evaluation import end_pause, evaluate_held_out
 from clotho.atropos.group_file import GroupFile
 from clotho.atropos.items import ClaimedItem, Items, json_item
 from clotho.atropos.ledger import Claim, Ledger
+from clotho.atropos.main import main
 from clotho.atropos.metrics import Tally
 from clotho.atropos.opening import Connections, manifest_of, open_connections, served_model
 from clotho.atropos.patient import PatientEnv
@@ -42,26 +44,37 @@ log = logging.getLogger("clotho.atropos")
 Trajectories = dict[str, Any] | list[dict[str, Any]] | None
 
 
+@dataclass(frozen=True)
+class Durable:
+    """An open run, and what is left of it."""
+
+    connections: Connections
+    manifest: RunManifest
+    endpoint: Endpoint
+    groups: Groups
+    ledger: Ledger
+    book: Book
+    items: Items
+    courier: Courier
+    tally: Tally
+    ready: asyncio.Event
+    """Set once the API has said what it takes."""
+
+
 class ClothoEnv(PatientEnv):
     """The environment that `--env.environment` names, rolled out as one run."""
 
-    name = "clotho"
-    env_config_cls = ClothoEnvConfig
+    name: ClassVar[str | None] = "clotho"
+    env_config_cls: ClassVar[type[ClothoEnvConfig]] = ClothoEnvConfig
     secrets: ClassVar[Secrets] = Secrets()
     """Keys that the command line held."""
     process_mode = False
     """Set by Atropos for `process`."""
     serving = False
 
-    connections: Connections
-    manifest: RunManifest
-    endpoint: Endpoint
     environment: Environment
-    ledger: Ledger
-    groups: Groups
-    book: Book
-    items: Items
-    courier: Courier
+    durable: Durable
+    """While the run is open. Apart, since an author's own attributes have names like these."""
 
     def __init__(
         self, config: ClothoEnvConfig, server_configs: Any, slurm: bool = False, testing: bool = False
@@ -72,7 +85,6 @@ class ClothoEnv(PatientEnv):
         config.data_path_to_save_groups = path
         self.jsonl_writer = GroupFile(Path(path)) if path is not None else None
         self.server_configs = server_configs
-        self.tally = Tally()
         # Atropos and a subclass call the same name: what the subclass hands out is drawn once, then claimed.
         self._draw = self.get_next_item
         self.__dict__["get_next_item"] = self._next_claimed
@@ -83,11 +95,15 @@ class ClothoEnv(PatientEnv):
 
         return cls.env_config_cls(), APIServerConfig()
 
+    @classmethod
+    def cli(cls) -> None:
+        main(cls, super().cli)
+
     # What an author may override.
 
     async def setup(self) -> None:
         self.environment = await asyncio.to_thread(
-            make_environment, self.manifest.environment, self.manifest.environment_config
+            make_environment, self.durable.manifest.environment, self.durable.manifest.environment_config
         )
         await self.environment.setup()
 
@@ -105,14 +121,14 @@ class ClothoEnv(PatientEnv):
         async with self.opened():
             self._refuse_chat()
             self.serving = True
-            await end_pause(self.connections.journal, self.manifest.run)
+            await end_pause(self.durable.connections.journal, self.durable.manifest.run)
             sweeper = asyncio.create_task(self._sweep())
             try:
                 await super().env_manager()
             finally:
                 sweeper.cancel()
                 await asyncio.gather(sweeper, return_exceptions=True)
-                await self.courier.finish(LAST_DELIVERIES)
+                await self.durable.courier.finish(LAST_DELIVERIES)
 
     async def process_manager(self) -> None:
         async with self.opened():
@@ -125,11 +141,13 @@ class ClothoEnv(PatientEnv):
     async def collect_trajectories(self, item: Any) -> tuple[Trajectories, list[Any]]:
         """The item's scored group, one ScoredDataGroup a wave; None once it is delivered or dropped."""
         claim = await self._claim_of(item)
-        if not self.process_mode and await self.ledger.delivery(claim.group) is not None:
+        if not self.process_mode and await self.durable.ledger.delivery(claim.group) is not None:
             return None, []
         try:
-            entry = await self.groups.until_scored(claim, lambda why: log.warning("%s: %s", claim.group, why))
-            siblings = await read_siblings(self.groups.journal, entry)
+            entry = await self.durable.groups.until_scored(
+                claim, lambda why: log.warning("%s: %s", claim.group, why)
+            )
+            siblings = await read_siblings(self.durable.groups.journal, entry)
             waves = await self._convert(claim, siblings)
         except Unfit as unfit:
             await self._drop(claim, unfit)
@@ -137,7 +155,7 @@ class ClothoEnv(PatientEnv):
         except JournalCorrupt as corrupt:
             await self._drop(claim, Unfit("corrupt", str(corrupt)))
             return None, []
-        self.tally.add(entry, siblings)
+        self.durable.tally.add(entry, siblings)
         groups = [wave.wire() for wave in waves]
         return (groups[0] if len(groups) == 1 else groups), []
 
@@ -147,10 +165,10 @@ class ClothoEnv(PatientEnv):
         if not self._is_free(claim):
             self.running_items.pop(item_uuid, None)
             return None
-        with self.book.hold(claim):
+        with self.durable.book.hold(claim):
             done: Trajectories = await super().handle_env(item_uuid)
         # A worker that ended without delivering leaves its claim to the next one.
-        self.book.put_back(claim)
+        self.durable.book.put_back(claim)
         return done
 
     async def handle_send_to_api(
@@ -175,15 +193,17 @@ class ClothoEnv(PatientEnv):
 
     async def _send_scored_data_to_api(self, scored_data: Any) -> None:
         waves = _listed(scored_data)
-        await self.courier.deliver(waves[0]["group_id"].partition("~w")[0], waves)
+        await self.durable.courier.deliver(waves[0]["group_id"].partition("~w")[0], waves)
 
     async def registered(self, env_id: int, name: str) -> None:
-        now = Registration(url=self.api.url, env_id=env_id, name=name)
-        await disconnect_ghost(self.connections.journal, self.api, self.manifest.run, now)
+        now = Registration(url=self.trainer_api.url, env_id=env_id, name=name)
+        await disconnect_ghost(
+            self.durable.connections.journal, self.trainer_api, self.durable.manifest.run, now
+        )
 
     async def get_server_info(self) -> None:
         await super().get_server_info()
-        self._ready.set()
+        self.durable.ready.set()
 
     async def env_step_checks(self) -> None:
         before = self.curr_step
@@ -207,10 +227,10 @@ class ClothoEnv(PatientEnv):
         del self.rollouts_for_wandb[: -self.config.num_rollouts_to_keep]
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
-        metrics = {**(wandb_metrics or {}), **self.tally.flush()}
+        metrics = {**(wandb_metrics or {}), **self.durable.tally.flush()}
         if self.serving:
-            metrics["train/open_groups"] = len(self.book)
-            metrics["train/groups_sent_again"] = self.courier.sent_again
+            metrics["train/open_groups"] = len(self.durable.book)
+            metrics["train/groups_sent_again"] = self.durable.courier.sent_again
         await super().wandb_log(metrics)
 
     # The durable path.
@@ -218,35 +238,41 @@ class ClothoEnv(PatientEnv):
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Temporal, the store and the run, with what is left of it."""
-        self.connections = await open_connections(self.config)
-        await self._open_run()
-        self._ready = asyncio.Event()
+        self.durable = await self._open_run(await open_connections(self.config))
         try:
             yield
         finally:
-            await self.api.aclose()
+            await self.trainer_api.aclose()
             if self.jsonl_writer is not None:
                 self.jsonl_writer.close()
 
-    async def _open_run(self) -> None:
-        journal = self.connections.journal
-        self.endpoint, model = served_model(self.server_configs, self.config)
-        self.manifest = self.make_manifest(model)
-        await open_run(journal, self.manifest, self.endpoint)
-        self.groups = Groups(
-            client=self.connections.client,
-            journal=journal,
-            manifest=self.manifest,
-            stations=self.stations(),
-            repairs=RepairBounds(),
-            attempts=self.config.group_attempts,
+    async def _open_run(self, connections: Connections) -> Durable:
+        journal = connections.journal
+        endpoint, model = served_model(self.server_configs, self.config)
+        manifest = self.make_manifest(model)
+        await open_run(journal, manifest, endpoint)
+        ledger = Ledger(journal, manifest.run)
+        claims = await ledger.load()
+        book = Book(claims if self.process_mode else await ledger.undelivered(claims))
+        return Durable(
+            connections=connections,
+            manifest=manifest,
+            endpoint=endpoint,
+            groups=Groups(
+                client=connections.client,
+                journal=journal,
+                manifest=manifest,
+                stations=self.stations(),
+                repairs=RepairBounds(),
+                attempts=self.config.group_attempts,
+            ),
+            ledger=ledger,
+            book=book,
+            items=Items(self._draw, ledger.drawn),
+            courier=Courier(ledger, self.trainer_api, self.current_env_id, book.settle),
+            tally=Tally(),
+            ready=asyncio.Event(),
         )
-        self.ledger = Ledger(journal, self.manifest.run)
-        claims = await self.ledger.load()
-        self.claims = claims
-        self.book = Book(claims if self.process_mode else await self.ledger.undelivered(claims))
-        self.items = Items(self._draw, self.ledger.drawn)
-        self.courier = Courier(self.ledger, self.api, self.current_env_id, self.book.settle)
 
     def make_manifest(self, model: str) -> RunManifest:
         return manifest_of(self.config, model)
@@ -257,38 +283,44 @@ class ClothoEnv(PatientEnv):
 
     async def _next_claimed(self) -> ClaimedItem | None:
         """What is in nobody's hands; else a new item, if not too many are open."""
-        claim = self.book.waiting()
+        claim = self.durable.book.waiting()
         if claim is None:
-            if not self.process_mode and len(self.book) >= self.config.max_open_groups:
+            if not self.process_mode and len(self.durable.book) >= self.config.max_open_groups:
                 return None
-            item = await self.items.next()
+            item = await self.durable.items.next()
             if item is None:
                 return None
             claim = await self._claim(item)
-        return self.book.offer(claim)
+        return self.durable.book.offer(claim)
 
     async def _claim_of(self, item: Any) -> Claim:
         """The item's claim; one that Atropos didn't get from here is claimed now."""
         if isinstance(item, ClaimedItem):
             return item.claim
         plain = json_item(item)
-        found = self.book.find(plain)
+        found = self.durable.book.find(plain)
         if found is None:
             found = await self._claim(plain)
-            self.book.offer(found)
+            self.durable.book.offer(found)
         return found
 
     async def _claim(self, item: Item) -> Claim:
-        claim: Claim = await outlasting(lambda: self.ledger.claim(item, self.curr_step), "claim an item")
+        claim: Claim = await outlasting(
+            lambda: self.durable.ledger.claim(item, self.curr_step), "claim an item"
+        )
         return claim
 
     def _is_free(self, claim: Claim) -> bool:
         """Whether nobody waits for the claim's group, or brings it to the API."""
-        return claim in self.book and not self.book.is_busy(claim) and not self.courier.has(claim.group)
+        return (
+            claim in self.durable.book
+            and not self.durable.book.is_busy(claim)
+            and not self.durable.courier.has(claim.group)
+        )
 
     async def _convert(self, claim: Claim, siblings: tuple[Sibling, ...]) -> tuple[Wave, ...]:
         limit = self.max_token_len if self.max_token_len > 0 and not self.process_mode else None
-        size = self.manifest.group_size
+        size = self.durable.manifest.group_size
         try:
             waves = await asyncio.to_thread(waves_of, claim.group, siblings, size, limit)
             if not self.process_mode:
@@ -333,16 +365,16 @@ class ClothoEnv(PatientEnv):
                 )
 
     async def _drop(self, claim: Claim, unfit: Unfit) -> None:
-        if claim not in self.book:
+        if claim not in self.durable.book:
             return
-        self.tally.add_dropped(unfit.reason)
+        self.durable.tally.add_dropped(unfit.reason)
         if self.process_mode:
             log.warning("%s left out (%s): %s", claim.group, unfit.reason, unfit)
-            return self.book.settle(claim.group)
-        await self.courier.drop(claim.group, unfit.reason, str(unfit))
+            return self.durable.book.settle(claim.group)
+        await self.durable.courier.drop(claim.group, unfit.reason, str(unfit))
 
     def _refuse_chat(self) -> None:
-        if self.endpoint.inference is Inference.CHAT and not self.config.accept_chat_data:
+        if self.durable.endpoint.inference is Inference.CHAT and not self.config.accept_chat_data:
             raise InvalidInput(
                 "nothing can be trained on groups without tokens: give --env.inference tokens, "
                 "or --env.accept_chat_data True to serve them all the same"
@@ -356,18 +388,18 @@ class ClothoEnv(PatientEnv):
         """What was drawn too long ago for the trainer's weights is not sampled any further."""
         if self.config.max_weight_lag is None:
             return
-        for claim in self.book.all():
+        for claim in self.durable.book.all():
             lag = self._trainer_step() - claim.step
-            if lag > self.config.max_weight_lag and await self.groups.scored(claim) is None:
-                await self.groups.cancel(claim)
+            if lag > self.config.max_weight_lag and await self.durable.groups.scored(claim) is None:
+                await self.durable.groups.cancel(claim)
                 await self._drop(claim, Unfit("stale", f"{claim.group}: not sampled within {lag} steps"))
 
     async def _sweep(self) -> None:
         """Deliver finished groups that no worker waits for."""
-        await self._ready.wait()
+        await self.durable.ready.wait()
         while True:
             try:
-                for claim in await self.ledger.finished(self.book.idle()):
+                for claim in await self.durable.ledger.finished(self.durable.book.idle()):
                     if self._is_free(claim):
                         await self._sweep_up(claim)
             except ClothoError as error:
@@ -376,19 +408,19 @@ class ClothoEnv(PatientEnv):
 
     async def _sweep_up(self, claim: Claim) -> None:
         """Through the author's hooks, as a worker of Atropos would."""
-        item = self.book.item(claim)
-        with self.book.hold(claim):
+        item = self.durable.book.item(claim)
+        with self.durable.book.hold(claim):
             try:
                 trajectories, _ = await self.collect_trajectories(item)
                 if trajectories is not None:
                     trajectories = await self.postprocess_histories(trajectories)
-                if claim in self.book:
+                if claim in self.durable.book:
                     await self.handle_send_to_api(trajectories, item)
             except Unavailable:
                 raise
             except Exception:
                 log.exception("%s: a hook of the environment failed", claim.group)
-                if self.book.put_back(claim) >= HOOK_FAILURES:
+                if self.durable.book.put_back(claim) >= HOOK_FAILURES:
                     failed = Unfit("environment_failed", f"its hooks failed {HOOK_FAILURES} times")
                     await self._drop(claim, failed)
 

@@ -30,16 +30,28 @@ log = logging.getLogger("clotho.atropos")
 Metrics = dict[str, float]
 
 
+class OpenRun(Protocol):
+    """The training run."""
+
+    @property
+    def connections(self) -> Connections: ...
+    @property
+    def manifest(self) -> RunManifest: ...
+    @property
+    def endpoint(self) -> Endpoint: ...
+    @property
+    def groups(self) -> Groups: ...
+
+
 class Evaluating(Protocol):
     """What is needed of the adapter."""
 
     config: ClothoEnvConfig
-    connections: Connections
-    manifest: RunManifest
-    endpoint: Endpoint
-    groups: Groups
     curr_step: int
     serving: bool
+
+    @property
+    def durable(self) -> OpenRun: ...
 
     async def evaluate_log(self, metrics: Metrics, **options: Any) -> None: ...
 
@@ -47,10 +59,10 @@ class Evaluating(Protocol):
 async def evaluate_held_out(env: Evaluating) -> Metrics:
     """Roll the held-out set out and log mean, interval and pass@k."""
     started = time.time()
-    training = env.manifest.run
-    manifest = evaluation_manifest(env.config, env.manifest.model, env.curr_step)
+    training = env.durable.manifest.run
+    manifest = evaluation_manifest(env.config, env.durable.manifest.model, env.curr_step)
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
-    async with paused(env.connections.journal, training) if stops else _nothing():
+    async with paused(env.durable.connections.journal, training) if stops else _nothing():
         entries, failed = await roll_out_set(env, manifest)
     metrics = metrics_of(entries, failed, env.config.success_score)
     log.info("evaluation at step %s: %s", env.curr_step, metrics)
@@ -68,13 +80,13 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
 
 async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[GroupEntry], int]:
     """The scored groups of the held-out set, and how many failed for good."""
-    journal = env.connections.journal
-    await open_run(journal, manifest, env.endpoint)
+    journal = env.durable.connections.journal
+    await open_run(journal, manifest, env.durable.endpoint)
     ledger = Ledger(journal, manifest.run)
     claims = await ledger.load()
     if len(claims) < env.config.evaluation_groups:
         claims = await _draw(ledger, manifest, claims, env.config.evaluation_groups)
-    groups = replace(env.groups, manifest=manifest)
+    groups = replace(env.durable.groups, manifest=manifest)
     free = asyncio.Semaphore(env.config.max_eval_workers)
 
     async def roll_out(claim: Claim) -> GroupEntry | None:

@@ -2,12 +2,13 @@
 
 import logging
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, Protocol
 
 from pydantic import ValidationError
 
 from clotho import failpoints
-from clotho.atropos.env import ClothoEnv
+from clotho.atropos.secrets import Secrets
 from clotho.config import load_settings
 from clotho.errors import ClothoError
 from clotho.logs import configure
@@ -15,8 +16,14 @@ from clotho.logs import configure
 REJECTED = 2
 
 
-def main(kind: type[ClothoEnv]) -> NoReturn:
-    """Run `kind` as the command line says, to the end of this process."""
+class Keyed(Protocol):
+    """An environment class that keeps the keys of its command line."""
+
+    secrets: Secrets
+
+
+def main(kind: Keyed, cli: Callable[[], None]) -> NoReturn:
+    """Run Atropos' `cli` of `kind` as the command line says, to the end of this process."""
     try:
         settings = load_settings()
         configure(settings.log_format, "adapter")
@@ -24,7 +31,7 @@ def main(kind: type[ClothoEnv]) -> NoReturn:
         logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)
         failpoints.arm(settings.fail, settings.fail_folder)
         sys.argv[1:] = kind.secrets.conceal_flags(sys.argv[1:])
-        kind.cli()
+        cli()
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         sys.stderr.write(f"configuration: {faults}\n")

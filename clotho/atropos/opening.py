@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from atroposlib.envs.server_handling.server_baseline import ReasoningConfig
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from pydantic import JsonValue
 from temporalio.client import Client
@@ -80,10 +81,23 @@ def rendering_of(config: ClothoEnvConfig) -> Rendering | None:
     )
 
 
+def thinking(manifest: RunManifest, config: ClothoEnvConfig) -> RunManifest:
+    """With what Atropos' fields for reasoning ask of a chat server, and of the prompt."""
+    asked = ReasoningConfig.from_env_config(config).build_extra_body()
+    update: dict[str, object] = {}
+    if asked is not None and manifest.rendering is None:
+        extra_body = {**asked, **manifest.sampling.extra_body}
+        update["sampling"] = manifest.sampling.model_copy(update={"extra_body": extra_body})
+    if config.custom_thinking_prompt is not None:
+        prompts = (config.custom_thinking_prompt, manifest.system_prompt)
+        update["system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt)
+    return manifest.model_copy(update=update)
+
+
 def _manifest(
     config: ClothoEnvConfig, model: str, run: str, overrides: Mapping[str, JsonValue], group_size: int
 ) -> RunManifest:
-    return run_manifest(
+    manifest = run_manifest(
         config.environment,
         run,
         model,
@@ -94,3 +108,4 @@ def _manifest(
         group_size=group_size,
         unsafe_local=config.unsafe_local,
     )
+    return thinking(manifest, config)

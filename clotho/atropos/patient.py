@@ -16,14 +16,14 @@ log = logging.getLogger("clotho.atropos")
 class PatientEnv(BaseEnv):  # type: ignore[misc]
     """Replaces what BaseEnv asks of the API: there, three failures end the process."""
 
-    api: TrainerApi
+    trainer_api: TrainerApi
     env_id: int
     status_dict: dict[str, Any]
     """As the API answered last; empty before."""
 
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
         super().__init__(config, server_configs, slurm, testing)
-        self.api = TrainerApi(config.rollout_server_url)
+        self.trainer_api = TrainerApi(config.rollout_server_url)
         self.status_dict = {}
         self._registering = asyncio.Lock()
 
@@ -33,7 +33,7 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
     async def current_env_id(self) -> int:
         """The id under which the API knows this environment now; raises ApiUnavailable."""
         try:
-            await self.api.status(self.env_id)
+            await self.trainer_api.status(self.env_id)
         except EnvUnknown:
             await self._register_again(self.env_id)
         return self.env_id
@@ -48,7 +48,7 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
 
     async def get_server_info(self) -> None:
         """Take the trainer's batch size and longest row. Raises InvalidInput for groups larger than a batch."""
-        info = await outlasting(lambda: self.api.get("/info"), "ask for the trainer's batch size")
+        info = await outlasting(lambda: self.trainer_api.get("/info"), "ask for the trainer's batch size")
         if info["batch_size"] != -1:
             self.config.batch_size = info["batch_size"]
         if info["max_token_len"] != -1:
@@ -60,7 +60,9 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
 
     async def setup_wandb(self) -> None:
         if self.config.use_wandb:
-            await outlasting(lambda: self.api.get("/wandb_info"), "ask for the trainer's wandb project")
+            await outlasting(
+                lambda: self.trainer_api.get("/wandb_info"), "ask for the trainer's wandb project"
+            )
         await super().setup_wandb()
 
     async def _register_env(self) -> dict[str, Any]:
@@ -73,7 +75,7 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
             "group_size": self.config.group_size,
         }
         answer: dict[str, Any] = await outlasting(
-            lambda: self.api.post("/register-env", request), "register with the trainer's API"
+            lambda: self.trainer_api.post("/register-env", request), "register with the trainer's API"
         )
         if answer["status"] == "success":
             await self.registered(answer["env_id"], answer["wandb_name"])
@@ -81,15 +83,17 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
 
     async def _ask_status(self) -> dict[str, Any]:
         try:
-            return await self.api.status(self.env_id)
+            return await self.trainer_api.status(self.env_id)
         except EnvUnknown:
             await self._register_again(self.env_id)
-        return await self.api.status(self.env_id)
+        return await self.trainer_api.status(self.env_id)
 
     async def _register_again(self, lost: int) -> None:
         async with self._registering:
             if self.env_id != lost:
                 return
-            log.warning("the API at %s has forgotten this environment: registering again", self.api.url)
+            log.warning(
+                "the API at %s has forgotten this environment: registering again", self.trainer_api.url
+            )
             await self.register_env()
             await self.get_server_info()

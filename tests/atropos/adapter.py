@@ -39,7 +39,7 @@ def command(
         "use_wandb": False,
         **fields,
     }
-    flags = [f"--env.{name}={value}" for name, value in settings.items()]
+    flags = [f"--env.{name}={value}" for name, value in settings.items() if value is not None]
     flags += [
         f"--openai.base_url={model_url}/v1",
         f"--openai.model_name={model}",
@@ -53,7 +53,7 @@ def command(
         "WANDB_MODE=offline",
         f"WANDB_DIR={cluster.folder}",
         sys.executable,
-        program,
+        *program.split(),
         mode,
         *flags,
     ]

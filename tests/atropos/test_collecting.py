@@ -67,13 +67,13 @@ async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
         sweeper = asyncio.create_task(env._sweep())
 
         async def delivered() -> bool:
-            return await env.ledger.state(item.claim.group) is State.ACKNOWLEDGED
+            return await env.durable.ledger.state(item.claim.group) is State.ACKNOWLEDGED
 
         await eventually(delivered, "the sweeper delivers")
         sweeper.cancel()
         assert await queued(api) == 1
         assert await env.collect_trajectories(item) == (None, [])
-        assert len(env.book) == 0
+        assert len(env.durable.book) == 0
 
 
 async def _true_without_error(question: Any) -> bool:
@@ -102,9 +102,9 @@ async def test_a_send_goes_on_when_its_worker_is_cancelled(
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
         (tmp_path / "delivery.sent").unlink()
-        await env.courier.finish(10)
+        await env.durable.courier.finish(10)
         assert await queued(api) == 1
-        assert await env.ledger.state(item.claim.group) is State.ACKNOWLEDGED
+        assert await env.durable.ledger.state(item.claim.group) is State.ACKNOWLEDGED
 
 
 async def test_what_atropos_drops_in_silence_is_recorded(cluster: Cluster, api: Api) -> None:
@@ -154,7 +154,7 @@ async def test_a_restarted_adapter_goes_on_where_the_cursor_was(
     """First what was drawn and not delivered, then the next of the dataset."""
     async with serving_inside(cluster, "cursor", scores, api) as env:
         items = [await env.get_next_item() for _ in range(3)]
-        await env.ledger.acknowledge(items[1].claim.group)
+        await env.durable.ledger.acknowledge(items[1].claim.group)
     async with serving_inside(cluster, "cursor", scores, api) as env:
         again = [await env.get_next_item() for _ in range(3)]
         assert [item["number"] for item in again] == [0, 2, 3]
@@ -168,7 +168,7 @@ async def test_stale_groups_are_not_sampled_and_not_delivered(
 ) -> None:
     async with serving_inside(cluster, "stale", scores, api, max_weight_lag=1) as env:
         finished, open_ = await env.get_next_item(), await env.get_next_item()
-        await env.groups.until_scored(finished.claim, print)
+        await env.durable.groups.until_scored(finished.claim, print)
         env.status_dict = {"current_step": 2}
         assert await env.collect_trajectories(finished) == (None, [])
         await env._drop_stale()

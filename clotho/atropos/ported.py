@@ -1,0 +1,185 @@
+"""Environments of the in-memory design: one instance, in the adapter, on which every hook runs.
+
+They keep state between their methods, so no worker makes an instance of its own: the adapter serves the queue of
+their prompts and rewards, which wait while it is down.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import wraps
+from typing import Any, ClassVar
+
+from atroposlib.envs.base import BaseEnvConfig
+from pydantic import Field, JsonValue, field_validator
+
+from clotho.atropos.config import ClothoEnvConfig
+from clotho.atropos.env import ClothoEnv
+from clotho.atropos.opening import rendering_of, thinking
+from clotho.authors import Environments
+from clotho.entries import Item, RunManifest, ToolSelection
+from clotho.environment import AgentResult, Environment, EnvironmentConfig
+from clotho.inference.base import Sampling
+from clotho.records import Limits, Station, Stations
+from clotho.sandbox.base import SandboxSpec
+from clotho.tool_context import ToolContext
+from clotho.toolsets.base import ToolSettings
+
+PATIENCE = timedelta(days=30)
+"""How long prompts and rewards wait for an adapter that is down."""
+
+
+class HermesAgentEnvConfig(ClothoEnvConfig):
+    """The fields of the in-memory design, on top of the adapter's."""
+
+    enabled_toolsets: list[str] | str | None = Field(default=None, description="None: all available ones.")
+    disabled_toolsets: list[str] | str | None = Field(default=None, description="Toolsets to leave out.")
+    distribution: str | None = Field(default=None, description="Sample each group's toolsets from this.")
+    max_agent_turns: int = Field(default=30, description="Model calls of one rollout.")
+    system_prompt: str | None = Field(default=None, description="Put before every prompt.")
+    agent_temperature: float = Field(default=1.0, description="Of every turn.")
+    terminal_timeout: float = Field(default=120, description="Seconds that a command may take.")
+    dataset_name: str | None = Field(default=None, description="For the environment's own use.")
+    dataset_split: str = Field(default="train", description="For the environment's own use.")
+    prompt_field: str = Field(default="prompt", description="For the environment's own use.")
+    extra_body: dict[str, Any] | None = Field(default=None, description="Further fields of model requests.")
+
+    @field_validator("enabled_toolsets", "disabled_toolsets")
+    @classmethod
+    def _split(cls, value: list[str] | str | None) -> list[str] | None:
+        return value.split(",") if isinstance(value, str) else value
+
+
+class PortedEnv(ClothoEnv):
+    """What an environment of the in-memory design derives from, without the worker that serves its queue."""
+
+    name: ClassVar[str | None] = None
+    env_config_cls = HermesAgentEnvConfig
+    server: Any
+
+    def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
+        if "run" not in config.model_fields_set and self.name:
+            config.run = self.name.lower().replace("_", "-")
+        super().__init__(config, server_configs, slurm, testing)
+        self._author_setup = self.setup
+        self.__dict__["setup"] = self._set_up
+        self.is_set_up = asyncio.Event()
+
+    # What an author overrides.
+
+    async def setup(self) -> None:
+        """Load what the other methods need."""
+
+    async def get_next_item(self) -> Any:
+        raise NotImplementedError
+
+    def format_prompt(self, item: Any) -> Any:
+        raise NotImplementedError
+
+    async def compute_reward(self, item: Any, result: AgentResult, ctx: ToolContext) -> Any:
+        raise NotImplementedError
+
+    async def evaluate(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError
+
+    # The durable path.
+
+    def make_manifest(self, model: str) -> RunManifest:
+        config = self.config
+        kind = type(self)
+        manifest = RunManifest(
+            run=config.run,
+            environment=f"{kind.__module__}:{kind.__qualname__}",
+            environment_config=own_fields(config),
+            model=model,
+            sampling=Sampling(
+                temperature=config.agent_temperature,
+                max_tokens=config.max_token_length,
+                extra_body=config.extra_body or {},
+            ),
+            rendering=rendering_of(config),
+            seed=config.seed,
+            system_prompt=config.system_prompt,
+            selection=ToolSelection(
+                enabled=tuple(config.enabled_toolsets) if config.enabled_toolsets is not None else None,
+                disabled=tuple(config.disabled_toolsets or ()),
+                distribution=config.distribution,
+            ),
+            tool_settings=ToolSettings(terminal_timeout=config.terminal_timeout),
+            sandbox=SandboxSpec(unsafe_local=config.unsafe_local),
+            limits=Limits(max_turns=config.max_agent_turns),
+            group_size=config.group_size,
+        )
+        return thinking(manifest, config)
+
+    def stations(self) -> Stations:
+        own = Station(queue=f"clotho-env-{self.config.run}", in_all=PATIENCE, heartbeat=timedelta(seconds=10))
+        return Stations(environment=own, verification=own)
+
+    @asynccontextmanager
+    async def opened(self) -> Any:
+        self.server = HomeLoop(self.server, asyncio.get_running_loop())
+        async with super().opened():
+            yield
+
+    async def _set_up(self) -> None:
+        await self._author_setup()
+        self.is_set_up.set()
+
+
+class Bound(Environment):
+    """The adapter's own instance, as activities know environments."""
+
+    def __init__(self, env: PortedEnv) -> None:
+        super().__init__(EnvironmentConfig())
+        self._env = env
+
+    def format_prompt(self, item: Item) -> Any:
+        return self._env.format_prompt(item)
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
+        return self._env.compute_reward(item, result, ctx)
+
+
+class OneInstance(Environments):
+    """Has one environment, whatever is asked for, as soon as it is set up."""
+
+    def __init__(self, env: PortedEnv) -> None:
+        super().__init__()
+        self._env = env
+
+    async def get(self, manifest: RunManifest) -> Environment:
+        await self._env.is_set_up.wait()
+        return Bound(self._env)
+
+
+class HomeLoop:
+    """A server's methods, called on the event loop that its connections belong to: rewards run beside it."""
+
+    def __init__(self, inner: Any, home: asyncio.AbstractEventLoop) -> None:
+        self._inner = inner
+        self._home = home
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        return self._at_home(found) if inspect.iscoroutinefunction(found) else found
+
+    def _at_home(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        async def call(*arguments: Any, **options: Any) -> Any:
+            work = method(*arguments, **options)
+            if asyncio.get_running_loop() is self._home:
+                return await work
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
+
+        return call
+
+
+def own_fields(config: ClothoEnvConfig) -> dict[str, JsonValue]:
+    """What an author's configuration adds, and the fields that say what the dataset is."""
+    dataset = {"dataset_name", "dataset_split", "prompt_field"}
+    inherited = (HermesAgentEnvConfig.model_fields.keys() | BaseEnvConfig.model_fields.keys()) - dataset
+    fields: dict[str, JsonValue] = config.model_dump(mode="json", exclude=set(inherited))
+    return fields

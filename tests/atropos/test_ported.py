@@ -1,0 +1,75 @@
+"""An environment of the in-memory design, run by its own program."""
+
+import json
+from pathlib import Path
+
+from clotho.embedded.model import EmbeddedModelServer
+from clotho.entries import GroupEntry
+from clotho.identifiers import scored_key
+from clotho.testing.cluster import Cluster
+from tests.atropos.adapter import (
+    GROUP_SIZE,
+    Adapter,
+    command,
+    name_of,
+    register_trainer,
+    serving,
+    take_groups,
+)
+from tests.atropos_api.service import running
+
+PROGRAM = "-m environments.scored_files"
+
+
+async def test_rewards_run_on_the_one_instance_and_wait_while_it_is_down(
+    cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path
+) -> None:
+    async with (
+        running(folder / "api-ported") as api,
+        serving(
+            cluster,
+            "ported",
+            embedded_model,
+            api,
+            program=PROGRAM,
+            environment=None,
+            max_open_groups=3,
+            ensure_scores_are_not_same=False,
+        ) as adapter,
+    ):
+        await register_trainer(api)
+        await adapter.start(CLOTHO_FAIL="reward.opened:kill@3")
+        assert await adapter.process.wait() != 0
+        await adapter.start()
+        groups = await take_groups(api, 4)
+        journal = cluster.open_journal()
+        for group in groups:
+            entry = await journal.require(scored_key(name_of(group)), GroupEntry)
+            assert entry.repairs == (), "no rollout failed for it"
+            assert all(score > 0 for score in group["scores"])
+        assert len({name_of(group) for group in groups}) == len(groups)
+        assert adapter.process.running
+
+
+async def test_its_groups_are_written_by_process(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> None:
+    path = cluster.folder / "ported.jsonl"
+    argv = command(
+        cluster,
+        "process",
+        "ported-process",
+        embedded_model.url,
+        program=PROGRAM,
+        environment=None,
+        total_steps=2,
+        words=1,
+        data_path_to_save_groups=path,
+    )
+    adapter = Adapter(cluster, cluster.folder / "ported-process.log", argv)
+    await adapter.start()
+    assert await adapter.process.wait() == 0, adapter.process.output
+    groups = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(groups) == 2
+    assert all(len(group["tokens"]) == GROUP_SIZE and all(group["tokens"]) for group in groups)
+    assert "containing exactly the text" in groups[0]["messages"][0][0]["content"]
