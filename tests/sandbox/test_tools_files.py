@@ -35,11 +35,13 @@ class Interrupted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sandbox, name)
 
-    async def write_file(self, path: str, content: bytes, after: str | None = None) -> str:
+    async def write_file(
+        self, path: str, content: bytes, after: str | None = None, key: str | None = None
+    ) -> str:
         if self._writes == 0:
             raise SandboxUnavailable("interrupted")
         self._writes -= 1
-        return await self._sandbox.write_file(path, content, after)
+        return await self._sandbox.write_file(path, content, after, key)
 
 
 async def interrupt(call: Calls, after_writes: int, tool: str, **arguments: Any) -> None:
@@ -261,6 +263,17 @@ async def test_a_replacement_is_made_once_whatever_attempt_asks(call: Calls) -> 
     first = await call("patch", **arguments)
     assert await call.again("patch", **arguments) == first
     assert await content(call, "x") == b"aa\n"
+
+
+@pytest.mark.parametrize("tool", ["write_file", "patch"])
+async def test_what_was_written_is_not_written_again_over_what_came_after(call: Calls, tool: str) -> None:
+    await call.sandbox.write_file("x", b"a\n")
+    replacement = {"mode": "replace", "old_string": "a", "new_string": "b"}
+    arguments = {"path": "x", **(replacement if tool == "patch" else {"content": "b\n"})}
+    first = await call(tool, **arguments)
+    await call.sandbox.write_file("x", b"b\nlater\n")
+    assert await call.again(tool, **arguments) == first
+    assert await content(call, "x") == b"b\nlater\n"
 
 
 async def test_a_change_by_somebody_else_between_attempts_is_not_overwritten(call: Calls) -> None:

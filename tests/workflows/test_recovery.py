@@ -7,7 +7,7 @@ from clotho.entries import CallEntry
 from clotho.identifiers import call_key, turn_key
 from clotho.runs import read_end
 from clotho.testing.cluster import Cluster
-from clotho.testing.script import Conversation, Script
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
@@ -126,3 +126,34 @@ async def test_models_and_tools_in_processes_of_their_own_die_together(private_c
     assert (progress.scored, progress.rollouts) == (4, 8)
     assert journalled
     assert {model.calls.requests[key] for key in journalled} == {1}
+
+
+async def test_a_file_is_patched_once_though_its_worker_dies_before_that_is_journalled(
+    private_cluster: Cluster,
+) -> None:
+    """Between the two attempts something else appends to the file: a second write would take that away."""
+    cluster, rollout = private_cluster, ROLLOUT.format(run="once")
+    watcher = "until grep -q new /work/file; do sleep 0.05; done; echo later >> /work/file"
+    patch = {"mode": "replace", "path": "/work/file", "old_string": "old", "new_string": "new"}
+    calls = (
+        ScriptedCall(name="terminal", arguments={"command": "echo old > /work/file"}),
+        ScriptedCall(name="terminal", arguments={"command": watcher, "background": True}),
+        ScriptedCall(name="patch", arguments={**patch}),
+    )
+    turns = (*(ScriptedTurn(calls=(call,)) for call in calls), run("cat /work/file"), say("Done."))
+    armed = f"call.made[{call_key(rollout, '0002-00')}]:kill"
+    async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
+        worker = await cluster.start_worker(CLOTHO_FAIL=armed)
+        handle = await start(cluster, "once", url)
+        await asyncio.wait_for(worker.wait(), 30)
+
+        async def appended() -> bool:
+            [file] = cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/file")
+            return file.read_text() == "new\nlater\n"
+
+        await eventually(appended, "the file changed by somebody else")
+        await cluster.start_worker()
+        await handle.result()
+    patched, shown = [json.loads((await call(cluster, rollout, turn)).content) for turn in (2, 3)]
+    assert patched["success"]
+    assert shown["output"].split() == ["new", "later"]

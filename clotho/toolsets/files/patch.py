@@ -175,14 +175,17 @@ async def _read(path: str, context: CallContext, needs_text: bool = True) -> Tex
 
 async def _carry_out(intent: Intent, context: CallContext) -> None:
     await _take_steps(intent, context)
-    for write in intent.writes:
-        await context.sandbox.write_file(write.path, write.content.encode(), shell.last_command(context))
+    for index, write in enumerate(intent.writes):
+        await _make(write, index, context)
 
 
 async def _carry_on(intent: Intent, context: CallContext) -> None:
-    """Finish what an earlier attempt began: its steps run once by their keys, its writes where they are missing."""
+    """Finish what an earlier attempt began: its steps and writes happen once by their keys."""
     await _take_steps(intent, context)
-    for write in intent.writes:
+    made = (await context.sandbox.applied()).keys
+    for index, write in enumerate(intent.writes):
+        if _write_key(index, context) in made:
+            continue
         found = await context.sandbox.read_file(write.path, LARGEST, shell.last_command(context))
         now = None if found.error == "not_found" else _hash(found.content)
         if now == _hash(write.content.encode()):
@@ -191,7 +194,16 @@ async def _carry_on(intent: Intent, context: CallContext) -> None:
             raise InvalidInput(
                 f"{write.path} was changed by another process while it was patched: read it again"
             )
-        await context.sandbox.write_file(write.path, write.content.encode(), shell.last_command(context))
+        await _make(write, index, context)
+
+
+async def _make(write: Write, index: int, context: CallContext) -> None:
+    previous, key = shell.last_command(context), _write_key(index, context)
+    await context.sandbox.write_file(write.path, write.content.encode(), previous, key)
+
+
+def _write_key(index: int, context: CallContext) -> str:
+    return context.job_key("write", index)
 
 
 async def _take_steps(intent: Intent, context: CallContext) -> None:

@@ -37,7 +37,7 @@ class WriteFile(Tool):
         refuse_protected(path)
         parents = await write_once.recall(context, "parents") or await _look_at_parents(path, context)
         content = arguments["content"].encode()
-        await context.sandbox.write_file(path, content, shell.last_command(context))
+        await context.sandbox.write_file(path, content, shell.last_command(context), context.job_key("write"))
         return ToolOutcome(
             content=text(
                 bytes_written=len(content),
