@@ -39,7 +39,7 @@ LAYERS = [
         "campaigns",
         "export",
     ),
-    ("embedded", "processes", "testing", "cli"),
+    ("atropos", "atropos_api", "embedded", "processes", "testing", "cli"),
 ]
 """Packages and modules of clotho; each may import its own layer and those above it in this list."""
 
