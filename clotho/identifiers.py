@@ -119,8 +119,12 @@ def attempt_prefix(group: str) -> str:
     return f"{group}/attempt/"
 
 
+def items_prefix(run: str) -> str:
+    return f"{run}/~items/"
+
+
 def items_key(run: str, chunk: int) -> str:
-    return f"{run}/~items/{chunk:06}"
+    return f"{items_prefix(run)}{chunk:06}"
 
 
 def drawn_prefix(run: str) -> str:

@@ -23,6 +23,7 @@ from clotho.identifiers import (
     endpoint_prefix,
     group_id,
     items_key,
+    items_prefix,
     lease_key,
     manifest_key,
     scored_key,
@@ -33,6 +34,8 @@ from clotho.journal import Journal
 
 CHUNK = 100
 """Items per manifest entry."""
+SLICE = 500
+"""Entries read at once."""
 
 
 async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) -> None:
@@ -137,9 +140,26 @@ async def unfinished(journal: Journal, run: str, first: int, last: int) -> list[
 
 async def scored_groups(journal: Journal, run: str, limit: int | None = None) -> list[tuple[str, GroupEntry]]:
     """The run's finished groups by id, the first `limit` of them."""
-    keys = (await scored_keys(journal, run))[:limit]
-    entries = await journal.read_many(keys, GroupEntry)
-    return [(key.removesuffix("/scored"), entry) for key, entry in zip(keys, entries, strict=True) if entry]
+    groups = await group_ids(journal, run)
+    found: list[tuple[str, GroupEntry]] = []
+    for first in range(0, len(groups), SLICE):
+        part = groups[first : first + SLICE]
+        entries = await journal.read_many([scored_key(group) for group in part], GroupEntry)
+        found += [(group, entry) for group, entry in zip(part, entries, strict=True) if entry is not None]
+        if limit is not None and len(found) >= limit:
+            break
+    return found[:limit]
+
+
+async def group_ids(journal: Journal, run: str) -> list[str]:
+    """Of all of the run's groups that may be scored: computed from its items, where they were enumerated.
+
+    The groups of items that were drawn one at a time bear other names: those that are scored are looked for.
+    """
+    if not (chunks := await journal.keys(items_prefix(run))):
+        return [key.removesuffix("/scored") for key in await scored_keys(journal, run)]
+    last = await journal.require(chunks[-1], ItemChunk)
+    return [group_id(run, item) for item in range((len(chunks) - 1) * CHUNK + len(last.items))]
 
 
 async def scored_keys(journal: Journal, run: str) -> list[str]:

@@ -1,0 +1,49 @@
+"""Finished groups are found at their computed keys: a run of a million items is not listed for them."""
+
+from pathlib import Path
+
+import pytest
+
+from clotho.entries import GroupEntry
+from clotho.identifiers import group_id, scored_key
+from clotho.journal import Journal
+from clotho.runs import scored_groups, write_items
+from clotho.store.filesystem import FilesystemStore
+
+
+class Listed(FilesystemStore):
+    """A store that notes what is listed."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.prefixes: list[str] = []
+
+    async def keys(self, prefix: str) -> list[str]:
+        self.prefixes.append(prefix)
+        return await super().keys(prefix)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Listed:
+    return Listed(tmp_path)
+
+
+async def write_scored(journal: Journal, *groups: str) -> None:
+    for group in groups:
+        await journal.write(scored_key(group), GroupEntry(item={}, toolsets=(), siblings=()))
+
+
+async def test_no_run_is_listed_for_its_scored_groups(store: Listed) -> None:
+    journal, wanted = Journal(store), [group_id("many", item) for item in (0, 7, 120, 749)]
+    await write_items(journal, "many", [{"number": number} for number in range(750)])
+    await write_scored(journal, *wanted)
+    reader = Journal(store)
+    assert [group for group, _ in await scored_groups(reader, "many")] == wanted
+    assert [group for group, _ in await scored_groups(reader, "many", 2)] == wanted[:2]
+    assert set(store.prefixes) == {"many/~items/"}
+
+
+async def test_groups_of_items_that_were_never_enumerated_are_looked_for(store: Listed) -> None:
+    journal = Journal(store)
+    await write_scored(journal, "drawn/abc.0", "drawn/abc.1")
+    assert [group for group, _ in await scored_groups(journal, "drawn")] == ["drawn/abc.0", "drawn/abc.1"]
