@@ -1,13 +1,17 @@
 """A model's chat template as a function from messages to text, with its peculiarities found out by trying."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 from clotho.errors import InvalidInput
-from clotho.inference.base import ChatMessage, ToolSchema
+from clotho.inference.base import ChatMessage, FunctionCall, ToolCall, ToolSchema
 from clotho.rendering.bridging import ASKED, SAID, THOUGHT, common_end
 from clotho.rendering.messages import templated
 from clotho.rendering.reasoning import with_reasoning
 from clotho.rendering.tokenizers import Tokenizer
+
+CALL = ToolCall(id="call00000", function=FunctionCall(name="f", arguments=json.dumps({"a": SAID[0]})))
+RESULT = ChatMessage(role="tool", content="0", tool_call_id=CALL.id, name=CALL.function.name)
 
 
 class ChatTemplate:
@@ -25,6 +29,8 @@ class ChatTemplate:
             )
         self._tokenizer = tokenizer
         self._inlines = False
+        # Most templates write a call's arguments as JSON themselves; some take the text of the OpenAI API.
+        self._parsed = self._accepts_calls(parsed=True) or not self._accepts_calls(parsed=False)
         self._inlines = keep_reasoning and not self._shows_reasoning()
 
     def __call__(
@@ -32,7 +38,7 @@ class ChatTemplate:
     ) -> str:
         """The conversation as text; raises InvalidInput where the template refuses it."""
         shown = [_inlined(message) for message in messages] if self._inlines else messages
-        written = templated(shown)
+        written = templated(shown, parsed=self._parsed)
         try:
             return self._tokenizer.template(written, tools, add_generation_prompt=add_generation_prompt)
         except Exception as error:
@@ -48,12 +54,19 @@ class ChatTemplate:
         after = common_end(one, other).lstrip()
         return {token: id for token, id in self._tokenizer.added.items() if after.startswith(token)}
 
+    def _accepts_calls(self, *, parsed: bool) -> bool:
+        self._parsed = parsed
+        turn = ChatMessage(role="assistant", tool_calls=(CALL,))
+        return SAID[0] in self._attempt([ASKED, turn, RESULT])
+
     def _shows_reasoning(self) -> bool:
+        return THOUGHT in self._attempt([ASKED, _turn(SAID[0], reasoning_content=THOUGHT)])
+
+    def _attempt(self, messages: Sequence[ChatMessage]) -> str:
         try:
-            text = self([ASKED, _turn(SAID[0], reasoning_content=THOUGHT)], (), add_generation_prompt=False)
+            return self(messages, (), add_generation_prompt=False)
         except InvalidInput:
-            return False
-        return THOUGHT in text
+            return ""
 
 
 def _turn(content: str, reasoning_content: str | None = None) -> ChatMessage:

@@ -11,12 +11,15 @@ from clotho.inference.base import ChatMessage
 Templated = dict[str, JsonValue]
 
 
-def templated(messages: Sequence[ChatMessage]) -> list[Templated]:
-    """`messages` for a template; raises InvalidInput for content that isn't text."""
-    return [_templated(message) for message in messages]
+def templated(messages: Sequence[ChatMessage], *, parsed: bool = True) -> list[Templated]:
+    """`messages` for a template, the arguments of calls `parsed` or as text.
+
+    Raises InvalidInput for content that isn't text.
+    """
+    return [_templated(message, parsed) for message in messages]
 
 
-def _templated(message: ChatMessage) -> Templated:
+def _templated(message: ChatMessage, parsed: bool) -> Templated:
     shown: Templated = {"role": message.role, "content": _text(message)}
     if message.reasoning_content:
         shown["reasoning_content"] = message.reasoning_content
@@ -27,7 +30,7 @@ def _templated(message: ChatMessage) -> Templated:
                 "type": call.type,
                 "function": {
                     "name": call.function.name,
-                    "arguments": _arguments(call.function.arguments),
+                    "arguments": _arguments(call.function.arguments, parsed),
                 },
             }
             for call in message.tool_calls
@@ -48,12 +51,15 @@ def _text(message: ChatMessage) -> str:
     return "\n".join(str(piece) for piece in pieces)
 
 
-def _arguments(written: str) -> JsonValue:
+def _arguments(written: str, parsed: bool) -> JsonValue:
     """An object in any case: templates iterate over it, and what a model wrote may not fail its rollout."""
     try:
-        parsed: JsonValue = json.loads(written)
+        value = json.loads(written)
         # Half a character, which JSON can escape, is no text for a tokenizer.
-        json.dumps(parsed, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        parsed = None
-    return parsed if isinstance(parsed, dict) else {"arguments": written}
+        value = None
+    if isinstance(value, dict):
+        return value if parsed else written
+    shown: JsonValue = {"arguments": written}
+    return shown if parsed else json.dumps(shown)

@@ -202,6 +202,12 @@ class Family:
 
 FAMILIES = {
     "hermes": Family("<|im_end|> <|im_start|>", chatml(), "hermes", talks_and_calls=True),
+    "textual": Family(
+        "<|im_end|> <|im_start|>",
+        chatml().replace("(call.function.arguments | tojson)", "call.function.arguments"),
+        "hermes",
+        talks_and_calls=True,
+    ),
     "qwen3": Family(
         "<|im_end|> <|im_start|> <|endoftext|> <tool_call> </tool_call> <tool_response> </tool_response> "
         "<think> </think>",
