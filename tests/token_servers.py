@@ -3,7 +3,7 @@
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,20 +161,24 @@ class SequenceSampler:
 
     async def _events(self, body: Json, cut: int | None) -> AsyncIterator[str]:
         asked = body["sampling_params"]
-        noise = np.random.Generator(np.random.PCG64(asked["seed"]))
-        last = body["token_ids"][-1]
-        for number in range(1, asked["max_tokens"] + 1):
+        number = 0
+        for number, (token, logprob, reason) in enumerate(self.turn(body["token_ids"][-1], asked), 1):
             if number - 1 == cut:
                 raise Cut
+            content = [{"token_id": token, "logprob": logprob}]
+            choice = {"token_ids": [token], "logprobs": {"content": content}, "finish_reason": reason}
+            yield sse({"choices": [choice], "usage": {"completion_tokens": number}})
+        yield "data: [DONE]\n\n"
+
+    def turn(self, last: int, asked: Json) -> Iterator[tuple[int, float, str | None]]:
+        """Tokens with their logprobs, and why the last one is that."""
+        noise = np.random.Generator(np.random.PCG64(asked["seed"]))
+        for number in range(1, asked["max_tokens"] + 1):
             last, logprob = self._sample(last, asked, noise.random())
             ended = last == EOS and not asked.get("ignore_eos")
-            reason = "stop" if ended else "length" if number == asked["max_tokens"] else None
-            content = [{"token_id": last, "logprob": logprob}]
-            choice = {"token_ids": [last], "logprobs": {"content": content}, "finish_reason": reason}
-            yield sse({"choices": [choice], "usage": {"completion_tokens": number}})
-            if reason is not None:
-                break
-        yield "data: [DONE]\n\n"
+            yield last, logprob, "stop" if ended else "length" if number == asked["max_tokens"] else None
+            if ended:
+                return
 
     def _sample(self, last: int, asked: Json, drawn: float) -> tuple[int, float]:
         raw = self._logprobs(last)
@@ -190,7 +194,10 @@ class SequenceSampler:
     def _logprobs(self, last: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         weights = np.array([self._sticky if word == last else 1.0 for word in WORDS])
         ending = 1 / self._length
-        return np.log(np.append(weights / weights.sum() * (1 - ending), ending))
+        logprobs: np.ndarray[Any, np.dtype[np.float64]] = np.log(
+            np.append(weights / weights.sum() * (1 - ending), ending)
+        )
+        return logprobs
 
 
 def chance(*parts: str | int) -> float:

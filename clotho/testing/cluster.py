@@ -18,6 +18,7 @@ from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries import Endpoint, Item
+from clotho.inference.base import Inference
 from clotho.journal import Journal
 from clotho.records import RepairBounds, Stations
 from clotho.sandbox.local import LocalBackend
@@ -104,6 +105,7 @@ class Cluster:
         items: tuple[Item, ...] | None = None,
         max_open_groups: int = 16,
         api_key_variable: str | None = None,
+        inference: Inference = Inference.CHAT,
         stations: Stations = FAST,
         repairs: RepairBounds = REPAIRS,
         stop_after_failures: int = 8,
@@ -112,7 +114,7 @@ class Cluster:
         """Start a run as `clotho run` does."""
         order = RunOrder(
             manifest=run_manifest(environment, run, model, group_size=group_size, **manifest),
-            endpoint=Endpoint(base_url=model_url, api_key_variable=api_key_variable),
+            endpoint=Endpoint(base_url=model_url, api_key_variable=api_key_variable, inference=inference),
             groups=groups,
             max_open_groups=max_open_groups,
             items=items,

@@ -5,156 +5,130 @@ z statistic of two proportions. Everything is seeded: the same figures come out 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
-import pytest
 
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import ModelUnavailable
-from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
+from clotho.inference.base import ChatMessage, SampledTokens, Sampling, TurnCall
 from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_http import TokenHTTP
-from clotho.inference.token_server import TokenRequest
-from clotho.inference.vllm import VLLMGenerate
 from clotho.testing.scripted_model import serving
-from tests.token_servers import SequenceSampler, chance
+from tests.token_servers import EOS, SequenceSampler, chance
 
 Open = Callable[..., TokenExact]
-TURNS = 500
+Ids = tuple[int, ...]
+
+TURNS = 200
+REFERENCE = 2_000
+"""Turns that need no server."""
 AT_ONCE = 20
+LONGEST = 400
+"""Tokens of a turn: with the same numbers again and again some would never end."""
 BREAKS = 0.1
 """The chance of a connection to break at any token."""
 TASK = (ChatMessage(role="user", content="Go on."),)
+LAST = 2
+"""What the prompt ends with is no word: the first token has no likeliest."""
 SAME = 1.63
 """Kolmogorov's critical value at 1 %: below it, nothing speaks against one distribution."""
-CLEARLY_OTHER = 2.5
-"""Beyond one chance in 100,000."""
-
-Ids = tuple[int, ...]
+OTHER = 2.5
+"""Exceeded by one distribution less than once in 100,000 times."""
 
 
-def break_of(key: str) -> int | None:
-    """After how many tokens a request's connection breaks: its own die, geometric."""
-    return 1 + int(np.log(1 - chance("break", key)) / np.log(1 - BREAKS)) if "/turn/" in key else None
+def break_of(key: str) -> int:
+    """After how many tokens a request's connection breaks, geometrically distributed."""
+    return 1 + int(np.log(1 - chance("break", key)) / np.log(1 - BREAKS))
 
 
-@pytest.fixture
-async def sampler() -> AsyncIterator[tuple[SequenceSampler, str]]:
-    server = SequenceSampler()
-    async with serving(server) as url:
-        yield server, url
-
-
-async def all_of(sample: Callable[[int], "asyncio.Future[Ids] | object"]) -> list[Ids]:
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def one(number: int) -> Ids:
-        async with gate:
-            return await sample(number)  # type: ignore[misc, no-any-return]
-
-    return await asyncio.gather(*(one(number) for number in range(TURNS)))
-
-
-def sampling(number: int) -> Sampling:
-    return Sampling(seed=int(chance("seed", number) * 2**62), max_tokens=400)
-
-
-async def test_lengths_and_repeats(sampler: tuple[SequenceSampler, str], open_backend: Open) -> None:
-    server, url = sampler
-    backend = open_backend(url)
-
-    async def through_clotho(number: int) -> SampledTurn:
-        key = f"run/g{number:06}/r0/turn/0000"
-        while True:
-            try:
-                return await backend.sample_turn(
-                    TurnCall(key=key, model=TINY, messages=TASK, sampling=sampling(number))
-                )
-            except ModelUnavailable:
-                continue
-
-    resumed_at: dict[int, int] = {}
-
-    async def resumed(number: int) -> Ids:
-        tokens = (await through_clotho(number)).tokens
-        assert tokens is not None
-        if tokens.resumed_at:
-            resumed_at[number] = tokens.resumed_at[0]
-        return tokens.ids
-
-    server.cut = break_of
-    continued = await all_of(resumed)
-    connection = TokenHTTP(url)
-    plain = VLLMGenerate(connection)
-
-    async def sampled(number: int, key: str, before: Ids = (), seed: int | None = None) -> Ids:
-        """Straight from the server; what was sampled until the connection broke."""
-        asked = sampling(number)
-        request = TokenRequest(
-            key=key,
-            model=TINY,
-            prompt_ids=(1, *before),
-            sampling=asked.model_copy(update={"seed": asked.seed if seed is None else seed}),
-        )
-        ids: list[int] = []
-        try:
-            async with aclosing(plain.stream(request)) as stream:
-                async for chunk in stream:
-                    ids += chunk.ids
-        except ModelUnavailable:
-            return (*ids, -1)
-        return tuple(ids)
-
-    async def undisturbed(number: int) -> Ids:
-        return await sampled(number, f"calm/{number}", seed=int(chance("calm", number) * 2**62))
-
-    async def afresh(number: int) -> Ids:
-        """Without a write-ahead: what broke off is thrown away."""
-        attempt = 0
-        while (ids := await sampled(number, f"{number}/turn/{attempt}", seed=number << 20 | attempt))[-1] < 0:
-            attempt += 1
-        return ids
-
-    async def same_seed(number: int) -> Ids:
-        """Goes on where it broke off, with the random numbers that it began with."""
-        ids: Ids = ()
-        while (more := await sampled(number, f"{number}/turn/s{len(ids)}", ids))[-1] < 0:
-            ids += more[:-1]
-        return ids + more
-
-    calm, fresh, same = [await all_of(way) for way in (undisturbed, afresh, same_seed)]
-    await connection.aclose()
-
-    assert len(resumed_at) > TURNS / 3
-    lengths = [np.array([len(ids) for ids in way]) for way in (calm, continued, fresh, same)]
-    assert distance(lengths[0], lengths[1]) < SAME
-    assert distance(lengths[0], lengths[2]) > CLEARLY_OTHER and lengths[2].mean() < 0.7 * lengths[0].mean()
-    assert distance(lengths[0], lengths[3]) > CLEARLY_OTHER
-    # The first token after a resumption against the turn's first: both drawn by a request's first number.
-    at = resumed_at
-    first_breaks = {number: break_of(f"{number}/turn/s0") or 0 for number in range(TURNS)}
-    expected = repeats(calm, {number: 1 + number % 12 for number in range(TURNS)})
-    assert abs(z(repeats(continued, at), expected)) < 3
-    assert z(repeats(same, first_breaks), expected) > 5
-
-
-def distance(one: np.ndarray, other: np.ndarray) -> float:  # type: ignore[type-arg]
-    """Kolmogorov-Smirnov's D, scaled by the samples' sizes."""
-    grid = np.union1d(one, other)
-    shares = [np.searchsorted(np.sort(each), grid, side="right") / len(each) for each in (one, other)]
-    return float(
-        np.abs(shares[0] - shares[1]).max() * np.sqrt(len(one) * len(other) / (len(one) + len(other)))
+def sampled(name: str, last: int = LAST, stop: int | None = None) -> Ids:
+    """What the sampler samples with the seed of that name until it breaks off."""
+    asked = {
+        "seed": int(chance("seed", name) * 2**62),
+        "max_tokens": LONGEST,
+        "temperature": 1.0,
+        "top_k": -1,
+    }
+    return tuple(
+        token for (token, _, _), _ in zip(SequenceSampler().turn(last, asked), _until(stop), strict=False)
     )
 
 
-def repeats(turns: Sequence[Ids], offsets: dict[int, int]) -> tuple[int, int]:
+def _until(stop: int | None) -> "range | count[int]":
+    return count() if stop is None else range(stop)
+
+
+def afresh(name: str) -> Ids:
+    """Without a write-ahead: what broke off is thrown away, and the turn sampled anew."""
+    for attempt in count():
+        ids = sampled(f"{name}/{attempt}")
+        if len(ids) <= break_of(f"{name}/{attempt}"):
+            return ids
+    raise AssertionError
+
+
+def same_seed(name: str) -> Ids:
+    """Goes on where it broke off, with the random numbers that it began with."""
+    ids: Ids = ()
+    while len(ids) < LONGEST and (not ids or ids[-1] != EOS):
+        ids += sampled(name, ids[-1] if ids else LAST, break_of(f"{name}/{len(ids)}"))
+    return ids
+
+
+async def interrupted(open_backend: Open) -> list[SampledTokens]:
+    """Turns over HTTP whose connections break, asked for until they are whole."""
+    server = SequenceSampler(cut=lambda key: break_of(key) if "/turn/" in key else None)
+    gate = asyncio.Semaphore(AT_ONCE)
+    async with serving(server) as url:
+        backend = open_backend(url)
+
+        async def turn(number: int) -> SampledTokens:
+            sampling = Sampling(seed=int(chance("turn", number) * 2**62), max_tokens=LONGEST)
+            key = f"run/g{number:06}/r0/turn/0000"
+            call = TurnCall(key=key, model=TINY, messages=TASK, sampling=sampling)
+            async with gate:
+                while True:
+                    try:
+                        tokens = (await backend.sample_turn(call)).tokens
+                    except ModelUnavailable:
+                        continue
+                    assert tokens is not None
+                    return tokens
+
+        return await asyncio.gather(*(turn(number) for number in range(TURNS)))
+
+
+async def test_lengths_and_repeats_of_resumed_turns(open_backend: Open) -> None:
+    resumed = await interrupted(open_backend)
+    names = [str(number) for number in range(REFERENCE)]
+    calm, anew, repeated = ([way(name) for name in names] for way in (sampled, afresh, same_seed))
+    lengths = [len(turn.ids) for turn in resumed]
+    calm_lengths, anew_lengths = [len(ids) for ids in calm], [len(ids) for ids in anew]
+    assert sum(bool(turn.resumed_at) for turn in resumed) > TURNS / 3
+    assert distance(lengths, calm_lengths) < SAME
+    assert distance(anew_lengths, calm_lengths) > OTHER
+    assert np.mean(anew_lengths) < 0.7 * np.mean(calm_lengths)
+
+    # A request's first token against the turn's first: the same number, drawn again, chooses the same.
+    again = repeats([(turn.ids, at) for turn in resumed for at in turn.resumed_at])
+    expected = repeats([(ids, break_of(f"{name}/0")) for name, ids in zip(names, calm, strict=True)])
+    biased = repeats([(ids, break_of(f"{name}/0")) for name, ids in zip(names, repeated, strict=True)])
+    assert abs(z(again, expected)) < 3
+    assert z(biased, expected) > 10
+
+
+def distance(one: Sequence[int], other: Sequence[int]) -> float:
+    """Kolmogorov-Smirnov's D of two samples, scaled by their sizes."""
+    grid = np.union1d(one, other)
+    ours, theirs = (np.searchsorted(np.sort(each), grid, side="right") / len(each) for each in (one, other))
+    return float(np.abs(ours - theirs).max() * np.sqrt(len(one) * len(other) / (len(one) + len(other))))
+
+
+def repeats(turns: Sequence[tuple[Ids, int]]) -> tuple[int, int]:
     """How often a turn's token at an offset is the turn's first token, and of how many."""
-    pairs = [
-        (turns[number][0], turns[number][at]) for number, at in offsets.items() if 0 < at < len(turns[number])
-    ]
-    return sum(one == other for one, other in pairs), len(pairs)
+    pairs = [(ids[0], ids[offset]) for ids, offset in turns if offset < len(ids)]
+    return sum(first == later for first, later in pairs), len(pairs)
 
 
 def z(one: tuple[int, int], other: tuple[int, int]) -> float:

@@ -66,7 +66,13 @@ async def test_tokens_are_those_of_the_server(
     sent = body.get("sampling_params", body)
     assert key == KEY
     assert sent | {"logprobs": 0} == sent
-    explicit = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+    explicit: dict[str, object] = {
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": -1,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+    }
     explicit |= {"stop": [], "stop_token_ids": [2], "seed": 11, "max_tokens": 200}
     assert {name: sent[name] for name in explicit} == explicit
 

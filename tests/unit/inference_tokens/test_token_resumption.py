@@ -1,6 +1,6 @@
 """Interrupted turns go on from their tokens; with noise keyed by position they become what they would have been."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,16 +25,17 @@ from tests.token_servers import Relay, SequenceSampler
 
 Open = Callable[..., TokenExact]
 KEY = "run/g000001/r0/turn/0000"
+NOTHING: Mapping[str, object] = {}
 TASK = ChatMessage(role="user", content="Write the text hello to the file /work/greeting.txt")
 
 
-def call(key: str = KEY, **sampling: object) -> TurnCall:
-    fields = {"seed": 11, "max_tokens": 200} | sampling
+def call(key: str = KEY, sampling: Mapping[str, object] = NOTHING) -> TurnCall:
+    fields = {"seed": 11, "max_tokens": 200, **sampling}
     return TurnCall(key=key, model=TINY, messages=(TASK,), sampling=Sampling.model_validate(fields))
 
 
-async def undisturbed(open_backend: Open, url: str, **sampling: object) -> SampledTurn:
-    return await open_backend(url).sample_turn(call(KEY[:-1] + "9", **sampling))
+async def undisturbed(open_backend: Open, url: str) -> SampledTurn:
+    return await open_backend(url).sample_turn(call(KEY[:-1] + "9"))
 
 
 @pytest.mark.parametrize("inference", [Inference.VLLM_GENERATE, Inference.VLLM_COMPLETIONS])
@@ -91,8 +92,8 @@ async def test_a_seed_that_would_repeat_its_numbers_is_another_one_from_there(op
         relay = Relay(upstream.removesuffix("/v1"))
         async with serving(relay) as url:
             with pytest.raises(ModelUnavailable):
-                await open_backend(url).sample_turn(call(max_tokens=12))
-            turn = await open_backend(url).sample_turn(call(max_tokens=12))
+                await open_backend(url).sample_turn(call(sampling={"max_tokens": 12}))
+            turn = await open_backend(url).sample_turn(call(sampling={"max_tokens": 12}))
         asked = [body["sampling_params"] for _, body in relay.asked]
     assert turn.tokens is not None and len(turn.tokens.ids) == 12
     assert turn.tokens.resumed_at == (4,)
@@ -130,12 +131,12 @@ async def test_a_write_ahead_that_has_ended_is_the_turn(
         turn.ids += ids
         turn.logprobs += [-0.5] * len(ids)
         await ahead.flush(turn)
-        sampled = await backend.sample_turn(call(**sampling))
+        sampled = await backend.sample_turn(call(sampling=sampling))
     assert relay.asked == []
     assert (sampled.finish_reason, sampled.stop_reason) == reason
     assert sampled.tokens is not None and sampled.tokens.ids == ids
     assert sampled.tokens.resumed_at == ()
-    assert (sampled.message.content or "").startswith("Done.")
+    assert str(sampled.message.content).startswith("Done.")
 
 
 def encode(text: str) -> list[int]:
