@@ -2,6 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 KEEP ?=
 CRASH ?=
+ATROPOS ?=
 
 .PHONY: setup demo test bench chaos soak lint supervisor lock clean
 
@@ -25,7 +26,7 @@ bubblewrap:
 	  fi
 
 demo: setup
-	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash)
+	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash) $(if $(ATROPOS),--atropos)
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -16,9 +16,11 @@ from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
 from clotho.cli.terminal import again, make_console, one_line
+from clotho.cli.training import GROUPS_PER_BATCH, TrainingChain
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
 from clotho.entries import Endpoint
+from clotho.errors import InvalidInput
 from clotho.export import Format, export_run
 from clotho.identifiers import campaign_id
 from clotho.journal import Journal
@@ -35,11 +37,17 @@ def command(
     crash: Annotated[
         bool, typer.Option(help="Kill workers and a sandbox on the way, and count what it cost.")
     ] = False,
+    atropos: Annotated[
+        bool,
+        typer.Option(help="Train instead of export: through Atropos' API to a trainer that checks batches."),
+    ] = False,
     store: Store = None,
 ) -> None:
     """Start all services, roll out file_tasks with the embedded model, and export what it came to."""
+    if crash and atropos:
+        raise InvalidInput("--crash and --atropos are two demonstrations: give one")
     settings = load_settings(store=store)
-    demonstration = Demonstration(settings, make_console(), groups, group_size, crash)
+    demonstration = Demonstration(settings, make_console(), groups, group_size, crash, atropos)
     asyncio.run(demonstration.run(keep))
 
 
@@ -50,6 +58,7 @@ class Demonstration:
     groups: int
     group_size: int
     crash: bool
+    atropos: bool
 
     async def run(self, keep: bool) -> None:
         interruption = Interruption()
@@ -74,6 +83,11 @@ class Demonstration:
         journal = await open_journal(settings)
         run = await unused_name(journal)
         client = await connect(settings.temporal.model_copy(update={"address": services.temporal.address}))
+        if self.atropos:
+            batches = max(1, self.groups // GROUPS_PER_BATCH)
+            chain = TrainingChain(services, settings, ENVIRONMENT, self.group_size, batches, self.say)
+            await chain.run(run)
+            return
         if not self.crash:
             await self.follow_run(services, client, journal, run, ENVIRONMENT, services.model_url)
             return
