@@ -101,6 +101,8 @@ def adapter(store: str, temporal: str, model: str, api: str, weights: Path) -> l
         "env.total_steps": 1_000_000,
         "env.temperature": 1.0,
         "env.use_wandb": False,
+        # Nothing is learned from such groups, but without them the mean score would be of the others only.
+        "env.ensure_scores_are_not_same": False,
         "openai.base_url": f"{model}/v1",
         "openai.model_name": "clotho-tiny",
         "openai.api_key": "none",
@@ -120,7 +122,8 @@ def trainer(folder: Path, model: str, api: str, steps: int) -> list[str]:
         "max-token-len": MAX_TOKENS,
     }
     options = [f"--{name}={value}" for name, value in flags.items()]
-    return [sys.executable, "-m", "examples.grpo_tiny.train", *options]
+    # The machine is shared with all the others: threads of the matrix products would only wait for each other.
+    return ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-m", "examples.grpo_tiny.train", *options]
 
 
 async def until_trained(

@@ -1,7 +1,7 @@
 """GRPO (arXiv 2402.03300, without a KL term) on batches as Atropos' API serves them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,21 @@ class Batch:
     advantages: Array
     """(rows,)"""
     mean_score: float
+    trained_tokens: int
+    """Of the whole batch, in each of its parts too: what losses are a mean over."""
+
+    def parts(self, rows: int) -> Iterator["Batch"]:
+        """The same batch a few rows at a time, each part as long as it must be; their losses add up to its own."""
+        for first in range(0, len(self.tokens), rows):
+            part = slice(first, first + rows)
+            length = 2 + int(np.flatnonzero(self.trained[part].any(axis=0)).max(initial=0))
+            yield replace(
+                self,
+                tokens=self.tokens[part, :length],
+                trained=self.trained[part, : length - 1],
+                sampled_logprobs=self.sampled_logprobs[part, : length - 1],
+                advantages=self.advantages[part],
+            )
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,7 @@ def batch_of(groups: Sequence[TrainingGroup], dtype: npt.DTypeLike = np.float32)
         sampled_logprobs=np.where(trained, sampled, 0)[:, 1:],
         advantages=np.concatenate([group_advantages(group.scores) for group in groups]).astype(dtype),
         mean_score=sum(scores) / len(scores),
+        trained_tokens=max(1, int(trained[:, 1:].sum())),
     )
 
 
@@ -73,7 +89,7 @@ def grpo_loss(batch: Batch, logprobs: Array, clip: float) -> Loss:
     ratio = np.exp(drift)
     held = np.where(advantages > 0, ratio > 1 + clip, ratio < 1 - clip) & batch.trained
     surrogate = np.minimum(ratio * advantages, np.clip(ratio, 1 - clip, 1 + clip) * advantages)
-    count = max(1, int(batch.trained.sum()))
+    count = batch.trained_tokens
     return Loss(
         value=-float(surrogate[batch.trained].sum()) / count,
         by_logprobs=np.where(batch.trained & ~held, -ratio * advantages / count, 0).astype(logprobs.dtype),

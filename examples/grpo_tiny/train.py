@@ -12,13 +12,15 @@ from pydantic import BaseModel, ConfigDict
 from clotho.embedded.model.architecture import Architecture
 from examples.grpo_tiny import weights as weight_files
 from examples.grpo_tiny.adamw import AdamW
+from examples.grpo_tiny.layers import Gradients
 from examples.grpo_tiny.loss import batch_of, grpo_loss
 from examples.grpo_tiny.model import sequence_logprobs
 from examples.trainer.api import RETRY_SECONDS, Registration, TrainerApi, TrainingGroup
 from examples.trainer.checks import BatchReport, Limits, check_batch
 
-RATE = 3e-4
+RATE = 1e-4
 CLIP = 0.2
+ROWS_AT_A_TIME = 8
 
 
 class StepReport(BaseModel):
@@ -57,9 +59,13 @@ class Trainer:
         started = time.monotonic()
         checked = self._checked(groups)
         batch = batch_of(groups)
-        logprobs, pullback = sequence_logprobs(self._shape, self._weights, batch.tokens)
-        loss = grpo_loss(batch, logprobs, CLIP)
-        norm = self._optimizer.step(self._weights, pullback(loss.by_logprobs))
+        gradients, losses = Gradients(), []
+        for part in batch.parts(ROWS_AT_A_TIME):
+            logprobs, pullback = sequence_logprobs(self._shape, self._weights, part.tokens)
+            losses.append(grpo_loss(part, logprobs, CLIP))
+            for name, gradient in pullback(losses[-1].by_logprobs).items():
+                gradients.add(name, gradient)
+        norm = self._optimizer.step(self._weights, gradients)
         self.step += 1
         weight_files.write_moments(self._folder, self._optimizer, self.step)
         weight_files.write(self._folder, self._weights, self.step)
@@ -67,9 +73,9 @@ class Trainer:
         return StepReport(
             step=self.step,
             score=batch.mean_score,
-            loss=loss.value,
-            clipped=loss.clipped,
-            drift=loss.largest_drift,
+            loss=sum(each.value for each in losses),
+            clipped=sum(each.clipped for each in losses),
+            drift=max(each.largest_drift for each in losses),
             norm=norm,
             trained=checked.trained,
             versions=checked.versions,

@@ -16,7 +16,7 @@ from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
 from examples.grpo_tiny import weights as weight_files
 from examples.grpo_tiny.adamw import AdamW
-from examples.grpo_tiny.layers import Array
+from examples.grpo_tiny.layers import Array, Gradients
 from examples.grpo_tiny.loss import Batch, batch_of, group_advantages, grpo_loss
 from examples.grpo_tiny.model import sequence_logprobs
 from examples.trainer.api import TrainingGroup
@@ -133,6 +133,32 @@ def test_a_batch_has_what_is_trained_on_at_its_place() -> None:
 def test_advantages_are_normalised_in_their_group() -> None:
     assert group_advantages([1.0, 0.0, 0.0, 1.0]).tolist() == [1.0, -1.0, -1.0, 1.0]
     assert group_advantages([0.3, 0.3]).tolist() == [0.0, 0.0]
+
+
+def test_parts_of_a_batch_have_its_loss_together() -> None:
+    shape, (weights, _) = Architecture.read(BUNDLED), weight_files.read(BUNDLED)
+    batch = batch_of(
+        [
+            group(),
+            group(
+                tokens=[[1, 9, 9, 9, 9, 9], [1, 4, 7], [1, 4]],
+                masks=[[-100] * 4 + [9, 9], [-100, -100, 7], [-100] * 2],
+                inference_logprobs=[[1.0] * 4 + [-3.0, -9.0], [1.0, 1.0, -5.0], [1.0] * 2],
+            ),
+        ]
+    )
+    logprobs, pullback = sequence_logprobs(shape, weights, batch.tokens)
+    whole = grpo_loss(batch, logprobs, clip=0.2)
+    expected = pullback(whole.by_logprobs)
+    found, value = Gradients(), 0.0
+    for part in batch.parts(2):
+        logprobs, pullback = sequence_logprobs(shape, weights, part.tokens)
+        loss = grpo_loss(part, logprobs, clip=0.2)
+        value += loss.value
+        for name, gradient in pullback(loss.by_logprobs).items():
+            found.add(name, gradient)
+    assert value == pytest.approx(whole.value, rel=1e-5)
+    assert all(np.allclose(found[name], expected[name], rtol=1e-3, atol=1e-5) for name in expected)
 
 
 @pytest.mark.parametrize("scores", [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
