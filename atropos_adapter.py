@@ -15,11 +15,12 @@ from activities.restore import Restorer
 from activities.reward import Verifier
 from activities.rollouts import Rollouts
 from activities.sandbox import Sandboxes
+from clotho.atropos.by_hand import HermesAgentLoop, ToolContext
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.atropos.ported import HermesAgentEnvConfig, OneInstance, PortedEnv
 from clotho.config import host_name
-from clotho.environment import AgentResult, ToolContext
+from clotho.environment import AgentResult
 from clotho.sandbox.base import Labels
 from clotho.sandbox.local import LocalBackend
 from clotho.toolsets.dispatch import Dispatcher
@@ -31,6 +32,7 @@ __all__ = [
     "ClothoEnvConfig",
     "HermesAgentBaseEnv",
     "HermesAgentEnvConfig",
+    "HermesAgentLoop",
     "ToolContext",
 ]
 
@@ -44,7 +46,10 @@ class HermesAgentBaseEnv(PortedEnv):
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         async with super().opened(), self._worker():
-            yield
+            try:
+                yield
+            finally:
+                await self.hand.close()
 
     def _worker(self) -> Worker:
         """What serves this environment's queue."""

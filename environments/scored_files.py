@@ -4,11 +4,18 @@ python -m environments.scored_files serve --openai.base_url http://host:8000/v1 
 """
 
 import random
+import uuid
 from typing import Any
 
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
-from atropos_adapter import AgentResult, HermesAgentBaseEnv, HermesAgentEnvConfig, ToolContext
+from atropos_adapter import (
+    AgentResult,
+    HermesAgentBaseEnv,
+    HermesAgentEnvConfig,
+    HermesAgentLoop,
+    ToolContext,
+)
 
 WORDS = ("river", "stone", "winter", "lamp", "noon")
 
@@ -48,7 +55,27 @@ class ScoredFiles(HermesAgentBaseEnv):
         return reward
 
     async def evaluate(self, *_: Any, **__: Any) -> None:
-        await self.evaluate_log({"eval/rewards_seen": len(self.rewards)})
+        rewards = [await self.evaluate_one(item) for item in self.items[: self.config.evaluation_groups]]
+        await self.evaluate_log({"eval/mean_reward": sum(rewards) / len(rewards)})
+
+    async def evaluate_one(self, item: dict[str, str]) -> float:
+        tools, valid_names = self._resolve_tools_for_group()
+        task_id = str(uuid.uuid4())
+        agent = HermesAgentLoop(
+            server=self.server,
+            tool_schemas=tools,
+            valid_tool_names=valid_names,
+            max_turns=self.config.max_agent_turns,
+            task_id=task_id,
+            temperature=0.0,
+            max_tokens=self.config.max_token_length,
+        )
+        result = await agent.run([{"role": "user", "content": self.format_prompt(item)}])
+        ctx = ToolContext(task_id)
+        try:
+            return await self.compute_reward(item, result, ctx)
+        finally:
+            ctx.cleanup()
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         metrics = wandb_metrics or {}

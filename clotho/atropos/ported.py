@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from atroposlib.envs.base import BaseEnvConfig
 from pydantic import Field, JsonValue, field_validator
 
+from clotho.atropos.by_hand import BY_HAND, Hand
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.atropos.opening import rendering_of, thinking
@@ -26,6 +27,8 @@ from clotho.records import Limits, Station, Stations
 from clotho.sandbox.base import SandboxSpec
 from clotho.tool_context import ToolContext
 from clotho.toolsets.base import ToolSettings
+from clotho.toolsets.registry import Registry
+from clotho.toolsets.resolution import resolve
 
 PATIENCE = timedelta(days=30)
 """How long prompts and rewards wait for an adapter that is down."""
@@ -58,6 +61,7 @@ class PortedEnv(ClothoEnv):
     name: ClassVar[str | None] = None
     env_config_cls = HermesAgentEnvConfig
     server: Any
+    hand: Hand
 
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
         if "run" not in config.model_fields_set and self.name:
@@ -66,6 +70,8 @@ class PortedEnv(ClothoEnv):
         self._author_setup = self.setup
         self.__dict__["setup"] = self._set_up
         self.is_set_up = asyncio.Event()
+        self._author_evaluate = self.evaluate
+        self.__dict__["evaluate"] = self._evaluate
 
     # What an author overrides.
 
@@ -78,7 +84,7 @@ class PortedEnv(ClothoEnv):
     def format_prompt(self, item: Any) -> Any:
         raise NotImplementedError
 
-    async def compute_reward(self, item: Any, result: AgentResult, ctx: ToolContext) -> Any:
+    async def compute_reward(self, item: Any, result: AgentResult, ctx: Any) -> Any:
         raise NotImplementedError
 
     async def evaluate(self, *_: Any, **__: Any) -> None:
@@ -120,9 +126,25 @@ class PortedEnv(ClothoEnv):
 
     @asynccontextmanager
     async def opened(self) -> Any:
-        self.server = HomeLoop(self.server, asyncio.get_running_loop())
         async with super().opened():
+            run = self.durable
+            self.hand = Hand(run.manifest, run.endpoint, run.groups)
+            self.server = HomeLoop(self.server, asyncio.get_running_loop(), self.hand)
             yield
+
+    def _resolve_tools_for_group(self) -> tuple[list[dict[str, JsonValue]], set[str]]:
+        """The schemas and names of the run's tools."""
+        selection = self.durable.manifest.selection
+        found = resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
+        return list(found.schemas), {tool.name for tool in found.tools}
+
+    def _use_managed_server(self) -> bool:
+        """Tokens are kept by the workers, whatever is sampled."""
+        return False
+
+    async def _evaluate(self, *arguments: Any, **options: Any) -> None:
+        """In a thread: an author's evaluation blocks it while it looks into a workspace."""
+        await asyncio.to_thread(asyncio.run, self._author_evaluate(*arguments, **options))
 
     async def _set_up(self) -> None:
         await self._author_setup()
@@ -137,9 +159,11 @@ class Bound(Environment):
         self._env = env
 
     def format_prompt(self, item: Item) -> Any:
-        return self._env.format_prompt(item)
+        return item[BY_HAND] if BY_HAND in item else self._env.format_prompt(item)
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
+        if BY_HAND in item:
+            return self._env.hand.park(item, result, ctx)
         return self._env.compute_reward(item, result, ctx)
 
 
@@ -158,9 +182,10 @@ class OneInstance(Environments):
 class HomeLoop:
     """A server's methods, called on the event loop that its connections belong to: rewards run beside it."""
 
-    def __init__(self, inner: Any, home: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, inner: Any, home: asyncio.AbstractEventLoop, hand: Hand) -> None:
         self._inner = inner
         self._home = home
+        self.hand = hand
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)

@@ -73,3 +73,25 @@ async def test_its_groups_are_written_by_process(
     assert len(groups) == 2
     assert all(len(group["tokens"]) == GROUP_SIZE and all(group["tokens"]) for group in groups)
     assert "containing exactly the text" in groups[0]["messages"][0][0]["content"]
+
+
+async def test_an_evaluation_by_hand_looks_into_the_workspaces(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> None:
+    """The agent loop and the context are built by hand, and are durable underneath."""
+    folder = cluster.folder / "ported-evaluation"
+    argv = command(
+        cluster,
+        "evaluate",
+        "ported-evaluate",
+        embedded_model.url,
+        program=PROGRAM,
+        environment=None,
+        evaluation_groups=2,
+        data_dir_to_save_evals=folder,
+    )
+    adapter = Adapter(cluster, cluster.folder / "ported-evaluate.log", argv)
+    await adapter.start()
+    assert await adapter.process.wait() == 0, adapter.process.output
+    metrics = json.loads((folder / "metrics.json").read_text())["results"]["all"]
+    assert metrics["eval/mean_reward"] > 0
