@@ -59,7 +59,8 @@ class Mirror:
         waited = [each for each in self._rows.values() if each.place.kind in ("queue", "batch")]
         gone = [each for each in waited if id(each.group) not in here]
         served = Served([each.group for each in sorted(gone, key=lambda each: each.position)])
-        self._served.append(served)
+        if served.groups:
+            self._served.append(served)
         return served
 
     def drop_arrived(self) -> None:

@@ -1,9 +1,12 @@
 """The trainer's own mathematics, against finite differences and the embedded model."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import httpx
 import numpy as np
 import pytest
 
@@ -19,7 +22,10 @@ from examples.grpo_tiny.adamw import AdamW
 from examples.grpo_tiny.layers import Array, Gradients
 from examples.grpo_tiny.loss import Batch, batch_of, group_advantages, grpo_loss
 from examples.grpo_tiny.model import sequence_logprobs
+from examples.grpo_tiny.plot import plot, smoothed
+from examples.grpo_tiny.train import Trainer
 from examples.trainer.api import TrainingGroup
+from examples.trainer.checks import Limits
 
 SMALL = Architecture(
     model_type="qwen2",
@@ -226,6 +232,28 @@ def test_steps_on_a_batch_make_good_rows_likelier() -> None:
 def trained_logprobs(batch: Batch, logprobs: Array) -> Array:
     summed: Array = np.where(batch.trained, logprobs, 0).sum(axis=1)
     return summed
+
+
+async def test_a_trainer_that_is_started_again_goes_on_where_it_was(tmp_path: Path) -> None:
+    folder, limits = tmp_path / "policy", Limits(batch_size=3, max_token_len=8)
+    weight_files.start(BUNDLED, folder, damage=0.05, seed=1)
+    async with EmbeddedModelServer(tmp_path / "server.log", weights=folder) as server:
+        first = Trainer(folder, server.url, limits)
+        reports = [await asyncio.to_thread(first.train_on, [group()])]
+        second = Trainer(folder, server.url, limits)
+        reports.append(await asyncio.to_thread(second.train_on, [group()]))
+        reports.append(await asyncio.to_thread(first.train_on, [group()]))
+        assert [report.step for report in reports] == [1, 2, 2]
+        # Weights and moments both came back: the one that lived on makes the same step.
+        assert reports[1].model_dump(exclude={"seconds"}) == reports[2].model_dump(exclude={"seconds"})
+        assert reports[0].score == 0.5
+        assert reports[0].trained == 3
+        assert (await asyncio.to_thread(httpx.get, f"{server.url}/health")).json()["weight_version"] == "2"
+        with pytest.raises(ValueError, match="has no logprobs"):
+            first.train_on([group(inference_logprobs=None)])
+    drawn = plot({"first & second": reports[:2], "other": reports[2:]})
+    assert ElementTree.fromstring(drawn).findall("{*}polyline")[0].get("points", "").count(",") == 2
+    assert smoothed(reports[:2])[-1] == (2, 0.5)
 
 
 async def test_weights_travel_to_the_server_under_their_version(tmp_path: Path) -> None:
