@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test bench chaos soak lint supervisor lock clean
+.PHONY: setup demo test test-vllm bench chaos soak lint supervisor lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -30,6 +30,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# VLLM: the program, by default the one on the path.
+test-vllm: setup
+	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)

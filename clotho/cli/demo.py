@@ -19,10 +19,11 @@ from clotho.cli.terminal import again, make_console, one_line
 from clotho.cli.training import GROUPS_PER_BATCH, TrainingChain
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
-from clotho.entries import Endpoint
+from clotho.entries import Endpoint, Rendering
 from clotho.errors import InvalidInput
 from clotho.export import Format, export_run
 from clotho.identifiers import campaign_id
+from clotho.inference.base import Inference
 from clotho.journal import Journal
 from clotho.runs import list_runs
 from clotho.temporal import connect, workflow_link
@@ -41,13 +42,18 @@ def command(
         bool,
         typer.Option(help="Train instead of export: through Atropos' API to a trainer that checks batches."),
     ] = False,
+    tokens: Annotated[
+        bool, typer.Option(help="Sample token by token, so that what comes out is training data.")
+    ] = False,
     store: Store = None,
 ) -> None:
     """Start all services, roll out file_tasks with the embedded model, and export what it came to."""
     if crash and atropos:
         raise InvalidInput("--crash and --atropos are two demonstrations: give one")
+    if crash and tokens:
+        raise InvalidInput("--crash counts answers in chat mode: leave --tokens out")
     settings = load_settings(store=store)
-    demonstration = Demonstration(settings, make_console(), groups, group_size, crash, atropos)
+    demonstration = Demonstration(settings, make_console(), groups, group_size, crash, atropos, tokens)
     asyncio.run(demonstration.run(keep))
 
 
@@ -59,6 +65,7 @@ class Demonstration:
     group_size: int
     crash: bool
     atropos: bool
+    tokens: bool
 
     async def run(self, keep: bool) -> None:
         interruption = Interruption()
@@ -101,8 +108,14 @@ class Demonstration:
     ) -> None:
         """Start the run with the model at `url`, show it to its end, and export it."""
         order = RunOrder(
-            manifest=run_manifest(environment, run, services.model.model, group_size=self.group_size),
-            endpoint=Endpoint(base_url=url),
+            manifest=run_manifest(
+                environment,
+                run,
+                services.model.model,
+                group_size=self.group_size,
+                rendering=Rendering() if self.tokens else None,
+            ),
+            endpoint=Endpoint(base_url=url, inference=Inference.TOKENS if self.tokens else Inference.CHAT),
             groups=self.groups,
             max_open_groups=self.groups,
         )

@@ -1,0 +1,45 @@
+"""How a run says that it wants tokens, and what contradicts that."""
+
+import pytest
+
+from clotho.campaigns import run_manifest
+from clotho.cli.run import asked_rendering
+from clotho.embedded.model.bundled import BUNDLED, TINY
+from clotho.entries import Endpoint, Rendering
+from clotho.errors import InvalidInput
+from clotho.inference.backends import Backends
+from clotho.inference.base import Inference
+from clotho.inference.write_ahead import Pace
+from clotho.journal import Journal
+
+
+def test_options_of_tokens_say_nothing_in_chat_mode() -> None:
+    assert asked_rendering(Inference.CHAT, None, None, None, False) is None
+    with pytest.raises(InvalidInput, match=r"--tokenizer, --thinking: .*--inference tokens"):
+        asked_rendering(Inference.CHAT, "Qwen/Qwen3-8B", None, None, True)
+
+
+def test_the_tokenizer_is_the_models_where_none_is_given() -> None:
+    rendering = asked_rendering(Inference.TOKENS, None, None, "hermes", True)
+    manifest = run_manifest("file_tasks", "named", "org/model", rendering=rendering)
+    assert manifest.rendering == Rendering(
+        tokenizer="org/model", tool_call_parser="hermes", thinking_mode=True
+    )
+
+
+def test_token_mode_leaves_no_sampling_parameter_out() -> None:
+    with pytest.raises(InvalidInput, match="standard-sampling"):
+        run_manifest("file_tasks", "named", TINY, rendering=Rendering(), standard_sampling=True)
+
+
+async def test_a_run_keeps_to_its_mode(journal: Journal) -> None:
+    backends = Backends(journal, 10.0, {TINY: BUNDLED}, Pace())
+    chat = run_manifest("file_tasks", "chatting", TINY)
+    with pytest.raises(InvalidInput, match="chatting: inference sglang"):
+        backends.at(chat, Endpoint(base_url="http://host/v1", inference=Inference.SGLANG), None)
+    exact = run_manifest("file_tasks", "exact", TINY, rendering=Rendering())
+    with pytest.raises(InvalidInput, match="exact: inference chat"):
+        backends.at(exact, Endpoint(base_url="http://host/v1"), None)
+    endpoint = Endpoint(base_url="http://host/v1", inference=Inference.TOKENS)
+    assert backends.at(exact, endpoint, None) is backends.at(exact, endpoint, None)
+    await backends.aclose()
