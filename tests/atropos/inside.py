@@ -6,6 +6,7 @@ from typing import Any
 
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
+from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import GROUP_SIZE, TOKENIZER
@@ -13,9 +14,7 @@ from tests.atropos_api.service import Api
 from tests.support import ONE_FILE
 
 
-def adapter(
-    cluster: Cluster, run: str, model_url: str, kind: type[ClothoEnv] = ClothoEnv, **fields: Any
-) -> ClothoEnv:
+def adapter(cluster: Cluster, run: str, model_url: str, model: str = "scripted", **fields: Any) -> ClothoEnv:
     """Not opened yet. By default in chat mode, on the environment whose reward the model decides."""
     settings = {
         "run": run,
@@ -29,9 +28,9 @@ def adapter(
         "use_wandb": False,
         **fields,
     }
-    config = kind.env_config_cls(**settings)
-    server = APIServerConfig(base_url=model_url, model_name="scripted", api_key="x")
-    return kind(config, [server])
+    config = ClothoEnvConfig(**settings)
+    server = APIServerConfig(base_url=model_url, model_name=model, api_key="x")
+    return ClothoEnv(config, [server])
 
 
 @asynccontextmanager

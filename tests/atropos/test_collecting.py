@@ -10,8 +10,11 @@ import wandb
 from temporalio.client import WorkflowExecutionStatus
 
 from clotho import failpoints
+from clotho.atropos.evaluation import PAUSED_FOR, end_pause
 from clotho.atropos.ledger import State
+from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput, Unfit
+from clotho.pauses import pause_run, paused_because
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -206,3 +209,54 @@ async def test_wandb_shows_outcomes_and_tool_errors(
         "rollouts",
     ):
         assert f"metrics_0_train/{name}".encode() in logged
+
+
+async def test_rows_that_the_trainer_would_refuse_are_dropped(
+    cluster: Cluster, api: Api, embedded_model: EmbeddedModelServer
+) -> None:
+    tokens = {"environment": "file_tasks", "inference": "tokens", "model": embedded_model.model}
+    async with serving_inside(cluster, "over-length", f"{embedded_model.url}/v1", api, **tokens) as env:
+        env.max_token_len = 10
+        item = await env.get_next_item()
+        assert await env.collect_trajectories(item) == (None, [])
+        delivery = (await deliveries(cluster, "over-length"))[item.claim.group]
+        assert delivery.reason == "over_length"
+        assert "the trainer takes 9" in delivery.detail
+
+
+async def test_an_evaluation_that_stops_training_pauses_its_rollouts(
+    cluster: Cluster, api: Api, scores: str
+) -> None:
+    """And one that died with its process doesn't hold them for ever."""
+    sizes = {"evaluation_groups": 2, "evaluation_group_size": 2}
+    async with serving_inside(cluster, "held", scores, api, **sizes) as env:
+        journal, run = env.durable.connections.journal, env.durable.manifest.run
+        evaluation = asyncio.create_task(env.evaluate())
+
+        async def is_paused() -> bool:
+            return await paused_because(cluster.open_journal(), run) is not None
+
+        await eventually(is_paused, "training is paused")
+        await evaluation
+        assert not await is_paused()
+        await pause_run(journal, run, PAUSED_FOR)
+        await end_pause(journal, run)
+        assert not await is_paused()
+        await pause_run(journal, run, "by hand")
+        await end_pause(journal, run)
+        assert await is_paused()
+
+
+async def test_what_an_api_refuses_is_dropped(cluster: Cluster, scores: str, folder: Path) -> None:
+    """Clotho's own refuses rows that no batch could hold."""
+    async with running(folder / "api-refusing") as api:
+        await register_trainer(api)
+        async with serving_inside(cluster, "refused-rows", scores, api) as env:
+            item = await env.get_next_item()
+            groups, _ = await env.collect_trajectories(item)
+            assert isinstance(groups, dict)
+            groups["masks"][0] = [1, 2, 3]
+            await env.handle_send_to_api(groups, item)
+            delivery = (await deliveries(cluster, "refused-rows"))[item.claim.group]
+            assert delivery.reason == "refused"
+            assert "422" in delivery.detail
