@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from atroposlib.envs.server_handling.server_manager import APIServerConfig
+
 from clotho.atropos.book import Book
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.delivery import Courier, Registration, disconnect_ghost, outlasting
 from clotho.atropos.evaluation import end_pause, evaluate_held_out
+from clotho.atropos.fitness import Demands, check_deliverable, check_staleness
 from clotho.atropos.group_file import GroupFile
 from clotho.atropos.items import ClaimedItem, Items, json_item
 from clotho.atropos.ledger import Claim, Ledger
@@ -25,7 +28,7 @@ from clotho.atropos.opening import Connections, manifest_of, open_connections, s
 from clotho.atropos.patient import PatientEnv
 from clotho.atropos.processing import process_groups
 from clotho.atropos.rollouts import Groups
-from clotho.atropos.scored import Sibling, Wave, oldest_version, read_siblings, untrained_wave, waves_of
+from clotho.atropos.scored import Sibling, Wave, read_siblings, untrained_wave, waves_of
 from clotho.atropos.secrets import Secrets
 from clotho.entries import Endpoint, Item, RunManifest
 from clotho.environment import Environment, make_environment
@@ -91,15 +94,11 @@ class ClothoEnv(PatientEnv):
 
     @classmethod
     def config_init(cls) -> tuple[ClothoEnvConfig, Any]:
-        from atroposlib.envs.server_handling.server_manager import APIServerConfig
-
         return cls.env_config_cls(), APIServerConfig()
 
     @classmethod
     def cli(cls) -> None:
         main(cls, super().cli)
-
-    # What an author may override.
 
     async def setup(self) -> None:
         self.environment = await asyncio.to_thread(
@@ -114,8 +113,6 @@ class ClothoEnv(PatientEnv):
     async def evaluate(self, *_: Any, **__: Any) -> None:
         """Roll a held-out set out, and log what it comes to."""
         await evaluate_held_out(self)
-
-    # What Atropos calls.
 
     async def env_manager(self) -> None:
         async with self.opened():
@@ -186,7 +183,7 @@ class ClothoEnv(PatientEnv):
             group["group_overrides"] = group.get("group_overrides") or {}
         if do_send_to_api:
             try:
-                self._check_deliverable(claim, groups)
+                check_deliverable(claim, groups, self._demands())
             except Unfit as unfit:
                 return await self._drop(claim, unfit)
         await super().handle_send_to_api(groups, item, do_send_to_api, abort_on_any_max_length_exceeded)
@@ -215,13 +212,12 @@ class ClothoEnv(PatientEnv):
         """The rows' text; of rows without tokens, the conversation."""
         keep = self.config.num_rollouts_per_group_for_logging
         shown = slice(self.config.group_size if keep == -1 else keep)
+        said = scored_data.get("messages") or [[]] * len(scored_data["tokens"])
         texts = [
             self.tokenizer.decode(tokens)
             if tokens
-            else "\n".join(f"{m['role']}: {m['content']}" for m in messages)
-            for tokens, messages in zip(
-                scored_data["tokens"][shown], scored_data["messages"][shown], strict=True
-            )
+            else "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+            for tokens, messages in zip(scored_data["tokens"][shown], said[shown], strict=True)
         ]
         self.rollouts_for_wandb.append(list(zip(texts, scored_data["scores"], strict=False)))
         del self.rollouts_for_wandb[: -self.config.num_rollouts_to_keep]
@@ -233,12 +229,12 @@ class ClothoEnv(PatientEnv):
             metrics["train/groups_sent_again"] = self.durable.courier.sent_again
         await super().wandb_log(metrics)
 
-    # The durable path.
-
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Temporal, the store and the run, with what is left of it."""
         self.durable = await self._open_run(await open_connections(self.config))
+        if self.secrets.given and self.config.api_key_variable is None:
+            log.warning("workers aren't told openai.api_key: name their variable with env.api_key_variable")
         try:
             yield
         finally:
@@ -324,45 +320,12 @@ class ClothoEnv(PatientEnv):
         try:
             waves = await asyncio.to_thread(waves_of, claim.group, siblings, size, limit)
             if not self.process_mode:
-                self._check_staleness(claim, waves)
+                check_staleness(claim, waves, self._trainer_step(), self.config.max_weight_lag)
         except Unfit as unfit:
             if not self.process_mode:
                 raise
             return (untrained_wave(claim.group, siblings, unfit.reason),)
         return waves
-
-    def _check_staleness(self, claim: Claim, waves: tuple[Wave, ...]) -> None:
-        """By the server's weight versions; where it tells none, by the step at which the item was drawn."""
-        bound = self.config.max_weight_lag
-        if bound is None:
-            return
-        told = any(row.weight_versions for wave in waves for row in wave.rows)
-        version = oldest_version(waves) if told else claim.step
-        if version is None:
-            raise Unfit(
-                "unknown_version", f"{claim.group}: not every token's weight version is a known number"
-            )
-        lag = self._trainer_step() - version
-        if lag > bound:
-            raise Unfit("stale", f"{claim.group} was sampled {lag} steps ago, the bound is {bound}")
-
-    def _check_deliverable(self, claim: Claim, groups: list[dict[str, Any]]) -> None:
-        """Raises Unfit for what BaseEnv would pass over in silence."""
-        if not groups:
-            raise Unfit("withheld", f"{claim.group}: the environment's hooks returned nothing")
-        for group in groups:
-            rows = len(group.get("tokens", ()))
-            size = group["group_overrides"].get("group_size", self.config.group_size)
-            if rows != size:
-                raise Unfit("wrong_size", f"{claim.group} has {rows} rows, groups of {size} are registered")
-            if self.config.ensure_scores_are_not_same and len(set(group["scores"])) == 1:
-                raise Unfit("same_scores", f"{claim.group}: every score is {group['scores'][0]}")
-            longest = max(map(len, group["tokens"]), default=0)
-            if 0 < self.max_token_len <= longest:
-                raise Unfit(
-                    "over_length",
-                    f"{claim.group}: {longest} tokens, the trainer takes fewer than {self.max_token_len}",
-                )
 
     async def _drop(self, claim: Claim, unfit: Unfit) -> None:
         if claim not in self.durable.book:
@@ -372,6 +335,9 @@ class ClothoEnv(PatientEnv):
             log.warning("%s left out (%s): %s", claim.group, unfit.reason, unfit)
             return self.durable.book.settle(claim.group)
         await self.durable.courier.drop(claim.group, unfit.reason, str(unfit))
+
+    def _demands(self) -> Demands:
+        return Demands(self.config.group_size, self.max_token_len, self.config.ensure_scores_are_not_same)
 
     def _refuse_chat(self) -> None:
         if self.durable.endpoint.inference is Inference.CHAT and not self.config.accept_chat_data:

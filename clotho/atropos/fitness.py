@@ -1,0 +1,51 @@
+"""What keeps a finished group from the trainer: staleness, and what Atropos would pass over in silence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clotho.atropos.ledger import Claim
+from clotho.atropos.scored import Wave, oldest_version
+from clotho.errors import Unfit
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What the trainer and the configuration ask of a group."""
+
+    group_size: int
+    max_token_len: int
+    """Rows this long or longer are refused; 0 or less: no bound."""
+    differing_scores: bool
+
+
+def check_staleness(claim: Claim, waves: Sequence[Wave], step: int, bound: int | None) -> None:
+    """By the server's weight versions; where it tells none, by the step at which the item was drawn.
+
+    Raises Unfit for weights more than `bound` steps behind the trainer's `step`, and for unknown versions.
+    """
+    if bound is None:
+        return
+    told = any(row.weight_versions for wave in waves for row in wave.rows)
+    version = oldest_version(waves) if told else claim.step
+    if version is None:
+        raise Unfit("unknown_version", f"{claim.group}: not every token's weight version is a known number")
+    if step - version > bound:
+        raise Unfit("stale", f"{claim.group} was sampled {step - version} steps ago, the bound is {bound}")
+
+
+def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], demands: Demands) -> None:
+    """Raises Unfit for what BaseEnv would leave out without a word."""
+    if not groups:
+        raise Unfit("withheld", f"{claim.group}: the environment's hooks returned nothing")
+    for group in groups:
+        rows = len(group.get("tokens", ()))
+        size = group["group_overrides"].get("group_size", demands.group_size)
+        if rows != size:
+            raise Unfit("wrong_size", f"{claim.group} has {rows} rows, groups of {size} are registered")
+        if demands.differing_scores and len(set(group["scores"])) == 1:
+            raise Unfit("same_scores", f"{claim.group}: every score is {group['scores'][0]}")
+        longest = max(map(len, group["tokens"]), default=0)
+        if 0 < demands.max_token_len <= longest:
+            taken = demands.max_token_len - 1
+            raise Unfit("over_length", f"{claim.group}: {longest} tokens, the trainer takes {taken}")
