@@ -15,7 +15,13 @@ from examples.grpo_tiny.adamw import AdamW
 from examples.grpo_tiny.layers import Gradients
 from examples.grpo_tiny.loss import batch_of, grpo_loss
 from examples.grpo_tiny.model import sequence_logprobs
-from examples.trainer.api import RETRY_SECONDS, Registration, TrainerApi, TrainingGroup
+from examples.trainer.api import (
+    RETRY_SECONDS,
+    Registration,
+    TrainerApi,
+    TrainingGroup,
+    without_repeats,
+)
 from examples.trainer.checks import BatchReport, Limits, check_batch
 
 RATE = 1e-4
@@ -118,7 +124,7 @@ def main() -> None:
     )
     with TrainerApi(asked.api) as api, asked.metrics.open("a") as metrics:
         api.register(registration)
-        batches = api.batches()
+        batches = without_repeats(api.batches())
         while trainer.step < asked.steps:
             report = trainer.train_on(next(batches))
             metrics.write(report.model_dump_json() + "\n")
