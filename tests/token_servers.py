@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,15 +54,17 @@ class Relay:
         if turn:
             self.asked.append((key, json.loads(body)))
         cut = self.cut(key, len(self.asked)) if turn else None
-        return StreamingResponse(
-            self._events(client, request.url.path, body, turn, cut), media_type="text/event-stream"
-        )
+        answer = await client.send(client.build_request("POST", request.url.path, content=body), stream=True)
+        if answer.status_code != 200:
+            async with aclosing(client):
+                return Response(await answer.aread(), answer.status_code)
+        return StreamingResponse(self._events(client, answer, turn, cut), media_type="text/event-stream")
 
     async def _events(
-        self, client: httpx.AsyncClient, path: str, body: bytes, turn: bool, cut: int | None
+        self, client: httpx.AsyncClient, answer: httpx.Response, turn: bool, cut: int | None
     ) -> AsyncIterator[str]:
         passed = 0
-        async with client, client.stream("POST", path, content=body) as answer:
+        async with aclosing(client):
             async for line in answer.aiter_lines():
                 if passed == cut:
                     raise Cut
@@ -156,6 +159,8 @@ class SequenceSampler:
 
     async def _generate(self, request: Request) -> Response:
         body = json.loads(await request.body())
+        if body["sampling_params"]["temperature"] > 2:
+            return JSONResponse({"error": {"message": "temperature must be in [0, 2]"}}, 400)
         cut = self.cut(request.headers.get("idempotency-key", ""))
         return StreamingResponse(self._events(body, cut), media_type="text/event-stream")
 

@@ -23,14 +23,16 @@ SERVERS: tuple[type[VLLMGenerate] | type[VLLMCompletions] | type[SGLang], ...] =
 """In the order in which they are tried."""
 TOKENS = 16
 SEED = 1
-CONFUSING = 4.0
-"""A temperature that leaves no model certain of what comes next, nor of what comes after that."""
+CONFUSING = 48
+"""Tokens at the highest temperature that leave no model certain of what comes after them."""
+HIGHEST = 2.0
+"""What OpenAI's API allows, and vLLM with it."""
 CLEAR = 0.1
 """Nats: more than batches and kernels change in a logprob, less than a temperature does in TOKENS of them."""
 RANDOM = -8.0
 """The logprob of tokens that aren't repeated by chance."""
 ANY_TOKEN = 1 << 31
-HOT = Sampling(temperature=CONFUSING, max_tokens=TOKENS, seed=SEED)
+HOT = Sampling(temperature=HIGHEST, max_tokens=TOKENS, seed=SEED)
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,11 @@ async def find_server(
 ) -> tuple[TokenServer, GrowingTurn]:
     """The endpoint asked for, or the first there is, and what it sampled. Raises ModelRejected saying why."""
     asked = [server(http) for server in SERVERS if inference in (Inference.TOKENS, server.inference)]
+    confusion = HOT.model_copy(update={"max_tokens": CONFUSING})
     refusals = []
     for server in asked:
         try:
-            return server, await sample(server, model, prompt_ids, HOT)
+            return server, await sample(server, model, prompt_ids, confusion)
         except (ModelRejected, InexactTokens) as refused:
             refusals.append(f"{server.inference}: {refused}")
     raise ModelRejected(f"the model server offers no token-exact inference: {'; '.join(refusals)}")
@@ -82,7 +85,7 @@ async def logprobs_mode(server: TokenServer, model: str, prompt_ids: tuple[int, 
     """Whether the most likely tokens' logprobs change with the temperature, or with cutting all others off."""
     cold, hot, free = [
         await sample(server, model, prompt_ids, Sampling(**fields, max_tokens=TOKENS, seed=SEED))
-        for fields in ({"top_k": 1}, {"top_k": 1, "temperature": 2.0}, {})
+        for fields in ({"top_k": 1}, {"top_k": 1, "temperature": HIGHEST}, {})
     ]
     if any(abs(a - b) > CLEAR for a, b in _alike(cold, hot)):
         return "processed"
