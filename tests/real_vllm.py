@@ -7,6 +7,7 @@ file, what was measured is written there.
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,9 +102,9 @@ async def test_tokens_and_logprobs_are_those_of_the_server(
         backend = TokenExact(
             connection, rendering, Journal(FilesystemStore(tmp_path)), inference, Pace(64, 60.0)
         )
-        found = await backend.check(TINY)
-        turns = await asyncio.gather(*(whole(backend, call) for call in calls))
-        await connection.aclose()
+        async with aclosing(connection):
+            found = await backend.check(TINY)
+            turns = await asyncio.gather(*(whole(backend, call) for call in calls))
     assert (found.backend, found.logprobs_mode, found.noise) == (inference, "raw", "sequence")
     assert found.context == CONTEXT
     exact = [turn.tokens for turn in turns if turn.tokens]

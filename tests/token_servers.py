@@ -44,7 +44,10 @@ class Relay:
     async def _pass_on(self, request: Request) -> Response:
         body, key = await request.body(), request.headers.get("idempotency-key", "")
         client = httpx.AsyncClient(
-            base_url=self.upstream, timeout=60, verify=False, headers={"idempotency-key": key}
+            base_url=self.upstream,
+            timeout=60,
+            verify=False,
+            headers={"idempotency-key": key, "content-type": "application/json"},
         )
         if request.method == "GET":
             async with client:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -29,7 +30,8 @@ class TokenRequest(Record):
     """Prompts computed under another salt aren't reused: the weights' version, where it is known."""
 
 
-class TokenChunk(Record):
+@dataclass(frozen=True)
+class TokenChunk:
     """What a stream brings at once, in any size; the last one has a finish_reason."""
 
     ids: tuple[int, ...] = ()

@@ -5,6 +5,7 @@ Shapes as of vLLM 0.32. A server's generation_config applies on the one and not 
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from pydantic import BaseModel, JsonValue
 
@@ -38,12 +39,12 @@ class _Event(BaseModel):
         """`chunk`, if there is one, with what the event says beside it."""
         raise_embedded(self.error)
         usage = self.usage or _Usage()
-        said = {
-            "sampled": usage.completion_tokens,
-            "cached_prompt_tokens": (usage.prompt_tokens_details or _Cached()).cached_tokens or 0,
-            "system_fingerprint": self.system_fingerprint,
-        }
-        return (chunk or TokenChunk()).model_copy(update=said)
+        return replace(
+            chunk or TokenChunk(),
+            sampled=usage.completion_tokens,
+            cached_prompt_tokens=(usage.prompt_tokens_details or _Cached()).cached_tokens or 0,
+            system_fingerprint=self.system_fingerprint,
+        )
 
 
 class _Sampled(BaseModel):
