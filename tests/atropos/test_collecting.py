@@ -53,7 +53,7 @@ async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
     cluster: Cluster, api: Api
 ) -> None:
     slow = Script(conversations=(scoring(0, 1, 2, 3),), latency=0.4)
-    async with serving(ScriptedModel(slow)) as url, serving_inside(cluster, "left", url, api) as env:
+    async with serving(ScriptedModel(slow)) as url, serving_inside(cluster, "left-behind", url, api) as env:
         item = await env.get_next_item()
         worker = asyncio.create_task(env.collect_trajectories(item))
         handle = cluster.client.get_workflow_handle(item.claim.group)
@@ -143,7 +143,7 @@ async def test_errors_of_the_run_wait_and_burn_no_items(cluster: Cluster, api: A
 
 
 async def test_open_groups_are_bounded(cluster: Cluster, api: Api, scores: str) -> None:
-    async with serving_inside(cluster, "bounded", scores, api, max_open_groups=2) as env:
+    async with serving_inside(cluster, "bounded-groups", scores, api, max_open_groups=2) as env:
         first, second = await env.get_next_item(), await env.get_next_item()
         assert first["number"] != second["number"]
         assert await env.get_next_item() is None
