@@ -19,7 +19,7 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.record_histories import HISTORIES, written
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
-from workflows.registry import WORKFLOWS, workflow_runner
+from workflows.registry import WORKFLOWS, strict_runner
 
 QUICKLY = timedelta(seconds=5)
 
@@ -27,7 +27,7 @@ QUICKLY = timedelta(seconds=5)
 @pytest.mark.parametrize("path", sorted(HISTORIES.glob("*.json")), ids=lambda path: path.stem)
 async def test_a_recorded_history_replays(path: Path) -> None:
     replayer = Replayer(
-        workflows=WORKFLOWS, workflow_runner=workflow_runner(), data_converter=pydantic_data_converter
+        workflows=WORKFLOWS, workflow_runner=strict_runner(), data_converter=pydantic_data_converter
     )
     workflow_id = path.stem.replace("~~", "/~") if "~~" in path.stem else path.stem.replace("~", "/")
     await replayer.replay_workflow(WorkflowHistory.from_json(workflow_id, path.read_text()))
