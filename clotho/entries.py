@@ -15,7 +15,17 @@ from clotho.inference.base import (
     ToolSchema,
     VersionSpan,
 )
-from clotho.records import Fidelity, Lease, Limits, Record, RolloutSummary, SiblingFailure
+from clotho.records import (
+    Fidelity,
+    GroupRequest,
+    Lease,
+    Limits,
+    Record,
+    RepairBounds,
+    RolloutSummary,
+    SiblingFailure,
+    Stations,
+)
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings
@@ -121,6 +131,36 @@ class DrawnItem(Record):
     group: str
     step: int
     """The trainer's, when it was drawn."""
+
+
+class DrawnOrder(Record):
+    """How a run's groups are rolled out whose items are drawn one at a time: the last entry counts."""
+
+    stations: Stations = Stations()
+    repairs: RepairBounds = RepairBounds()
+
+    def group(self, manifest: RunManifest, group: str, item: int) -> GroupRequest:
+        """What rolls the run's item number `item` out."""
+        return GroupRequest(
+            run=manifest.run,
+            group=group,
+            environment=manifest.environment,
+            item=item,
+            size=manifest.group_size,
+            limits=manifest.limits,
+            stations=self.stations,
+            repairs=self.repairs,
+        )
+
+
+class Delivery(Record):
+    """The end of a drawn group's way: the trainer's API has it, or it is never sent.
+
+    `reason` is then one word for why.
+    """
+
+    reason: str | None = None
+    detail: str = ""
 
 
 class OfferedTool(Record):

@@ -48,6 +48,10 @@ def drawn_group_id(run: str, name: str, occurrence: int) -> str:
     return f"{run}/{name}.{occurrence}"
 
 
+DRAWN_GROUP = r"(?:i-[A-Za-z0-9_-]{1,64}|h-[0-9a-f]{32})\.\d+"
+"""The names, within their run, that `drawn_group_id` gives."""
+
+
 def wave_id(group: str, wave: int) -> str:
     """The name of a group's rows number `wave`, as they are delivered."""
     return f"{group}~w{wave}" if wave else group
@@ -134,6 +138,10 @@ def drawn_prefix(run: str) -> str:
 
 def drawn_key(run: str, number: int) -> str:
     return f"{drawn_prefix(run)}{number:08}"
+
+
+def drawn_order_prefix(run: str) -> str:
+    return f"{run}/~drawn-order/"
 
 
 def registration_prefix(run: str) -> str:

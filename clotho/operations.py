@@ -2,25 +2,29 @@
 
 import asyncio
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.campaigns import identify, read_order, start_requested
+from clotho.drawn_runs import drawn_groups, read_drawn_order, start_group
+from clotho.entries import Delivery, DrawnOrder, GroupEntry
 from clotho.errors import InvalidInput
-from clotho.identifiers import campaign_id, checked_run_name
+from clotho.identifiers import DRAWN_GROUP, campaign_id, checked_run_name, delivered_key, scored_key
 from clotho.journal import Journal
 from clotho.pauses import pause_run, resume_run
-from clotho.records import CampaignRequest, GroupRequest, RolloutRequest
+from clotho.records import GroupRequest
 from clotho.runs import read_manifest
 from clotho.search_attributes import OUTCOME, RUN
 from clotho.temporal import is_running
 
-TARGET = re.compile(r"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{6,}))(/(?P<rollout>r\d+(\.\d+)?))?)?", re.ASCII)
+TARGET = re.compile(
+    rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{DRAWN_GROUP})(/(?P<rollout>r\d+(\.\d+)?))?)?", re.ASCII
+)
 PAUSED = "paused"
 
 
@@ -30,7 +34,8 @@ class Target:
 
     run: str
     group: str | None = None
-    item: int = 0
+    item: int | None = None
+    """The group's, where its name is the item's number: an item that was drawn by itself has another."""
     rollout: str | None = None
 
     @classmethod
@@ -38,10 +43,14 @@ class Target:
         """Raises InvalidInput for what is no id."""
         found = TARGET.fullmatch(name)
         if found is None:
-            raise InvalidInput(f"{name!r} names nothing: give RUN, RUN/g000000 or RUN/g000000/r0")
+            raise InvalidInput(
+                f"{name!r} names nothing: give RUN, RUN/GROUP or RUN/GROUP/r0, "
+                "with a group such as g000000 or i-name.0, as `clotho status RUN` shows them"
+            )
         run = checked_run_name(found["run"])
         group = f"{run}/{found['group']}" if found["group"] else None
-        return cls(run, group, int(found["item"] or 0), name if found["rollout"] else None)
+        item = int(found["item"]) if found["item"] else None
+        return cls(run, group, item, name if found["rollout"] else None)
 
     @property
     def workflow(self) -> str:
@@ -76,40 +85,49 @@ class Operations:
             await self._update(target, "pause")
 
     async def resume(self, target: Target) -> bool:
-        """Let it go on, and start a run's campaign if that has ended; returns whether it had to be started."""
+        """Let it go on, and start of a run what has ended unfinished; returns whether anything was started."""
         await read_manifest(self._journal, target.run)
         if target.group is not None:
             await self._update(target, "resume")
             return False
         await resume_run(self._journal, target.run)
-        running = await is_running(self._client, target.workflow)
-        if not running:
-            await start_requested(self._client, await read_order(self._journal, target.run))
-        return not running
+        return await self._start_run(target.run)
 
     async def cancel(self, target: Target) -> None:
         """Ask it to end. Raises InvalidInput if it isn't running."""
         await read_manifest(self._journal, target.run)
-        if not await is_running(self._client, target.workflow):
+        if target.group is None and await read_drawn_order(self._journal, target.run) is not None:
+            running = await self._running_groups(target.run)
+        else:
+            running = [target.workflow] if await is_running(self._client, target.workflow) else []
+        if not running:
             raise InvalidInput(f"{target} is not running")
-        await self._client.get_workflow_handle(target.workflow).cancel()
+        await asyncio.gather(*(self._cancel(workflow) for workflow in running))
 
     async def retry(self, target: Target) -> bool:
         """Start what is left of it as it was ordered; False where it runs already, and so stays untouched.
 
         Raises InvalidInput for what is scored.
         """
-        order = await read_order(self._journal, target.run)
+        if target.group is None:
+            return await self._start_run(target.run)
+        request = await self._request(target)
         if await is_running(self._client, target.workflow):
             return False
-        if target.group is None:
-            await start_requested(self._client, order)
-            return True
         try:
-            await self._start(target, order)
+            if target.rollout is None:
+                await start_group(self._client, request)
+            else:
+                await self._start_rollout(target.rollout, request)
         except WorkflowAlreadyStartedError:
             raise InvalidInput(f"{target} is scored: there is nothing left to do") from None
         return True
+
+    async def settled(self, target: Target) -> Delivery | None:
+        """How the way of a drawn group to the trainer has ended; None if it hasn't, and for others."""
+        if target.group is None:
+            return None
+        return await self._journal.read(delivered_key(target.group), Delivery)
 
     async def boundaries(self, target: Target) -> Boundaries:
         """As Temporal's visibility has it, which lags a moment."""
@@ -147,18 +165,72 @@ class Operations:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
 
-    async def _start(self, target: Target, order: CampaignRequest) -> WorkflowHandle[Any, Any]:
-        group = order.group(target.item)
-        request: GroupRequest | RolloutRequest = group.sibling(target.rollout) if target.rollout else group
-        return await self._client.start_workflow(
-            "Rollout" if target.rollout else "RolloutGroup",
-            request,
-            id=target.workflow,
-            task_queue=order.stations.workflows,
+    async def _start_run(self, run: str) -> bool:
+        """What of the run neither runs nor is scored; returns whether there was anything to start."""
+        if (order := await read_drawn_order(self._journal, run)) is not None:
+            return await self._start_drawn(run, order)
+        request = await read_order(self._journal, run)
+        if await is_running(self._client, campaign_id(run)):
+            return False
+        await start_requested(self._client, request)
+        return True
+
+    async def _start_drawn(self, run: str, order: DrawnOrder) -> bool:
+        manifest, groups = await read_manifest(self._journal, run), await drawn_groups(self._journal, run)
+        scored = await self._journal.read_many([scored_key(group) for group in groups], GroupEntry)
+        settled = await self._journal.read_many([delivered_key(group) for group in groups], Delivery)
+        running = frozenset(await self._running_groups(run))
+        left = [
+            order.group(manifest, group, item)
+            for (group, item), *ends in zip(groups.items(), scored, settled, strict=True)
+            if ends == [None, None] and group not in running
+        ]
+        await asyncio.gather(*(self._start_again(request) for request in left))
+        return bool(left)
+
+    async def _start_again(self, request: GroupRequest) -> None:
+        with suppress(WorkflowAlreadyStartedError):  # it has just been scored
+            await start_group(self._client, request)
+
+    async def _running_groups(self, run: str) -> list[str]:
+        listed = self._client.list_workflows(
+            f"{RUN} = '{run}' AND WorkflowType = 'RolloutGroup' AND ExecutionStatus = 'Running'"
+        )
+        return [execution.id async for execution in listed]
+
+    async def _request(self, target: Target) -> GroupRequest:
+        """What rolls the target's group out. Raises InvalidInput where the run has no such group."""
+        assert target.group is not None
+        drawn = await read_drawn_order(self._journal, target.run)
+        if drawn is None:
+            order = await read_order(self._journal, target.run)
+            if target.item is not None:
+                return order.group(target.item)
+        else:
+            item = (await drawn_groups(self._journal, target.run)).get(target.group)
+            if item is not None:
+                return drawn.group(await read_manifest(self._journal, target.run), target.group, item)
+        raise InvalidInput(
+            f"there is no group {target.group}: `clotho status {target.run}` shows those there are"
+        )
+
+    async def _start_rollout(self, rollout: str, group: GroupRequest) -> None:
+        await self._client.start_workflow(
+            "Rollout",
+            group.sibling(rollout),
+            id=rollout,
+            task_queue=group.stations.workflows,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            search_attributes=identify(order.run, order.environment),
+            search_attributes=identify(group.run, group.environment),
         )
+
+    async def _cancel(self, workflow: str) -> None:
+        try:
+            await self._client.get_workflow_handle(workflow).cancel()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:  # it has just ended
+                raise
 
 
 def running_rollouts(target: Target) -> str:

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.config import TemporalSettings
 from clotho.errors import InvalidInput, Unavailable, bounded
 from clotho.sandbox.keeper import OwnerState
-from clotho.search_attributes import SEARCH_ATTRIBUTES
+from clotho.search_attributes import RUN, SEARCH_ATTRIBUTES
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 TYPES = {
@@ -122,6 +122,12 @@ class RolloutOwners:
                 return OwnerState.UNKNOWN
             raise Unavailable(f"Temporal can't describe {rollout}: {error.message}") from error
         return OwnerState.OPEN if described.status == WorkflowExecutionStatus.RUNNING else OwnerState.CLOSED
+
+
+def run_link(ui: str, namespace: str, run: str) -> str:
+    """Where the Temporal UI lists a run's workflows."""
+    query = f'{RUN}="{run}"'
+    return f"{ui}/namespaces/{namespace}/workflows?query={quote(query, safe='')}"
 
 
 def workflow_link(ui: str, namespace: str, workflow: str, run: str | None = None) -> str:

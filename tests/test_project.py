@@ -37,6 +37,7 @@ LAYERS = [
         "verification",
         "authors",
         "campaigns",
+        "drawn_runs",
         "export",
     ),
     ("atropos", "atropos_api", "embedded", "processes", "testing", "cli"),

@@ -16,10 +16,10 @@ from pydantic import JsonValue
 
 from clotho.atropos.ledger import Ledger
 from clotho.atropos.rollouts import Groups
+from clotho.drawn_runs import open_drawn_run
 from clotho.entries import Endpoint, Item, RunManifest
 from clotho.environment import AgentResult
 from clotho.errors import InvalidInput
-from clotho.runs import open_run
 from clotho.tool_context import AsyncToolContext
 from clotho.tool_context import ToolContext as RewardContext
 
@@ -85,7 +85,7 @@ class Hand:
 
     async def _run(self, task_id: str, messages: list[JsonValue], asked: dict[str, Any]) -> AgentResult:
         manifest = self._manifest_for(asked)
-        await open_run(self._groups.journal, manifest, self._endpoint)
+        await open_drawn_run(self._groups.journal, manifest, self._endpoint, self._groups.order)
         ledger = self._ledgers.setdefault(manifest.run, Ledger(self._groups.journal, manifest.run))
         claim = await ledger.claim({"id": task_id, BY_HAND: messages}, 0)
         parked = _parked[task_id] = Parked(self._home.create_future())

@@ -30,12 +30,12 @@ from clotho.atropos.processing import process_groups
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.scored import Sibling, Wave, read_siblings, untrained_wave, waves_of
 from clotho.atropos.secrets import Secrets
-from clotho.entries import Endpoint, Item, RunManifest
+from clotho.drawn_runs import open_drawn_run
+from clotho.entries import DrawnOrder, Endpoint, Item, RunManifest
 from clotho.environment import Environment, make_environment
 from clotho.errors import ClothoError, InvalidInput, JournalCorrupt, Unavailable, Unfit
 from clotho.inference.base import Inference
-from clotho.records import RepairBounds, Stations
-from clotho.runs import open_run
+from clotho.records import Stations
 
 SWEEP_SECONDS = 1.0
 LAST_DELIVERIES = 30.0
@@ -246,7 +246,8 @@ class ClothoEnv(PatientEnv):
         journal = connections.journal
         endpoint, model = served_model(self.server_configs, self.config)
         manifest = self.make_manifest(model)
-        await open_run(journal, manifest, endpoint)
+        order = DrawnOrder(stations=self.stations())
+        await open_drawn_run(journal, manifest, endpoint, order)
         ledger = Ledger(journal, manifest.run)
         claims = await ledger.load()
         book = Book(claims if self.process_mode else await ledger.undelivered(claims))
@@ -258,8 +259,7 @@ class ClothoEnv(PatientEnv):
                 client=connections.client,
                 journal=journal,
                 manifest=manifest,
-                stations=self.stations(),
-                repairs=RepairBounds(),
+                order=order,
                 attempts=self.config.group_attempts,
             ),
             ledger=ledger,

@@ -16,12 +16,12 @@ from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.opening import Connections, evaluation_manifest
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.statistics import mean_of_items, pass_at
+from clotho.drawn_runs import open_drawn_run
 from clotho.entries import Endpoint, GroupEntry, RunManifest
 from clotho.environment import make_environment
 from clotho.errors import Unfit
 from clotho.journal import Journal
 from clotho.pauses import pause_run, paused_because, resume_run
-from clotho.runs import open_run
 
 PAUSED_FOR = "an evaluation"
 
@@ -81,7 +81,7 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
 async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[GroupEntry], int]:
     """The scored groups of the held-out set, and how many failed for good."""
     journal = env.durable.connections.journal
-    await open_run(journal, manifest, env.durable.endpoint)
+    await open_drawn_run(journal, manifest, env.durable.endpoint, env.durable.groups.order)
     ledger = Ledger(journal, manifest.run)
     claims = await ledger.load()
     if len(claims) < env.config.evaluation_groups:

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from clotho.entries import DrawnItem, GroupEntry, Item
+from clotho.entries import Delivery, DrawnItem, GroupEntry, Item
 from clotho.identifiers import (
     delivered_key,
     drawn_group_id,
@@ -33,17 +33,6 @@ class State(StrEnum):
 
 class Sending(Record):
     """The API was about to be asked to take a group."""
-
-
-class Delivery(Record):
-    """The end of a group's way: the API has it, or it is never sent and `reason` is one word for why."""
-
-    reason: str | None = None
-    detail: str = ""
-
-    @property
-    def state(self) -> State:
-        return State.ACKNOWLEDGED if self.reason is None else State.DROPPED
 
 
 @dataclass(frozen=True)
@@ -107,7 +96,7 @@ class Ledger:
     async def state(self, group: str) -> State:
         delivery = await self.delivery(group)
         if delivery is not None:
-            return delivery.state
+            return State.ACKNOWLEDGED if delivery.reason is None else State.DROPPED
         if await self._journal.keys(sending_prefix(group)):
             return State.SENDING
         scored = await self._journal.read(scored_key(group), GroupEntry)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import (
     ApplicationError,
     CancelledError,
@@ -16,8 +15,8 @@ from temporalio.exceptions import (
 from temporalio.service import RPCError
 
 from clotho.atropos.ledger import Claim
-from clotho.campaigns import identify
-from clotho.entries import GroupEntry, RunManifest
+from clotho.drawn_runs import start_group
+from clotho.entries import DrawnOrder, GroupEntry, RunManifest
 from clotho.errors import (
     ClothoError,
     EnvironmentFailed,
@@ -30,9 +29,8 @@ from clotho.errors import (
 )
 from clotho.identifiers import scored_key
 from clotho.journal import Journal
-from clotho.records import GroupFailure, GroupRequest, RepairBounds, SiblingFailure, Stations
+from clotho.records import GroupFailure, SiblingFailure
 
-WORKFLOW = "RolloutGroup"
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts at a group whose failure would meet every other group too."""
 OF_THE_RUN = frozenset(kind.__name__ for kind in (InvalidInput, ModelRejected, JournalCorrupt))
@@ -57,8 +55,7 @@ class Groups:
     client: Client
     journal: Journal
     manifest: RunManifest
-    stations: Stations
-    repairs: RepairBounds
+    order: DrawnOrder
     attempts: int
     """At a group that fails for reasons of its own, before it is given up."""
 
@@ -101,33 +98,13 @@ class Groups:
         if (entry := await self.scored(claim)) is not None:
             return entry
         try:
-            handle = await self.client.start_workflow(
-                WORKFLOW,
-                self._request(claim),
-                id=claim.group,
-                task_queue=self.stations.workflows,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                search_attributes=identify(self.manifest.run, self.manifest.environment),
-            )
-            await handle.result()
+            request = self.order.group(self.manifest, claim.group, claim.number)
+            await (await start_group(self.client, request)).result()
         except WorkflowAlreadyStartedError:
             pass
         except WorkflowFailureError as error:
             raise GroupFailed(failures_of(claim.group, error)) from error
         return await self.journal.require(scored_key(claim.group), GroupEntry)
-
-    def _request(self, claim: Claim) -> GroupRequest:
-        return GroupRequest(
-            run=self.manifest.run,
-            group=claim.group,
-            environment=self.manifest.environment,
-            item=claim.number,
-            size=self.manifest.group_size,
-            limits=self.manifest.limits,
-            stations=self.stations,
-            repairs=self.repairs,
-        )
 
 
 def failures_of(group: str, error: WorkflowFailureError) -> tuple[SiblingFailure, ...]:

@@ -19,7 +19,9 @@ PERIOD = 0.5
 Name = Annotated[
     str,
     typer.Argument(
-        help="A run, group or rollout: my-run, my-run/g000003 or my-run/g000003/r1.", metavar="NAME"
+        help="A run, group or rollout: my-run, my-run/g000003 or my-run/g000003/r1. "
+        "Groups of an adapter's run are named by their items: my-run/i-name.0.",
+        metavar="NAME",
     ),
 ]
 Operation = Callable[[Operations, Target, Settings, Console], Awaitable[None]]
@@ -34,7 +36,7 @@ def pause(name: Name, store: Store = None, temporal: Address = None) -> None:
 
 
 def resume(name: Name, store: Store = None, temporal: Address = None) -> None:
-    """Let a paused run, group or rollout go on; a run that has ended unfinished is started again."""
+    """Let a paused run, group or rollout go on; what of a run has ended unfinished is started again."""
     operate(resume_now, name, store, temporal)
 
 
@@ -96,4 +98,13 @@ async def cancel_now(operations: Operations, target: Target, settings: Settings,
 
 async def retry_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
     started = await operations.retry(target)
-    one_line(console, f"{target} {'was started again' if started else 'is running: nothing was started'}")
+    if started:
+        one_line(console, f"{target} was started again")
+    else:
+        one_line(console, f"nothing was started: what is left of {target} is running")
+    delivery = await operations.settled(target)
+    if delivery is not None and delivery.reason is not None:
+        one_line(
+            console,
+            f"it was dropped for the trainer ({delivery.reason}) and isn't delivered: `clotho export` will have it",
+        )

@@ -23,7 +23,9 @@ from clotho.transcript import read_transcript
 
 
 def command(
-    rollout: Annotated[str, typer.Argument(help="A rollout's id, such as my-run/g000003/r1.")],
+    rollout: Annotated[
+        str, typer.Argument(help="A rollout's id, such as my-run/g000003/r1 or my-run/i-name.0/r1.")
+    ],
     store: Store = None,
 ) -> None:
     """Show a rollout turn by turn, with its tool results, timings and reward. Running ones too."""

@@ -10,15 +10,16 @@ from temporalio.client import Client
 from clotho.cli.follow import groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import foreign, make_console, one_line
+from clotho.cli.training_run import drawn_text, served_text
 from clotho.cli.waiting import held_up
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.pauses import paused_because
-from clotho.runs import list_runs, read_manifest, scored_keys
+from clotho.runs import list_runs, read_manifest, read_served, scored_keys
 from clotho.search_attributes import RUN
-from clotho.temporal import connect, workflow_link
+from clotho.temporal import connect, run_link, workflow_link
 
 OPEN_SHOWN = 50
 
@@ -39,6 +40,10 @@ def command(
             return
         await read_manifest(journal, checked_run_name(run))
         console.print(await groups_table(journal, run))
+        if (served := await read_served(journal, run)) is not None:
+            console.print(foreign(served_text(served)), soft_wrap=True)
+        if (drawn := await drawn_text(journal, run)) is not None:
+            one_line(console, drawn)
         if (reason := await paused_because(journal, run)) is not None:
             console.print(foreign(paused_text(reason), "yellow"), soft_wrap=True)
         try:
@@ -51,7 +56,12 @@ def command(
             console.print(workflows)
             if trouble := await held_up(client, run):
                 console.print(foreign(trouble, "yellow"), soft_wrap=True)
-        one_line(console, workflow_link(settings.temporal.ui, client.namespace, campaign_id(run)))
+        ui, namespace = settings.temporal.ui, client.namespace
+        by_campaign = drawn is None
+        one_line(
+            console,
+            workflow_link(ui, namespace, campaign_id(run)) if by_campaign else run_link(ui, namespace, run),
+        )
 
     asyncio.run(show())
 

@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 from clotho.identifiers import campaign_id
 from clotho.records import Stations
 from clotho.search_attributes import RUN
+from clotho.temporal import is_running
 
 POLL_LIFETIME = timedelta(seconds=70)
 """A worker's poll lasts a minute: one that was last seen earlier has ended."""
@@ -66,7 +67,8 @@ async def held_up(client: Client, run: str) -> str | None:
 async def _retried_step(client: Client, run: str) -> str | None:
     query = f"{RUN} = '{run}' AND ExecutionStatus = 'Running' AND WorkflowType != 'Campaign'"
     listed = client.list_workflows(query, limit=LOOK_AT, rpc_timeout=QUICKLY)
-    for workflow in [campaign_id(run), *[execution.id async for execution in listed]]:
+    campaign = [campaign_id(run)] if await is_running(client, campaign_id(run)) else []
+    for workflow in [*campaign, *[execution.id async for execution in listed]]:
         described = await client.get_workflow_handle(workflow).describe(rpc_timeout=QUICKLY)
         for step in described.raw_description.pending_activities:
             if step.attempt > 1 and step.HasField("last_failure"):

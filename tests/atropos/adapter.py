@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from clotho.atropos.ledger import Delivery
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.process import ChildProcess
+from clotho.entries import Delivery
 from clotho.identifiers import delivered_key
 from clotho.testing.cluster import Cluster
 from tests.atropos_api.service import TRAINER, Api

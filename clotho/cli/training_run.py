@@ -1,0 +1,42 @@
+"""What `clotho status` says of a run beside its groups: its model server, and what became of drawn items."""
+
+from collections import Counter
+
+from clotho.drawn_runs import drawn_groups
+from clotho.entries import Delivery, GroupEntry
+from clotho.identifiers import delivered_key, scored_key
+from clotho.inference.base import ServedModel
+from clotho.journal import Journal
+
+
+def served_text(served: ServedModel) -> str:
+    """What a token-exact server was found to be."""
+    parts = (
+        f"{served.backend} at {served.base_url}",
+        f"renderer {served.renderer}",
+        f"logprobs {served.logprobs_mode}",
+        f"noise by {served.noise}",
+        f"context {served.context}" if served.context is not None else "context not said",
+        f"weights {served.weight_version}"
+        if served.weight_version is not None
+        else "weights without a version",
+    )
+    return f"model server: {' · '.join(parts)}"
+
+
+async def drawn_text(journal: Journal, run: str) -> str | None:
+    """How far the items have come that an adapter has drawn; None where none were."""
+    groups = await drawn_groups(journal, run)
+    if not groups:
+        return None
+    settled = await journal.read_many([delivered_key(group) for group in groups], Delivery)
+    scored = await journal.read_many([scored_key(group) for group in groups], GroupEntry)
+    finished = sum(entry is not None for entry, end in zip(scored, settled, strict=True) if end is None)
+    reasons = Counter(end.reason for end in settled if end is not None)
+    delivered = reasons.pop(None, 0)
+    dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items(), key=str))
+    open_ = len(groups) - delivered - reasons.total() - finished
+    return (
+        f"{len(groups)} items drawn: {open_} open, {finished} finished, {delivered} delivered, "
+        f"{reasons.total()} dropped{f' ({dropped})' if dropped else ''}"
+    )
