@@ -1,6 +1,7 @@
 """Turns: look the key up, render, ask the model, journal."""
 
 import logging
+from functools import partial
 from typing import Protocol
 
 from temporalio import activity
@@ -12,8 +13,9 @@ from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
 from clotho.inference.base import ModelBackend, TurnCall
 from clotho.journal import Journal
-from clotho.pauses import Pauses, RunPaused
+from clotho.pauses import RunPaused, paused_because
 from clotho.presence import is_present
+from clotho.recent import Recent
 from clotho.records import (
     ModelCheck,
     ModelProcessRequest,
@@ -23,6 +25,7 @@ from clotho.records import (
     TurnResult,
 )
 from clotho.runs import note_served, read_end, read_endpoint, read_manifest
+from clotho.trainer_steps import known_step
 from clotho.transcript import Transcript, read_transcript
 
 log = logging.getLogger("clotho")
@@ -41,7 +44,8 @@ class Model:
         self._journal = journal
         self._backends = backends
         self._queue = queue
-        self._pauses = Pauses(journal)
+        self._pauses = Recent(partial(paused_because, journal))
+        self._steps = Recent(partial(known_step, journal))
 
     @activity.defn
     async def sample_turn(self, request: TurnRequest) -> TurnResult | None:
@@ -92,13 +96,15 @@ class Model:
         return request.queue if kept and request.queue else self._queue
 
     async def _sample(self, request: TurnRequest) -> TurnEntry:
-        if await self._pauses.paused(request.run):
+        if await self._pauses.of(request.run) is not None:
             raise RunPaused
         manifest = await read_manifest(self._journal, request.run)
         tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turn)
         backend = await self._backend(manifest)
         call = _call(request, manifest, tools, transcript)
+        if manifest.rendering is not None:
+            call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
         await failpoints.reach("turn.asking", call.key)
         try:
             sampled = await backend.sample_turn(call)

@@ -220,6 +220,8 @@ class StreamEntry(Record):
     """Of the turn's tokens until then, as far as the server said."""
     known_version: str | None = None
     """What the server's weights were when they were last heard of before these tokens were asked for."""
+    trainer_step: int | None = None
+    """The trainer's, as known when these tokens were asked for."""
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     started: float

@@ -144,6 +144,10 @@ def drawn_order_prefix(run: str) -> str:
     return f"{run}/~drawn-order/"
 
 
+def trainer_step_prefix(run: str) -> str:
+    return f"{run}/~trainer-step/"
+
+
 def registration_prefix(run: str) -> str:
     return f"{run}/~registration/"
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = [
-    ("records", "config", "errors", "failpoints", "identifiers", "logs", "search_attributes", "seats"),
+    ("records", "config", "errors", "failpoints", "identifiers", "logs", "recent", "search_attributes", "seats"),
     (
         "branches",
         "entries",
@@ -39,6 +39,7 @@ LAYERS = [
         "campaigns",
         "drawn_runs",
         "export",
+        "trainer_steps",
     ),
     ("atropos", "atropos_api", "embedded", "processes", "testing", "cli"),
 ]

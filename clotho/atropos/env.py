@@ -36,6 +36,7 @@ from clotho.environment import Environment, make_environment
 from clotho.errors import ClothoError, InvalidInput, JournalCorrupt, Unavailable, Unfit
 from clotho.inference.base import Inference
 from clotho.records import Stations
+from clotho.trainer_steps import note_step
 
 SWEEP_SECONDS = 1.0
 LAST_DELIVERIES = 30.0
@@ -74,6 +75,7 @@ class ClothoEnv(PatientEnv):
     process_mode = False
     """Set by Atropos for `process`."""
     serving = False
+    _noted_step: int | None = None
 
     environment: Environment
     durable: Durable
@@ -201,6 +203,14 @@ class ClothoEnv(PatientEnv):
     async def get_server_info(self) -> None:
         await super().get_server_info()
         self.durable.ready.set()
+
+    async def get_status(self) -> None:
+        await super().get_status()
+        step = self._trainer_step()
+        if step != self._noted_step:
+            journal, run = self.durable.connections.journal, self.durable.manifest.run
+            await outlasting(lambda: note_step(journal, run, step), "note the trainer's step")
+            self._noted_step = step
 
     async def env_step_checks(self) -> None:
         before = self.curr_step

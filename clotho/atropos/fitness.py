@@ -20,14 +20,14 @@ class Demands:
 
 
 def check_staleness(claim: Claim, waves: Sequence[Wave], step: int, bound: int | None) -> None:
-    """By the server's weight versions; where it tells none, by the step at which the item was drawn.
+    """By the weight versions of its tokens; without tokens, by the step at which the item was drawn.
 
     Raises Unfit for weights more than `bound` steps behind the trainer's `step`, and for unknown versions.
     """
     if bound is None:
         return
-    told = any(row.weight_versions for wave in waves for row in wave.rows)
-    version = oldest_version(waves) if told else claim.step
+    tokens = any(row.tokens for wave in waves for row in wave.rows)
+    version = oldest_version(waves) if tokens else claim.step
     if version is None:
         raise Unfit("unknown_version", f"{claim.group}: not every token's weight version is a known number")
     if step - version > bound:

@@ -11,6 +11,7 @@ from clotho.entries import GroupEntry, ToolError
 from clotho.errors import Unfit
 from clotho.identifiers import wave_id
 from clotho.inference.base import ChatMessage, Sampling
+from clotho.inference.weight_versions import step_of
 from clotho.journal import Journal
 from clotho.records import RolloutSummary
 from clotho.transcript import Transcript, read_transcript
@@ -134,12 +135,13 @@ def untrained_wave(group: str, siblings: Sequence[Sibling], why: str = "chat_mod
 
 
 def oldest_version(waves: Sequence[Wave]) -> int | None:
-    """The first weight version that any trained token was sampled from; None unless all are known numbers."""
+    """The first trainer's step that any trained token's weights were of; None unless all are known."""
     rows = [row for wave in waves for row in wave.rows]
     versions = [version for row in rows for version in row.weight_versions]
     if not versions or not all(row.versions_known for row in rows):
         return None
-    return min(map(int, versions)) if all(version.isdecimal() for version in versions) else None
+    steps = [step for version in versions if (step := step_of(version)) is not None]
+    return min(steps) if len(steps) == len(versions) else None
 
 
 def wire_message(message: ChatMessage) -> dict[str, Any]:

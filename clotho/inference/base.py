@@ -116,7 +116,7 @@ class SampledTokens(Record):
     """One per element of `ids`, natural logarithm."""
     logprobs_mode: LogprobsMode
     versions: tuple[VersionSpan, ...] = ()
-    """In order; the version of tokens in no span is unknown."""
+    """In order; the version of tokens in no span is unknown. Names as in clotho.inference.weight_versions."""
     resumed_at: tuple[int, ...] = ()
     """Where in `ids` the turn was interrupted and continued by another request, with another seed (`derived_seed`)
     unless the server's noise is keyed by position."""
@@ -146,6 +146,8 @@ class TurnCall(Record):
     sampling: Sampling = Sampling()
     prior: PriorTurn | None = None
     """The last turn with known tokens, which token-exact backends extend."""
+    trainer_step: int | None = None
+    """The trainer's, as known now: stands for the version of weights that the server has no name for."""
 
 
 class SampledTurn(Record):

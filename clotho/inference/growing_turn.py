@@ -1,13 +1,14 @@
 """A turn's tokens while they are sampled, over however many requests that takes."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from clotho.entries import StreamEntry
 from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.inference.base import Inference, LogprobsMode, SampledTokens, VersionSpan
 from clotho.inference.token_server import TokenChunk
+from clotho.inference.weight_versions import at_step
 
 UNFINISHED = frozenset({"abort", "error"})
 
@@ -26,6 +27,7 @@ class GrowingTurn:
     versions: list[VersionSpan] = field(default_factory=list)
     resumed_at: list[int] = field(default_factory=list)
     known_version: str | None = None
+    trainer_step: int | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     cached_prompt_tokens: int = 0
@@ -35,6 +37,8 @@ class GrowingTurn:
     _clock: float = field(default_factory=time.perf_counter)
     _unversioned: list[tuple[int, str | None]] = field(default_factory=list)
     """Where requests that broke off ended, and the version that was known before each."""
+    _steps_before: list[VersionSpan] = field(default_factory=list)
+    """The weights of their tokens, as the trainer's step named them."""
 
     @classmethod
     def resumed(cls, entries: Sequence[StreamEntry], vocabulary: int) -> "GrowingTurn":
@@ -46,6 +50,7 @@ class GrowingTurn:
             turn.logprobs += entry.logprobs
             turn.sampling_mask += entry.sampling_mask
             turn._unversioned.append((len(turn.ids), entry.known_version))
+            turn._steps_before += _stepped(entry.trainer_step, entry.offset, len(turn.ids))
         turn.resumed_at, turn.versions = list(last.resumed_at), list(last.versions)
         turn.finish_reason, turn.stop_reason = last.finish_reason, last.stop_reason
         turn._seconds_before = last.seconds
@@ -55,10 +60,10 @@ class GrowingTurn:
     def seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._clock
 
-    def ask_again(self, known_version: str | None) -> None:
+    def ask_again(self, known_version: str | None, trainer_step: int | None = None) -> None:
         """Another request goes on from here."""
         self._request_start = len(self.ids)
-        self.known_version = known_version
+        self.known_version, self.trainer_step = known_version, trainer_step
         if self.ids:
             self.resumed_at.append(len(self.ids))
 
@@ -108,6 +113,7 @@ class GrowingTurn:
             resumed_at=tuple(self.resumed_at),
             versions=tuple(self.versions),
             known_version=self.known_version,
+            trainer_step=self.trainer_step,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
             started=self.started,
@@ -120,12 +126,24 @@ class GrowingTurn:
             ids=tuple(self.ids),
             logprobs=tuple(self.logprobs),
             logprobs_mode=mode,
-            versions=self._proved_versions(),
+            versions=self._known_versions(),
             resumed_at=tuple(self.resumed_at),
             backend=backend,
             sampling_mask=tuple(self.sampling_mask),
             routed_experts=self.routed_experts,
         )
+
+    def _known_versions(self) -> tuple[VersionSpan, ...]:
+        """By the trainer's step, as known when they were asked for, of the tokens that the server names none of."""
+        stepped = [*self._steps_before, *_stepped(self.trainer_step, self._request_start, len(self.ids))]
+        named = self._proved_versions()
+        known = [*named, *(gap for span in stepped for gap in _gaps(span, named))]
+        joined: list[VersionSpan] = []
+        for span in sorted(known, key=lambda span: span.start):
+            if joined and (joined[-1].version, joined[-1].end) == (span.version, span.start):
+                span = joined.pop().model_copy(update={"end": span.end})
+            joined.append(span)
+        return tuple(joined)
 
     def _proved_versions(self) -> tuple[VersionSpan, ...]:
         """Servers name versions at a stream's end: what broke off between two sightings of one is of that one."""
@@ -134,3 +152,20 @@ class GrowingTurn:
         if not missing or not before or set(before) != {self.versions[0].version}:
             return tuple(self.versions)
         return (self.versions[0].model_copy(update={"start": 0}), *self.versions[1:])
+
+
+def _stepped(step: int | None, start: int, end: int) -> list[VersionSpan]:
+    return (
+        [VersionSpan(version=at_step(step), start=start, end=end)] if step is not None and start < end else []
+    )
+
+
+def _gaps(span: VersionSpan, named: Sequence[VersionSpan]) -> Iterator[VersionSpan]:
+    """The parts of `span` that none of `named`, which are in order, covers."""
+    start = span.start
+    for other in named:
+        if start < other.start and start < span.end:
+            yield span.model_copy(update={"start": start, "end": min(other.start, span.end)})
+        start = max(start, other.end)
+    if start < span.end:
+        yield span.model_copy(update={"start": start})

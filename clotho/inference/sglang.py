@@ -10,9 +10,9 @@ from clotho.inference.base import Inference, VersionSpan
 from clotho.inference.provider_errors import refusal
 from clotho.inference.token_http import TokenHTTP, raise_embedded, read_event
 from clotho.inference.token_server import TokenChunk, TokenRequest, paired, sampling_fields
+from clotho.inference.weight_versions import UNNAMED
 
 RENAMED = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}
-NO_VERSION = "default"
 
 
 class _Finish(BaseModel):
@@ -83,7 +83,7 @@ def _chunk(event: _Event, meta: _Meta, seen: int) -> TokenChunk:
         finish_reason=finish.type if finish else None,
         stop_reason=finish.matched if finish else None,
         versions=(VersionSpan(version=version, start=seen, end=meta.completion_tokens),)
-        if version not in (None, NO_VERSION)
+        if version not in (None, UNNAMED)
         else (),
         sampled=meta.completion_tokens,
         cached_prompt_tokens=meta.cached_tokens,

@@ -19,6 +19,7 @@ from clotho.inference.probes import Probed, probe
 from clotho.inference.rendering_thread import RenderingThread
 from clotho.inference.token_http import TokenHTTP
 from clotho.inference.token_server import TokenRequest
+from clotho.inference.weight_versions import at_step
 from clotho.inference.write_ahead import Pace, WriteAhead
 from clotho.journal import Journal
 from clotho.rendering.base import Renderer
@@ -113,8 +114,8 @@ class TokenExact:
     async def _stream(
         self, call: TurnCall, probed: Probed, turn: GrowingTurn, sampling: Sampling, ahead: WriteAhead
     ) -> None:
-        turn.ask_again(self._version)
-        request = _request(call, turn, sampling, probed.found, self._version)
+        turn.ask_again(self._version, call.trainer_step)
+        request = _request(call, turn, sampling, probed.found, self._newest_version(call))
         try:
             async with aclosing(probed.server.stream(request)) as stream:
                 async for chunk in stream:
@@ -127,6 +128,12 @@ class TokenExact:
             raise
         await ahead.settle()
         self._version = turn.versions[-1].version if turn.versions else self._version
+
+    def _newest_version(self, call: TurnCall) -> str | None:
+        """Of the weights, as far as anybody has said."""
+        if self._version is None and call.trainer_step is not None:
+            return at_step(call.trainer_step)
+        return self._version
 
 
 def _explicit(sampling: Sampling, renderer: Renderer, prompt: int, context: int | None) -> Sampling:

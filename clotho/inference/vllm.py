@@ -13,9 +13,7 @@ from clotho.errors import InexactTokens
 from clotho.inference.base import Inference, VersionSpan
 from clotho.inference.token_http import TokenHTTP, raise_embedded, read_event
 from clotho.inference.token_server import TokenChunk, TokenRequest, paired, sampling_fields
-
-NO_VERSION = "default"
-"""What a vLLM says whose weights nobody gave a version."""
+from clotho.inference.weight_versions import UNNAMED
 
 COUNTED: dict[str, JsonValue] = {"include_usage": True, "continuous_usage_stats": True}
 """A lost id is noticed before what follows it is written ahead."""
@@ -77,7 +75,7 @@ class _GeneratedChoice(BaseModel):
             logprobs=logprobs,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
-            versions=tuple(span for span in self.weight_versions or () if span.version != NO_VERSION),
+            versions=tuple(span for span in self.weight_versions or () if span.version != UNNAMED),
             sampling_mask=tuple(self.sampling_mask or ()),
             routed_experts=self.routed_experts,
         )

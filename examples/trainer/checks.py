@@ -8,6 +8,8 @@ from examples.trainer.api import TrainingGroup
 
 MASKED = -100
 MASKED_LOGPROB = 1.0
+STEP = "step:"
+"""Before a version that is the trainer's step, where the server of the weights named none."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def version_faults(group: TrainingGroup, oldest: int) -> Iterator[str]:
         yield f"weight versions for {len(versions)} rows of {len(trained)}"
         return
     for row, (said, needed) in enumerate(zip(versions, trained, strict=True)):
-        if needed and not (said and all(version.isdecimal() for version in said)):
+        steps = [version.removeprefix(STEP) for version in said]
+        if needed and not (steps and all(step.isdecimal() for step in steps)):
             yield f"row {row}: weight versions are not known"
-        elif needed and min(map(int, said)) < oldest:
-            yield f"row {row}: sampled from weights {min(map(int, said))}, {oldest} is the oldest allowed"
+        elif needed and min(map(int, steps)) < oldest:
+            yield f"row {row}: sampled from weights {min(map(int, steps))}, {oldest} is the oldest allowed"

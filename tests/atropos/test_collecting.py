@@ -18,6 +18,7 @@ from clotho.pauses import pause_run, paused_because
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.trainer_steps import known_step
 from tests.atropos.adapter import deliveries, register_trainer
 from tests.atropos.inside import adapter, serving_inside
 from tests.atropos_api.service import Api, running
@@ -177,6 +178,14 @@ async def test_stale_groups_are_not_sampled_and_not_delivered(
         await env._drop_stale()
         reasons = {group: entry.reason for group, entry in (await deliveries(cluster, "stale")).items()}
         assert reasons == {finished.claim.group: "stale", open_.claim.group: "stale"}
+
+
+async def test_the_trainers_step_is_noted_for_the_turns(cluster: Cluster, api: Api, scores: str) -> None:
+    async with serving_inside(cluster, "noted-steps", scores, api) as env:
+        journal = cluster.open_journal()
+        assert await known_step(journal, "noted-steps") is None
+        await env.get_status()
+        assert await known_step(journal, "noted-steps") == env.status_dict["current_step"]
 
 
 async def test_chat_data_is_served_only_when_asked_for(cluster: Cluster, api: Api, scores: str) -> None:

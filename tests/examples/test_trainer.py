@@ -62,6 +62,10 @@ def test_a_good_batch_has_no_faults() -> None:
             {"generation_params": {"weight_versions": [["1"]] * 4}},
             "row 0: sampled from weights 1, 2 is the oldest",
         ),
+        (
+            {"generation_params": {"weight_versions": [["step:1"]] * 4}},
+            "row 0: sampled from weights 1, 2 is the oldest",
+        ),
         ({"tokens": [[5] * 8] * 4}, "row 0: 8 tokens, 7 fit"),
     ],
 )
