@@ -11,7 +11,7 @@ from clotho import failpoints
 from clotho.entries import Endpoint, RunManifest, ToolManifest, TurnEntry
 from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
-from clotho.inference.base import ModelBackend, TurnCall
+from clotho.inference.base import ModelBackend, ServedModel, TurnCall
 from clotho.journal import Journal
 from clotho.pauses import RunPaused, paused_because
 from clotho.presence import is_present
@@ -45,6 +45,8 @@ class Model:
         self._backends = backends
         self._queue = queue
         self._pauses = Recent(partial(paused_because, journal))
+        self._found: dict[str, ServedModel] = {}
+        self._noted: dict[str, ServedModel] = {}
         self._steps = Recent(partial(known_step, journal))
 
     @activity.defn
@@ -57,6 +59,7 @@ class Model:
             except RunPaused:
                 return None
             await failpoints.reach("turn.journalled", key)
+            await self._note_served(request.run)
             tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         return _result(turn, tools)
 
@@ -111,7 +114,16 @@ class Model:
         except ContextOverflow as overflow:
             return TurnEntry(sampled=None, context_overflow=str(overflow))
         await failpoints.reach("turn.answered", call.key)
+        if backend.found is not None:
+            self._found[request.run] = backend.found
         return TurnEntry(sampled=sampled)
+
+    async def _note_served(self, run: str) -> None:
+        """Once in a process, after a turn: a run without a campaign checks no model before its first one."""
+        found = self._found.get(run)
+        if found is not None and self._noted.get(run) != found:
+            await note_served(self._journal, run, found)
+            self._noted[run] = found
 
     async def _backend(self, manifest: RunManifest) -> ModelBackend:
         endpoint = await read_endpoint(self._journal, manifest.run)

@@ -13,7 +13,17 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = [
-    ("records", "config", "errors", "failpoints", "identifiers", "logs", "recent", "search_attributes", "seats"),
+    (
+        "records",
+        "config",
+        "errors",
+        "failpoints",
+        "identifiers",
+        "logs",
+        "recent",
+        "search_attributes",
+        "seats",
+    ),
     (
         "branches",
         "entries",

@@ -30,11 +30,11 @@ from clotho.atropos.processing import process_groups
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.scored import Sibling, Wave, read_siblings, untrained_wave, waves_of
 from clotho.atropos.secrets import Secrets
+from clotho.atropos.trainable import require_trainable
 from clotho.drawn_runs import open_drawn_run
 from clotho.entries import DrawnOrder, Endpoint, Item, RunManifest
 from clotho.environment import Environment, make_environment
-from clotho.errors import ClothoError, InvalidInput, JournalCorrupt, Unavailable, Unfit
-from clotho.inference.base import Inference
+from clotho.errors import ClothoError, JournalCorrupt, Unavailable, Unfit
 from clotho.records import Stations
 from clotho.trainer_steps import note_step
 
@@ -118,7 +118,7 @@ class ClothoEnv(PatientEnv):
 
     async def env_manager(self) -> None:
         async with self.opened():
-            self._refuse_chat()
+            await require_trainable(self.durable, accept_chat=self.config.accept_chat_data)
             self.serving = True
             await end_pause(self.durable.connections.journal, self.durable.manifest.run)
             sweeper = asyncio.create_task(self._sweep())
@@ -348,13 +348,6 @@ class ClothoEnv(PatientEnv):
 
     def _demands(self) -> Demands:
         return Demands(self.config.group_size, self.max_token_len, self.config.ensure_scores_are_not_same)
-
-    def _refuse_chat(self) -> None:
-        if self.durable.endpoint.inference is Inference.CHAT and not self.config.accept_chat_data:
-            raise InvalidInput(
-                "nothing can be trained on groups without tokens: give --env.inference tokens, "
-                "or --env.accept_chat_data True to serve them all the same"
-            )
 
     def _trainer_step(self) -> int:
         step: int = self.status_dict["current_step"] if self.status_dict else self.curr_step

@@ -193,10 +193,10 @@ def _check_logprobs(branch: Branch) -> None:
     if bad is not None:
         raise Unfit("non_finite", f"{name} has a token of logprob {bad}")
     for span in branch.spans:
-        if span.logprobs_mode != "processed" and span.sampling.temperature != 1.0:
+        if span.logprobs_mode != "processed" and (reshaping := span.sampling.reshaped_by):
             raise Unfit(
                 "biased",
-                f"{name}: turn {span.turn} was sampled at temperature {span.sampling.temperature}, "
+                f"{name}: turn {span.turn} was sampled with {', '.join(reshaping)}, "
                 f"of which its logprobs aren't known to be ({span.logprobs_mode})",
             )
 

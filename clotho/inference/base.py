@@ -17,6 +17,20 @@ ToolSchema = dict[str, JsonValue]
 
 RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})
 
+RESHAPING = frozenset(
+    {
+        "allowed_token_ids",
+        "bad_words",
+        "frequency_penalty",
+        "guided_json",
+        "logit_bias",
+        "min_tokens",
+        "presence_penalty",
+        "structured_outputs",
+    }
+)
+"""Further fields that servers know by which tokens are sampled from another distribution than the model's."""
+
 LogprobsMode = Literal["raw", "processed", "unknown"]
 """Whether logprobs are of the model at temperature 1, or of the distribution that was sampled from."""
 
@@ -82,6 +96,22 @@ class Sampling(Record):
     seed: int | None = None
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
     """Further fields of the request's body, passed through; they win over the fields above."""
+
+    @property
+    def reshaped_by(self) -> tuple[str, ...]:
+        """The parameters by which tokens are sampled from another distribution than the model's at temperature 1.
+
+        A parameter that is left to the server counts as one.
+        """
+        reshaping = {
+            "temperature": self.temperature != 1.0,
+            "top_p": self.top_p != 1.0,
+            "top_k": self.top_k not in (-1, 0),
+            "min_p": self.min_p != 0.0,
+            "repetition_penalty": self.repetition_penalty != 1.0,
+        }
+        own = [name for name, does in reshaping.items() if does]
+        return (*own, *sorted(name for name in RESHAPING if self.extra_body.get(name)))
 
     @field_validator("extra_body")
     @classmethod
@@ -197,6 +227,10 @@ class ModelBackend(Protocol):
 
         Raises ModelUnavailable, ModelRejected, ContextOverflow or InexactTokens.
         """
+
+    @property
+    def found(self) -> ServedModel | None:
+        """What a token-exact server was found to be, once a turn was sampled or a model checked."""
 
     async def check(self, model: str) -> ServedModel | None:
         """Raise now what every turn of `model` would raise: an unknown model, a refused key, no server.

@@ -34,6 +34,10 @@ class OpenAIChat:
             http_client=openai.DefaultAioHttpClient(),
         )
 
+    @property
+    def found(self) -> None:
+        """Chat mode knows of no tokens, and so finds out nothing about them."""
+
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
         """Sample one assistant message, once. Raises ModelUnavailable, ModelRejected or ContextOverflow."""
         started, clock = time.time(), time.perf_counter()

@@ -51,6 +51,10 @@ class TokenExact:
         self._probing = asyncio.Lock()
         self._version: str | None = None
 
+    @property
+    def found(self) -> ServedModel | None:
+        return self._probed.found if self._probed is not None else None
+
     async def check(self, model: str) -> ServedModel:
         self._probed = None
         return (await self._server(model)).found

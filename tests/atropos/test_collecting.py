@@ -12,9 +12,11 @@ from temporalio.client import WorkflowExecutionStatus
 from clotho import failpoints
 from clotho.atropos.evaluation import PAUSED_FOR, end_pause
 from clotho.atropos.ledger import State
+from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput, Unfit
 from clotho.pauses import pause_run, paused_because
+from clotho.runs import read_served
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -23,6 +25,7 @@ from tests.atropos.adapter import deliveries, register_trainer
 from tests.atropos.inside import adapter, serving_inside
 from tests.atropos_api.service import Api, running
 from tests.support import eventually
+from tests.token_servers import SequenceSampler
 from tests.workflows.scripts import scoring
 
 
@@ -192,6 +195,24 @@ async def test_chat_data_is_served_only_when_asked_for(cluster: Cluster, api: Ap
     env = adapter(cluster, "refuses-chat", scores, accept_chat_data=False)
     with pytest.raises(InvalidInput, match="accept_chat_data"):
         await env.env_manager()
+
+
+@pytest.mark.parametrize("processed", [False, True])
+async def test_logprobs_that_would_bias_a_trainer_are_refused_at_the_start(
+    cluster: Cluster, processed: bool
+) -> None:
+    """The model server is asked, since it alone shows what its logprobs are of."""
+    run = f"biased-{'processed' if processed else 'raw'}"
+    async with serving(SequenceSampler(length=1e12, processed=processed)) as url:
+        env = adapter(cluster, run, url, "clotho-tiny", inference="tokens", temperature=0.5)
+        if processed:
+            async with env.opened():
+                await require_trainable(env.durable, accept_chat=False)
+        else:
+            with pytest.raises(InvalidInput, match=r"temperature.*raw.*processed_logprobs"):
+                await env.env_manager()
+        served = await read_served(cluster.open_journal(), run)
+    assert served is not None and served.logprobs_mode == ("processed" if processed else "raw")
 
 
 async def test_wandb_shows_outcomes_and_tool_errors(

@@ -1,11 +1,13 @@
-"""Staleness: by the server's versions and by the trainer's steps, and refused where neither is known."""
+"""What is refused: stale groups, by versions and steps, and logprobs that would bias a trainer."""
 
 import pytest
 
 from clotho.atropos.fitness import check_staleness
 from clotho.atropos.ledger import Claim
 from clotho.atropos.scored import Row, Wave
-from clotho.errors import Unfit
+from clotho.atropos.trainable import check_sampling
+from clotho.errors import InvalidInput, Unfit
+from clotho.inference.base import Inference, LogprobsMode, Sampling, ServedModel
 
 CLAIM = Claim(number=0, group="run/i-a.0", item={"id": "a"}, step=2)
 
@@ -41,3 +43,39 @@ def test_a_bound_is_on_the_oldest_token(found: tuple[Wave, ...], step: int, reas
 
 def test_without_a_bound_everything_is_taken() -> None:
     check_staleness(CLAIM, waves(()), 99, None)
+
+
+def served(mode: LogprobsMode) -> ServedModel:
+    return ServedModel(
+        backend=Inference.SGLANG,
+        base_url="http://host:8000/v1",
+        renderer="generic",
+        logprobs_mode=mode,
+        noise="sequence",
+        context=None,
+        weight_version=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sampling", "names"),
+    [
+        (Sampling(), ()),
+        (Sampling(top_k=0, extra_body={"logit_bias": {}, "priority": 1}), ()),
+        (Sampling(temperature=0.7), ("temperature",)),
+        (Sampling(top_p=0.9, top_k=20, min_p=0.1), ("top_p", "top_k", "min_p")),
+        (Sampling(repetition_penalty=1.1), ("repetition_penalty",)),
+        (Sampling(extra_body={"logit_bias": {"5": 1}, "min_tokens": 3}), ("logit_bias", "min_tokens")),
+        (Sampling(temperature=None), ("temperature",)),
+    ],
+)
+def test_what_reshapes_a_distribution_needs_its_logprobs(sampling: Sampling, names: tuple[str, ...]) -> None:
+    assert sampling.reshaped_by == names
+    check_sampling(sampling, served("processed"))
+    modes: tuple[LogprobsMode, ...] = ("raw", "unknown")
+    for mode in modes:
+        if not names:
+            check_sampling(sampling, served(mode))
+            continue
+        with pytest.raises(InvalidInput, match=f"{names[0]}.*processed_logprobs"):
+            check_sampling(sampling, served(mode))

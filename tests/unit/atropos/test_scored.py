@@ -46,8 +46,8 @@ def branch(number: int, index: int = 0, **changes: Any) -> Branch:
     )
 
 
-def span(temperature: float = 1.0, mode: Any = "raw") -> SampledSpan:
-    sampling = Sampling(temperature=temperature)
+def span(temperature: float = 1.0, mode: Any = "raw", **sampled: Any) -> SampledSpan:
+    sampling = Sampling(temperature=temperature, **sampled)
     return SampledSpan(turn=0, start=2, end=4, sampling=sampling, logprobs_mode=mode, finish_reason="stop")
 
 
@@ -109,6 +109,12 @@ def test_chat_mode_gives_empty_rows_that_say_so() -> None:
         ),
         ([sibling(0, branch(0)), sibling(1, branch(1, spans=(span(0.5),)))], "biased"),
         ([sibling(0, branch(0)), sibling(1, branch(1, spans=(span(0.5, "unknown"),)))], "biased"),
+        ([sibling(0, branch(0)), sibling(1, branch(1, spans=(span(top_p=0.9),)))], "biased"),
+        ([sibling(0, branch(0)), sibling(1, branch(1, spans=(span(top_k=20),)))], "biased"),
+        (
+            [sibling(0, branch(0)), sibling(1, branch(1, spans=(span(extra_body={"min_tokens": 5}),)))],
+            "biased",
+        ),
         ([sibling(0), sibling(1)], "nothing_sampled"),
     ],
 )

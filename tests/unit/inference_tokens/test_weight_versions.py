@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
+from clotho.embedded.model.bundled import TINY
 from clotho.errors import ModelUnavailable
-from clotho.inference.base import Inference, VersionSpan
+from clotho.inference.base import ChatMessage, Inference, Sampling, TurnCall, VersionSpan
 from clotho.inference.growing_turn import GrowingTurn
 from clotho.inference.token_exact import TokenExact
 from clotho.inference.token_server import TokenChunk
@@ -18,9 +19,14 @@ from clotho.store.filesystem import FilesystemStore
 from clotho.testing.scripted_model import serving
 from clotho.trainer_steps import known_step, note_step
 from tests.token_servers import Relay, SequenceSampler
-from tests.unit.inference_tokens.test_token_endpoints import call
 
 Open = Callable[..., TokenExact]
+
+
+def call(key: str = "a/turn/0000", trainer_step: int | None = None) -> TurnCall:
+    task = ChatMessage(role="user", content="Write the text hello to the file /work/greeting.txt")
+    sampling = Sampling(seed=11, max_tokens=200)
+    return TurnCall(key=key, model=TINY, messages=(task,), sampling=sampling, trainer_step=trainer_step)
 
 
 def spans(turn: GrowingTurn) -> list[tuple[str, int, int]]:

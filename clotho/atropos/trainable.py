@@ -1,0 +1,58 @@
+"""Whether a run's turns can be trained on at all: asked before any is served."""
+
+from clotho.atropos.delivery import outlasting
+from clotho.atropos.evaluation import OpenRun
+from clotho.atropos.opening import Connections
+from clotho.config import secret
+from clotho.embedded.model.bundled import BUNDLED, TINY
+from clotho.entries import Endpoint, RunManifest
+from clotho.errors import InvalidInput
+from clotho.inference.backends import Backends
+from clotho.inference.base import Inference, Sampling, ServedModel
+from clotho.inference.write_ahead import Pace
+from clotho.runs import note_served
+
+
+async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:
+    """Raises InvalidInput for runs without tokens, unless they are accepted, and for logprobs that would bias.
+
+    Only a run whose logprobs may do so has its model server asked what they are; its outages are waited out.
+    """
+    manifest = run.manifest
+    if run.endpoint.inference is Inference.CHAT:
+        if not accept_chat:
+            raise InvalidInput(
+                "nothing can be trained on groups without tokens: give --env.inference tokens, "
+                "or --env.accept_chat_data True to serve them all the same"
+            )
+    elif manifest.sampling.reshaped_by:
+        served = await outlasting(
+            lambda: _found(run.connections, manifest, run.endpoint),
+            "find out what the model server's logprobs are of",
+        )
+        await note_served(run.connections.journal, manifest.run, served)
+        check_sampling(manifest.sampling, served)
+
+
+def check_sampling(sampling: Sampling, served: ServedModel) -> None:
+    """Raises InvalidInput for logprobs that aren't of the distribution that tokens are sampled from.
+
+    A trainer takes them for that, and would be biased.
+    """
+    reshaping = ", ".join(sampling.reshaped_by)
+    if reshaping and served.logprobs_mode != "processed":
+        raise InvalidInput(
+            f"sampling with {reshaping} needs logprobs of what is sampled from, and those of "
+            f"{served.base_url} are {served.logprobs_mode}: start vLLM with --logprobs-mode processed_logprobs, "
+            "or sample at temperature 1 without truncation"
+        )
+
+
+async def _found(connections: Connections, manifest: RunManifest, endpoint: Endpoint) -> ServedModel | None:
+    key = secret(endpoint.api_key_variable) if endpoint.api_key_variable is not None else None
+    timeout = connections.settings.worker.model_call_timeout
+    backends = Backends(connections.journal, timeout, {TINY: BUNDLED}, Pace())
+    try:
+        return await backends.at(manifest, endpoint, key).check(manifest.model)
+    finally:
+        await backends.aclose()
