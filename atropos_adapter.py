@@ -5,6 +5,7 @@
 An environment of the in-memory design derives from HermesAgentBaseEnv and runs as its own program.
 """
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,8 +20,8 @@ from clotho.atropos.by_hand import HermesAgentLoop, ToolContext
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.atropos.ported import HermesAgentEnvConfig, OneInstance, PortedEnv
-from clotho.config import host_name
 from clotho.environment import AgentResult
+from clotho.presence import is_present
 from clotho.sandbox.base import Labels
 from clotho.sandbox.local import LocalBackend
 from clotho.toolsets.dispatch import Dispatcher
@@ -36,20 +37,30 @@ __all__ = [
     "ToolContext",
 ]
 
+log = logging.getLogger("clotho.atropos")
+
 
 class HermesAgentBaseEnv(PortedEnv):
     """An environment of the in-memory design: `format_prompt` and `compute_reward` run on this instance.
 
-    It runs on the host of its sandboxes, beside a worker with the roles workflows, tools and llm.
+    Its sandboxes are on its own host, where a worker with the role tools runs beside it.
     """
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         async with super().opened(), self._worker():
+            await self._look_for_host()
             try:
                 yield
             finally:
                 await self.hand.close()
+
+    async def _look_for_host(self) -> None:
+        queue = self.durable.groups.order.stations.sandbox.queue
+        if not await is_present(self.durable.connections.journal, queue):
+            log.warning(
+                "rollouts wait for a worker with the role tools on this host: nobody serves %s", queue
+            )
 
     def _worker(self) -> Worker:
         """What serves this environment's queue."""
@@ -64,9 +75,9 @@ class HermesAgentBaseEnv(PortedEnv):
             namespace=client.namespace,
             rollout="",
         )
-        stations = self.stations()
-        host_queue = f"{stations.sandbox.queue}-{host_name(settings)}"
-        sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, dispatcher, labels), host_queue)
+        stations = self.durable.groups.order.stations
+        restorer = Restorer(journal, backend, dispatcher, labels)
+        sandboxes = Sandboxes(journal, backend, restorer, stations.sandbox.queue)
         groups = Groups(journal, environments, registry, client)
         rollouts = Rollouts(journal)
         return Worker(

@@ -70,6 +70,8 @@ class Verifier:
 
         A verifier that fails in the `last` attempt too is a reward of 0, where the run asks for that.
         """
+        if request.lease is not None:
+            await self._sandboxes.held(request.rollout, request.lease.number)
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)

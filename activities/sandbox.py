@@ -8,10 +8,12 @@ from temporalio import activity
 from activities.attempt import attempt
 from activities.restore import Made, Restorer
 from clotho.entries import LeaseEntry
+from clotho.errors import InvalidInput, SandboxFenced
 from clotho.identifiers import lease_key
 from clotho.journal import Journal
 from clotho.presence import is_present
 from clotho.records import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
+from clotho.runs import is_followed
 from clotho.sandbox.base import SandboxBackend, SandboxInstance
 
 RESTORES_AT_ONCE = 4
@@ -52,8 +54,8 @@ class Sandboxes:
         return Lease(number=request.number, queue=entry.queue, fidelity=entry.fidelity)
 
     async def attach(self, rollout: str, lease: Lease) -> SandboxInstance:
-        """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone."""
-        entry = await self.entry(rollout, lease.number)
+        """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone, and as `held` does."""
+        entry = await self.held(rollout, lease.number)
         return await self.backend.attach(lease_key(rollout, lease.number), entry.incarnation)
 
     async def catch_up(
@@ -64,6 +66,22 @@ class Sandboxes:
             return None
         same = await self._restorer.replay(request, sandbox, [late], state)
         return Fidelity.REPLAYED if same else Fidelity.DIVERGED
+
+    async def held(self, rollout: str, number: int) -> LeaseEntry:
+        """The entry of a lease that the rollout holds on this host.
+
+        Raises SandboxFenced for one that another followed, whose sandbox may well be alive: that of a host that was
+        cut off, or of a rollout whose history is lost. Raises InvalidInput for one of another host.
+        """
+        if await is_followed(self._journal, rollout, number):
+            raise SandboxFenced(f"lease {lease_key(rollout, number)} was followed by another")
+        entry = await self.entry(rollout, number)
+        if entry.queue != self._queue:
+            raise InvalidInput(
+                f"the sandbox of {rollout} is at {entry.queue}, and this process serves {self._queue}: "
+                "run it on the sandbox's host"
+            )
+        return entry
 
     async def entry(self, rollout: str, number: int) -> LeaseEntry:
         return await self._journal.require(lease_key(rollout, number), LeaseEntry)

@@ -10,6 +10,7 @@ ClothoError
 ├── CommandConflict         a job key already holds another command
 ├── FileRefused             the sandbox can't write that path
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
+│   └── SandboxFenced       another lease followed this one: its sandbox is none of the rollout's, alive or not
 ├── Unfit                   a finished group that must not be trained on; says why
 ├── EnvironmentFailed       an exception from the author's code: retried a few times
 └── Unavailable             somebody's outage: retried until the activity's time runs out
@@ -75,6 +76,10 @@ class SandboxLost(ClothoError):
     def __init__(self, message: str, exhausted: str | None = None) -> None:
         super().__init__(message)
         self.exhausted = exhausted
+
+
+class SandboxFenced(SandboxLost):
+    """The lease was followed by another: the rollout goes on in that one's sandbox."""
 
 
 class Unfit(ClothoError):

@@ -25,6 +25,8 @@ LOSSES_AT_ONE_STEP = 3
 """A command that ends its sandbox so often does so every time."""
 MOST_LOSSES = 10
 LOST = "SandboxLost"
+FENCED = "SandboxFenced"
+"""Lost before, and followed: this workflow doesn't remember. It goes on in the next one."""
 
 Result = TypeVar("Result")
 
@@ -61,9 +63,9 @@ class HeldSandbox:
                 return await work(lease)
             except ActivityError as error:
                 gone = was_unserved(error) and not await self.host_is_present(lease)
-                if not gone and not was_unserved(error) and not is_loss(error):
+                if not gone and not was_unserved(error) and not is_loss(error) and not is_fenced(error):
                     raise
-                self.lost = gone or is_loss(error)
+                self.lost = gone or is_loss(error) or is_fenced(error)
                 losses += is_loss(error)
                 exhausted = exhausted_by(error)
             if losses >= LOSSES_AT_ONE_STEP:
@@ -134,6 +136,10 @@ class HeldSandbox:
 
 def is_loss(error: ActivityError) -> bool:
     return isinstance(error.cause, ApplicationError) and error.cause.type == LOST
+
+
+def is_fenced(error: ActivityError) -> bool:
+    return isinstance(error.cause, ApplicationError) and error.cause.type == FENCED
 
 
 def exhausted_by(error: ActivityError) -> str | None:

@@ -31,6 +31,7 @@ from clotho.atropos.rollouts import Groups
 from clotho.atropos.scored import Sibling, Wave, read_siblings, untrained_wave, waves_of
 from clotho.atropos.secrets import Secrets
 from clotho.atropos.trainable import require_trainable
+from clotho.config import Settings
 from clotho.drawn_runs import open_drawn_run
 from clotho.entries import DrawnOrder, Endpoint, Item, RunManifest
 from clotho.environment import Environment, make_environment
@@ -256,7 +257,7 @@ class ClothoEnv(PatientEnv):
         journal = connections.journal
         endpoint, model = served_model(self.server_configs, self.config)
         manifest = self.make_manifest(model)
-        order = DrawnOrder(stations=self.stations())
+        order = DrawnOrder(stations=self.stations(connections.settings))
         await open_drawn_run(journal, manifest, endpoint, order)
         ledger = Ledger(journal, manifest.run)
         claims = await ledger.load()
@@ -283,7 +284,7 @@ class ClothoEnv(PatientEnv):
     def make_manifest(self, model: str) -> RunManifest:
         return manifest_of(self.config, model)
 
-    def stations(self) -> Stations:
+    def stations(self, settings: Settings) -> Stations:
         """The queues that serve the run."""
         return Stations()
 

@@ -20,6 +20,7 @@ from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.atropos.opening import rendering_of, thinking
 from clotho.authors import Environments
+from clotho.config import Settings, host_name
 from clotho.entries import Item, RunManifest, ToolSelection
 from clotho.environment import AgentResult, Environment, EnvironmentConfig
 from clotho.inference.base import Sampling
@@ -120,9 +121,12 @@ class PortedEnv(ClothoEnv):
         )
         return thinking(manifest, config)
 
-    def stations(self) -> Stations:
+    def stations(self, settings: Settings) -> Stations:
+        """Rewards look into the sandboxes, so all of these are on the adapter's host."""
         own = Station(queue=f"clotho-env-{self.config.run}", in_all=PATIENCE, heartbeat=timedelta(seconds=10))
-        return Stations(environment=own, verification=own)
+        anywhere = Stations().sandbox
+        here = anywhere.on(f"{anywhere.queue}-{host_name(settings)}")
+        return Stations(environment=own, verification=own, sandbox=here)
 
     @asynccontextmanager
     async def opened(self) -> Any:

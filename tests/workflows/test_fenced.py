@@ -1,0 +1,39 @@
+"""A rollout whose workflow has lost its history goes on in the last of its sandboxes."""
+
+from clotho.entries import LeaseEntry
+from clotho.identifiers import call_key, lease_key
+from clotho.operations import Target
+from clotho.runs import read_end
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import start
+from tests.workflows.scripts import run, say
+from tests.workflows.test_operations import operations, stopped
+from tests.workflows.test_sandbox_loss import journalled, kill_sandbox, output
+
+LOSSES = 3
+
+
+async def test_fenced_leases_are_no_losses_of_the_step_that_meets_them(cluster: Cluster) -> None:
+    """So many losses at one step would count as the command's doing."""
+    name, rollout = "fenced-leases", "fenced-leases/g000000/r0"
+    turns = [run(f"echo {number} >> /work/ran") for number in range(12)]
+    last = (run("echo $(cat /work/ran); echo -n 1 > /work/score"), say("Done."))
+    model = ScriptedModel(Script(conversations=(Conversation(variants=((*turns, *last),)),), latency=0.3))
+    async with serving(model) as url:
+        handle = await start(cluster, name, url, overrides={"max_agent_turns": 20})
+        await journalled(cluster, call_key(rollout, "0000-00"))
+        for number in range(LOSSES):
+            await kill_sandbox(cluster, rollout, number)
+            await journalled(cluster, lease_key(rollout, number + 1))
+        await operations(cluster).pause(Target.named(rollout))
+        await stopped(cluster, rollout, 1)
+        await cluster.client.get_workflow_handle(rollout).terminate("by a test")
+        await handle.result()
+    journal = cluster.open_journal()
+    end = await read_end(journal, rollout)
+    assert end is not None
+    assert (end.summary.score, len(end.summary.losses)) == (1.0, LOSSES)
+    assert await journal.read(lease_key(rollout, LOSSES + 1), LeaseEntry) is None
+    assert (await output(cluster, rollout, "0012-00")).split() == [str(number) for number in range(12)]
