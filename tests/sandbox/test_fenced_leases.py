@@ -9,9 +9,9 @@ import pytest
 from activities.restore import Restorer
 from activities.sandbox import Sandboxes
 from clotho.campaigns import run_manifest
-from clotho.entries import Endpoint, Prompt
+from clotho.entries import Endpoint, Prompt, ToolManifest
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
-from clotho.identifiers import lease_key, prompt_key
+from clotho.identifiers import lease_key, prompt_key, tools_key
 from clotho.journal import Journal
 from clotho.records import LeaseRequest
 from clotho.runs import open_run
@@ -47,6 +47,7 @@ async def journal(tmp_path: Path) -> Journal:
     )
     await open_run(journal, manifest, Endpoint(base_url="http://127.0.0.1:1/v1"))
     await journal.write(prompt_key(ROLLOUT), Prompt(item={}, messages=(), seed=0))
+    await journal.write(tools_key(f"{RUN}/g000000"), ToolManifest(toolsets=(), tools=(), unavailable={}))
     return journal
 
 

@@ -1,16 +1,21 @@
 """Operating runs whose items are drawn one at a time: their groups bear the names of their items."""
 
 import asyncio
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.rollouts import Groups
 from clotho.campaigns import run_manifest
+from clotho.cli.show import show
 from clotho.drawn_runs import open_drawn_run
 from clotho.entries import DrawnOrder, Endpoint, Item
 from clotho.errors import InvalidInput, Unfit
+from clotho.export import Format, export_lines
 from clotho.inference.base import Inference, ServedModel
 from clotho.operations import Boundaries, Operations, Target
 from clotho.runs import note_served
@@ -21,8 +26,8 @@ from tests.cli.command import clotho_many
 from tests.support import ONE_FILE, eventually
 from tests.workflows.scripts import run, say
 
-TURNS = (run("true"),) * 4
-SLOW = Script(conversations=(Conversation(variants=((*TURNS, say("Done.")),)),), latency=0.3)
+TURNS = (run("true"), run("true"), say("Done."))
+SLOW = Script(conversations=(Conversation(variants=(TURNS,)),), latency=0.3)
 ITEMS: tuple[Item, ...] = ({"id": "a", "number": 0}, {"number": 1})
 HASHED = "h-" + "0" * 32
 
@@ -30,7 +35,7 @@ HASHED = "h-" + "0" * 32
 async def opened(cluster: Cluster, name: str, url: str) -> tuple[Groups, list[Claim]]:
     """The run as the adapter opens it, and the claims of two items."""
     journal, order = cluster.open_journal(), DrawnOrder(stations=FAST)
-    manifest = run_manifest(ONE_FILE, name, "scripted", group_size=2)
+    manifest = run_manifest(ONE_FILE, name, "scripted", group_size=1)
     await open_drawn_run(journal, manifest, Endpoint(base_url=url), order)
     ledger = Ledger(journal, name)
     claims = [await ledger.claim(item, 0) for item in ITEMS]
@@ -64,57 +69,55 @@ async def test_a_run_that_an_adapter_draws_is_operated_by_the_command(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     name, where = "drawn-operated", ("--store", str(cluster.store), "--temporal", cluster.address)
+    operate = Operations(cluster.open_journal(), cluster.client)
     async with serving(ScriptedModel(SLOW)) as url:
         groups, claims = await opened(cluster, name, url)
         first, second = (claim.group for claim in claims)
-        served = ServedModel(
-            backend=Inference.VLLM_GENERATE,
-            base_url=url,
-            renderer="generic, parser hermes",
-            logprobs_mode="raw",
-            noise="position",
-            context=1024,
-            weight_version=None,
-        )
-        await note_served(cluster.open_journal(), name, served)
+        await note_served(cluster.open_journal(), name, served_at(url))
         waiting = [asyncio.create_task(groups.until_scored(claim, print)) for claim in claims]
-        await stopped_once_running(cluster, name)
-        orders = {
+        await operate.pause(Target.named(name))
+        await stopped(cluster, name, len(claims))
+        await operate.pause(Target.named(second))
+        orders: dict[str, Sequence[str]] = {
             "status": ("status", name, *where),
-            "group": ("pause", second, *where),
-            "goes_on": ("resume", second, *where),
             "resumed": ("resume", name, *where),
+            "goes_on": ("resume", second, *where),
         }
         answers = await clotho_many(orders, tmp_path)
-        assert "2 items drawn: 2 open, 0 finished, 0 delivered, 0 dropped" in answers["status"].output, (
-            answers
-        )
-        assert "vllm-generate" in answers["status"].output and "logprobs raw" in answers["status"].output
-        assert "ClothoRun" in answers["status"].output, "where its workflows are listed"
-        assert "doesn't answer" not in answers["status"].output
-        assert "have stopped" in answers["group"].output
-        assert f"{second} goes on" in answers["goes_on"].output
+        said = answers["status"].output
+        assert "2 items drawn: 2 open, 0 finished, 0 delivered, 0 dropped" in said, answers
+        assert "vllm-generate" in said and "logprobs raw" in said and "noise by position" in said
+        assert "ClothoRun" in said, "where its workflows are listed"
+        assert "doesn't answer" not in said
         assert f"{name} goes on" in answers["resumed"].output, answers
+        assert f"{second} goes on" in answers["goes_on"].output, answers
         await asyncio.gather(*waiting)
-        orders = {
-            "shown": ("show", f"{first}/r1", *where[:2]),
-            "exported": ("export", name, "--format", "groups", *where[:2]),
-            "scored": ("retry", second, *where),
-            "unheard": ("retry", f"{name}/i-b.0", *where),
-            "ended": ("cancel", name, *where),
-        }
-        answers = await clotho_many(orders, tmp_path)
-        assert "completed" in answers["shown"].output, answers
-        assert answers["exported"].output.count("\n") == 2
-        assert "is scored: there is nothing left to do" in answers["scored"].complaint
-        assert "there is no group" in answers["unheard"].complaint
-        assert f"{name} is not running" in answers["ended"].complaint
+    journal = cluster.open_journal()
+    console = Console(record=True, width=100)
+    await show(console, journal, f"{first}/r0")
+    assert "completed: 3 turns" in console.export_text()
+    lines = [line async for line in export_lines(journal, name, Format.GROUPS)]
+    assert {json.loads(line)["group"] for line in lines} == {first, second}
+    assert await operate.retry(Target.named(name)) is False
+    with pytest.raises(InvalidInput, match="scored: there is nothing left"):
+        await operate.retry(Target.named(second))
+    for unheard in (f"{name}/i-b.0", f"{name}/g000000"):
+        with pytest.raises(InvalidInput, match="there is no group"):
+            await operate.retry(Target.named(unheard))
+    with pytest.raises(InvalidInput, match=f"{name} is not running"):
+        await operate.cancel(Target.named(name))
 
 
-async def stopped_once_running(cluster: Cluster, name: str) -> None:
-    """All four rollouts run, are paused with their run and stop."""
-    await Operations(cluster.open_journal(), cluster.client).pause(Target.named(name))
-    await stopped(cluster, name, 4)
+def served_at(url: str) -> ServedModel:
+    return ServedModel(
+        backend=Inference.VLLM_GENERATE,
+        base_url=url,
+        renderer="generic, parser hermes",
+        logprobs_mode="raw",
+        noise="position",
+        context=1024,
+        weight_version=None,
+    )
 
 
 async def test_cancelled_groups_are_started_again_unless_they_were_dropped(cluster: Cluster) -> None:
@@ -123,21 +126,22 @@ async def test_cancelled_groups_are_started_again_unless_they_were_dropped(clust
         groups, claims = await opened(cluster, name, url)
         first, second = (claim.group for claim in claims)
         waiting = [asyncio.create_task(groups.until_scored(claim, print)) for claim in claims]
-        await stopped_once_running(cluster, name)
+        await operate.pause(Target.named(name))
+        await stopped(cluster, name, len(claims))
         await operate.cancel(Target.named(name))
         for ended in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(ended, Unfit) and ended.reason == "cancelled"
         await Ledger(cluster.open_journal(), name).drop(first, "cancelled", "by hand")
-        assert await operate.resume(Target.named(name)) is True
-        await cluster.client.get_workflow_handle(second).result()
 
-        async def nothing_left() -> bool:
-            return await operate.retry(Target.named(name)) is False
+        async def started() -> bool:
+            """Visibility may still list what has just been cancelled."""
+            return await operate.resume(Target.named(name))
 
-        await eventually(nothing_left, "only the dropped group is left")
-        assert await groups.scored(claims[0]) is None
+        await eventually(started, "the group that wasn't dropped is started")
         assert await operate.retry(Target.named(f"{first}/r0")) is True
-        await cluster.client.get_workflow_handle(f"{first}/r0").result()
+        for workflow in (second, f"{first}/r0"):
+            await cluster.client.get_workflow_handle(workflow).result()
+        assert await groups.scored(claims[0]) is None
         assert await operate.retry(Target.named(first)) is True
         settled = await operate.settled(Target.named(first))
         assert settled is not None and settled.reason == "cancelled"

@@ -7,7 +7,7 @@ from clotho.runs import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from tests.support import start
+from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 from tests.workflows.test_operations import operations, stopped
 from tests.workflows.test_sandbox_loss import journalled, kill_sandbox, output
@@ -27,6 +27,7 @@ async def test_fenced_leases_are_no_losses_of_the_step_that_meets_them(cluster: 
         for number in range(LOSSES):
             await kill_sandbox(cluster, rollout, number)
             await journalled(cluster, lease_key(rollout, number + 1))
+            await another_call(cluster, rollout)
         await operations(cluster).pause(Target.named(rollout))
         await stopped(cluster, rollout, 1)
         await cluster.client.get_workflow_handle(rollout).terminate("by a test")
@@ -37,3 +38,14 @@ async def test_fenced_leases_are_no_losses_of_the_step_that_meets_them(cluster: 
     assert (end.summary.score, len(end.summary.losses)) == (1.0, LOSSES)
     assert await journal.read(lease_key(rollout, LOSSES + 1), LeaseEntry) is None
     assert (await output(cluster, rollout, "0012-00")).split() == [str(number) for number in range(12)]
+
+
+async def another_call(cluster: Cluster, rollout: str) -> None:
+    """Wait until one more is made than now: losses at one step would be its command's doing."""
+    folder = (cluster.store / call_key(rollout, "0000-00")).parent
+    calls = len(list(folder.iterdir()))
+
+    async def made() -> bool:
+        return len(list(folder.iterdir())) > calls
+
+    await eventually(made, "another call")

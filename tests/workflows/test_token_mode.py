@@ -11,8 +11,9 @@ from clotho.journal import Journal
 from clotho.runs import read_end, read_served, scored_groups
 from clotho.testing.cluster import Cluster
 from clotho.testing.scripted_model import serving
+from clotho.trainer_steps import note_step
 from tests.support import eventually
-from tests.token_servers import Relay
+from tests.token_servers import Relay, SequenceSampler
 
 RENDERING = Rendering(tool_call_parser="hermes")
 
@@ -69,6 +70,28 @@ async def test_every_sampled_token_of_a_run_is_in_one_branch(
                 pair for t in turns if t.tokens for pair in zip(t.tokens.ids, t.tokens.logprobs, strict=True)
             ]
             assert trained == sampled and sampled
+
+
+async def test_turns_name_the_trainers_step_where_the_server_has_no_versions(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> None:
+    journal, name = cluster.open_journal(), "stepped"
+    await note_step(journal, name, 12)
+    async with serving(SequenceSampler()) as url:
+        handle = await cluster.start(
+            name,
+            url,
+            environment="file_tasks",
+            model=embedded_model.model,
+            inference=Inference.TOKENS,
+            rendering=RENDERING,
+        )
+        await handle.result()
+    (branch,) = await read_branches(journal, f"{name}/g000000/r0", 1)
+    assert {span.version for span in branch.versions} == {"step:12"}
+    assert sum(span.end - span.start for span in branch.versions) == sum(branch.mask) > 0
+    served = await read_served(journal, name)
+    assert served is not None and served.weight_version is None
 
 
 async def test_a_turn_whose_worker_is_killed_goes_on_from_its_tokens(
