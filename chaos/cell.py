@@ -136,6 +136,7 @@ async def completion(
                 first = str(error.__cause__ or error).rpartition("First: ")[2]
                 raise Stuck(f"failed: {bounded(first, 160)}") from error
         restarts += 1
+        await until(stage.is_usable, "a namespace to start in", seconds)
         handle = await stage.start_campaign()
 
 

@@ -13,9 +13,7 @@ from temporalio.client import WorkflowHandle
 from chaos import sandboxes
 from chaos.phases import Hit, fail_folder, until
 from chaos.stage import HEARTBEAT, ROLES, RUN, Stage
-from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, group_of
-from clotho.temporal import ensure_search_attributes
 from clotho.testing.cluster import register
 
 OUTAGE = 12.0
@@ -72,15 +70,7 @@ async def delete_database(stage: Stage, hit: Hit, rollout: str) -> None:
     client = stage.cluster.client
     await stage.servers.forget_everything()
     await register(client)
-
-    async def usable() -> bool:
-        try:
-            await ensure_search_attributes(client)
-        except InvalidInput:
-            return False
-        return True
-
-    await until(usable, "a new namespace")
+    await until(stage.is_usable, "a new namespace")
     hit.release()
 
 

@@ -17,11 +17,12 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
+from clotho.errors import InvalidInput
 from clotho.identifiers import group_id, lease_key, rollout_id
 from clotho.sandbox.folders import SandboxFolder
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.store.filesystem import FilesystemStore
-from clotho.temporal import connect
+from clotho.temporal import connect, ensure_search_attributes
 from clotho.testing.cluster import FAST, Cluster, register
 from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving
@@ -115,6 +116,14 @@ class Stage:
         for roles in ROLES:
             self._workers[roles] = await self.cluster.start_worker(roles, **settings)
             self._keep(roles)
+
+    async def is_usable(self) -> bool:
+        """Whether the namespace is there, as it isn't for a moment after its database was deleted."""
+        try:
+            await ensure_search_attributes(self.cluster.client)
+        except InvalidInput:
+            return False
+        return True
 
     async def start_campaign(self) -> CampaignHandle:
         """Start the run, attach to it, or start it again to do what is left."""
