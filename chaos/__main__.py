@@ -3,40 +3,51 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-from chaos import matrix, soak
+from chaos import delivery, delivery_matrix, lanes, matrix, soak
+from chaos.delivery_results import DeliveryResult
 from chaos.faults import faults
-from chaos.lanes import LANES, Name, play_all
+from chaos.lanes import LANES, Name
 from chaos.phases import PHASES
 from chaos.results import CellResult
 from chaos.version import code_version
 
 RESULTS = Path(".clotho/chaos")
 
+R = TypeVar("R", CellResult, DeliveryResult)
 
-class Results:
+
+class Results(Generic[R]):
     """What cells came to with this version of the code, on disk: every play of a cell is kept, and counts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: type[R], shown: Callable[[Sequence[R]], str]) -> None:
         self._folder = folder
+        self._kind = kind
+        self._shown = shown
         folder.mkdir(parents=True, exist_ok=True)
 
-    def keep(self, result: CellResult) -> None:
+    def keep(self, result: R) -> None:
         number = len(self.all().get((result.fault, result.phase), ()))
         file = self._folder / f"{result.fault}--{result.phase}--{number}.json"
         file.write_text(result.model_dump_json(indent=1))
-        say(f"{result.fault:18} {result.phase:14} {matrix.shown([result])}  [{result.seconds:g} s]")
+        say(f"{result.fault:18} {result.phase:14} {self._shown([result])}  [{result.seconds:g} s]")
 
-    def all(self) -> Mapping[Name, Sequence[CellResult]]:
-        found: dict[Name, list[CellResult]] = {}
+    def all(self) -> Mapping[Name, Sequence[R]]:
+        found: dict[Name, list[R]] = {}
         for file in sorted(self._folder.glob("*.json")):
-            result = CellResult.model_validate_json(file.read_text())
+            result = self._kind.model_validate_json(file.read_text())
             found.setdefault((result.fault, result.phase), []).append(result)
         return found
+
+    def good(self, names: Sequence[Name]) -> bool:
+        """Whether no play of these cells missed a target."""
+        played = self.all()
+        return not any(result.missed for name in names for result in played[name])
 
 
 def say(line: str) -> None:
@@ -46,8 +57,8 @@ def say(line: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--fault", action="append", choices=list(faults()))
-    parser.add_argument("--phase", action="append", choices=list(PHASES))
+    parser.add_argument("--fault", action="append", choices=[*faults(), *delivery.FAULTS])
+    parser.add_argument("--phase", action="append", choices=[*PHASES, *delivery.PHASES])
     parser.add_argument(
         "--resume", action="store_true", help="play only what this version of the code hasn't"
     )
@@ -58,24 +69,47 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def chosen(options: argparse.Namespace, kinds: Collection[str], phases: Collection[str]) -> list[Name]:
+    """The cells of one table that are asked for."""
+    return [
+        (fault, phase)
+        for fault in kinds
+        for phase in phases
+        if fault in (options.fault or kinds) and phase in (options.phase or phases)
+    ]
+
+
 def main() -> None:
     options = arguments()
     # The SDK warns at every retry of a call to a server that was killed on purpose.
     quiet = TelemetryConfig(logging=LoggingConfig(filter=TelemetryFilter("ERROR", "ERROR")))
     Runtime.set_default(Runtime(telemetry=quiet))
     if options.soak:
-        sys.exit(not asyncio.run(soak.soak(options.soak, options.fault or list(faults()), options.seed, say)))
+        kinds = [name for name in faults() if name in (options.fault or faults())]
+        if not kinds:
+            sys.exit(f"--soak strikes with {', '.join(faults())}")
+        sys.exit(not asyncio.run(soak.soak(options.soak, kinds, options.seed, say)))
     version = code_version()
-    results = Results(RESULTS / version)
-    done = set(results.all()) if options.resume else set()
-    chosen = [(fault, phase) for fault in options.fault or faults() for phase in options.phase or PHASES]
-    names = [name for name in chosen if name not in done]
-    expected = asyncio.run(play_all(names, faults(), results.keep, options.lanes))
-    played = results.all()
-    if options.write:
-        options.write.write_text(matrix.document(played, expected, version))
-    say(matrix.totals(played))
-    sys.exit(any(result.missed for name in chosen for result in played[name]))
+    rollouts = Results(RESULTS / version, CellResult, matrix.shown)
+    deliveries = Results(RESULTS / version / "delivery", DeliveryResult, delivery_matrix.shown)
+    of_rollouts = chosen(options, faults(), PHASES)
+    of_deliveries = chosen(options, delivery.FAULTS, delivery.PHASES)
+    names = left(of_rollouts, rollouts, options)
+    expected = None
+    if names or options.write:
+        expected = asyncio.run(lanes.play_all(names, faults(), rollouts.keep, options.lanes))
+    asyncio.run(delivery.play_all(left(of_deliveries, deliveries, options), deliveries.keep, options.lanes))
+    if options.write and expected is not None:
+        first = matrix.document(rollouts.all(), expected, version)
+        options.write.write_text("\n".join([first, delivery_matrix.document(deliveries.all())]))
+    say(matrix.totals(rollouts.all()))
+    say(delivery_matrix.totals(deliveries.all()))
+    sys.exit(not (rollouts.good(of_rollouts) and deliveries.good(of_deliveries)))
+
+
+def left(names: Sequence[Name], results: Results[R], options: argparse.Namespace) -> list[Name]:
+    done = results.all() if options.resume else {}
+    return [name for name in names if name not in done]
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ async def outcome(stage: Stage) -> Run:
     return Run(rewards=rewards, marks=marks)
 
 
-async def orphaned(stage: Stage) -> tuple[int, list[str]]:
+async def orphaned(stage: sandboxes.Host) -> tuple[int, list[str]]:
     """How many sandboxes were left for the janitor, and what is left after it has looked."""
     before = len(await sandboxes.held(stage))
     deadline = time.monotonic() + JANITOR_SECONDS

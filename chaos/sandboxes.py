@@ -3,15 +3,23 @@
 import asyncio
 from collections import Counter
 from functools import partial
+from typing import Protocol
 
-from chaos.stage import Stage
+from chaos.stage import Stage, sandbox_folder_of
 from clotho.runs import is_followed
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.temporal import RolloutOwners
 from clotho.testing import casualties
+from clotho.testing.cluster import Cluster
 
 LEASE_SECONDS = 600.0
+
+
+class Host(Protocol):
+    """A stage, as far as its sandboxes need one."""
+
+    cluster: Cluster
 
 
 async def leases_of(stage: Stage, rollout: str) -> list[str]:
@@ -42,18 +50,19 @@ async def destroy(stage: Stage, rollout: str) -> None:
         await backend.destroy(lease)
 
 
-async def janitor_pass(stage: Stage) -> None:
+async def janitor_pass(stage: Host) -> None:
     """The pass that a host's worker makes every minute, made now."""
     owners = RolloutOwners(stage.cluster.client)
     followed = partial(is_followed, stage.cluster.open_journal())
     await LeaseKeeper(stage.cluster.sandboxes(), owners, followed, LEASE_SECONDS).look()
 
 
-async def held(stage: Stage) -> list[str]:
+async def held(stage: Host) -> list[str]:
     """The leases of the sandboxes that are there."""
     return [held.lease for held in await stage.cluster.sandboxes().leases()]
 
 
-async def left_over(stage: Stage) -> list[str]:
+async def left_over(stage: Host) -> list[str]:
     """Sandboxes, and processes of sandboxes, that are still there."""
-    return await held(stage) + await asyncio.to_thread(casualties.processes_below, stage.sandbox_folder)
+    folder = sandbox_folder_of(stage.cluster)
+    return await held(stage) + await asyncio.to_thread(casualties.processes_below, folder)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,8 +101,7 @@ class Stage:
 
     @property
     def sandbox_folder(self) -> Path:
-        settings = SandboxSettings(root=self.cluster.folder / "sandboxes")
-        return settings.folder_of(self._store.identity)
+        return sandbox_folder_of(self.cluster)
 
     def possible_leases(self) -> list[str]:
         rollouts = (
@@ -183,6 +182,10 @@ class Stage:
         return frozenset(await self._store.keys(prefix))
 
 
+def sandbox_folder_of(cluster: Cluster) -> Path:
+    return SandboxSettings(root=cluster.folder / "sandboxes").folder_of(cluster.store_identity)
+
+
 def journalled(store: Path, key: str) -> bool:
     return (store / key).exists() or (store / "/".join(key.split("/")[:3]) / "sealed").exists()
 
@@ -216,9 +219,13 @@ async def end(stage: Stage) -> None:
     stage.stop_keeping()
     stage.link.heal()
     await asyncio.gather(*(worker.kill() for worker in stage.cluster.workers))
-    backend = stage.cluster.sandboxes()
-    for lease in stage.possible_leases():
+    await destroy_sandboxes(stage.cluster, stage.sandbox_folder, stage.possible_leases())
+
+
+async def destroy_sandboxes(cluster: Cluster, folder: Path, possible_leases: Iterable[str]) -> None:
+    backend = cluster.sandboxes()
+    for lease in possible_leases:
         # A worker that was killed while it made one has left it without a record: nobody lists it yet.
-        if SandboxFolder.of_lease(stage.sandbox_folder, lease).files.exists():
+        if SandboxFolder.of_lease(folder, lease).files.exists():
             await backend.destroy(lease)
-    await stage.cluster.destroy_sandboxes()
+    await cluster.destroy_sandboxes()

@@ -98,6 +98,7 @@ class Courier:
             if receipt.buffered:
                 log.error("%s: the API keeps it for a group size that isn't its own", group)
 
+        await failpoints.reach("delivery.due", delivered_key(group))
         if await outlasting(lambda: self._ledger.sending(group), f"note the sending of {group}"):
             self.sent_again += 1
             log.warning("%s is sent again: whether it arrived isn't known", group)
@@ -107,6 +108,7 @@ class Courier:
             return await self.drop(group, unfit.reason, str(unfit))
         await failpoints.reach("delivery.sent", delivered_key(group))
         await outlasting(lambda: self._ledger.acknowledge(group), f"note that {group} arrived")
+        await failpoints.reach("delivery.acknowledged", delivered_key(group))
         self._settled(group)
 
 

@@ -13,8 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from clotho import failpoints
 from clotho.atropos_api import upstream
-from clotho.atropos_api.mirror import Mirror
+from clotho.atropos_api.mirror import Mirror, Served
 from clotho.atropos_api.queue_file import QueueFile
 from clotho.atropos_api.sent import Refused, SentGroup, read_groups, unzipped
 
@@ -74,6 +75,7 @@ class DurableFront:
             else:
                 answer = await _asked(scope, body)
                 await self._keep(answer, groups)
+        await failpoints.reach("queue.kept", ",".join(_ids(groups)))
         await answer.send(send)
 
     async def _accept_some(
@@ -96,18 +98,28 @@ class DurableFront:
             await self._commit(_ids(groups))
 
     async def _serve_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
         async with self._turn:
             self._mirror.drop_arrived()
             try:
-                answer = await _asked(scope, await Request(scope, receive).body())
+                answer = await _asked(scope, await request.body())
             except Exception:
                 if self._mirror.fetched().groups:
                     await self._reload()
                 raise
             served = self._mirror.fetched()
             await self._commit()
+        await failpoints.reach("batch.popped", served.names)
+        if await request.is_disconnected():
+            return await self._take_back(served)
         await answer.send(send)
         served.answered = True
+
+    async def _take_back(self, served: Served) -> None:
+        """Whoever asked for it is gone: the batch is for who asks next."""
+        async with self._turn:
+            self._mirror.take_back(served)
+            await self._commit()
 
     async def _reset(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._turn:

@@ -17,6 +17,10 @@ class Served:
     answered: bool = False
     """Its answer was handed to the network whole."""
 
+    @property
+    def names(self) -> str:
+        return ",".join(str(group.get("group_id")) for group in self.groups)
+
 
 class Mirror:
     """The rows that the file holds, by the identity of their groups."""
@@ -66,6 +70,12 @@ class Mirror:
     def drop_arrived(self) -> None:
         """Give up the batches that the trainer must have, since it asks for the next."""
         self._served = [each for each in self._served if not each.answered]
+
+    def take_back(self, served: Served) -> None:
+        """Serve it next, unless it was given up or is to be served again already."""
+        if served.groups and served in self._served:
+            self._served.remove(served)
+            upstream.put_back(served.groups)
 
     def drop_served(self) -> None:
         self._served = []

@@ -78,6 +78,11 @@ def held() -> Iterator[Held]:
             yield Held(group, Place("batch", index))
 
 
+def put_back(batch: Sequence[Group]) -> None:
+    """Make `batch` the next that is fetched."""
+    app.state.curr_batch.append(list(batch))
+
+
 def latest() -> Group | None:
     """What /latest_example shows."""
     found: Group | None = getattr(app.state, "latest", None)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from clotho import failpoints
 from clotho.cli.options import Store
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
@@ -34,6 +35,7 @@ def command(
         raise InvalidInput("atroposlib is missing: pip install 'clotho-rollouts[atropos]'")
     from clotho.atropos_api.server import serve
 
+    failpoints.arm(settings.fail, settings.fail_folder)
     path = queue or settings.folder / FILE
     try:
         bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

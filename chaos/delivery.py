@@ -1,0 +1,187 @@
+"""The way of groups to the trainer: what may be killed on it, when, and what became of the groups then."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from temporalio.service import RPCError
+
+from chaos.cell import Stuck, orphaned
+from chaos.delivery_results import Delivered, DeliveryResult, compare
+from chaos.delivery_size import GROUPS, GROUPS_PER_BATCH
+from chaos.delivery_stage import ADAPTER, API, TRAINER, WORKER, DeliveryStage, delivery_stage_on
+from chaos.phases import NotReached, until
+from chaos.scratch import scratch
+from chaos.stage import Servers, servers_in
+from clotho.errors import ClothoError
+
+COMPLETION_SECONDS = 150.0
+GIVEN_UP_SECONDS = 10.0
+"""Of a trainer that asks all the time: what it hasn't got by then, though all was delivered, is lost."""
+
+
+@dataclass(frozen=True)
+class DeliveryFault:
+    """SIGKILL to all `parts` at once, which are started again at once."""
+
+    title: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeliveryPhase:
+    """`points` are the fail points at which somebody stands in it, all of them at the same time."""
+
+    title: str
+    points: tuple[str, ...]
+
+    @property
+    def rules(self) -> str:
+        return ",".join(self.points)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fail points' own."""
+        return tuple(point.partition(":")[0].partition("[")[0] for point in self.points)
+
+
+FAULTS = {
+    "adapter": DeliveryFault("SIGKILL of the adapter", (ADAPTER,)),
+    "api": DeliveryFault("SIGKILL of the durable API", (API,)),
+    "trainer": DeliveryFault("SIGKILL of the trainer", (TRAINER,)),
+    "chain": DeliveryFault("SIGKILL of all three", (ADAPTER, API, TRAINER)),
+    "only-worker": DeliveryFault("SIGKILL of the only worker", (WORKER,)),
+}
+PHASES = {
+    "sampling": DeliveryPhase("while groups are sampled", ("turn.asking[*/turn/0001]:pause",)),
+    "finished": DeliveryPhase("a group finished, not yet sent", ("delivery.due:pause@3",)),
+    "posting": DeliveryPhase("in its POST: on the API's disk, not answered", ("queue.kept:pause@3",)),
+    "posted": DeliveryPhase("after its POST, the answer not yet noted", ("delivery.sent:pause@3",)),
+    "acknowledged": DeliveryPhase(
+        "acknowledged, not yet fetched", ("batch.asking:pause@2", "delivery.acknowledged:pause@3")
+    ),
+    "popped": DeliveryPhase("a batch taken for the trainer, not answered", ("batch.popped[?*]:pause",)),
+    "fetched": DeliveryPhase("a batch fetched", ("batch.fetched:pause",)),
+}
+
+Name = tuple[str, str]
+"""A fault and a phase."""
+
+
+async def play_all(names: Sequence[Name], keep: Callable[[DeliveryResult], None], lanes: int) -> None:
+    """Hands each result to `keep`, compared with an undisturbed run."""
+    if not names:
+        return
+    room = asyncio.Semaphore(lanes)
+    async with scratch() as folder, servers_in(folder / "servers") as servers:
+
+        async def undisturbed() -> Delivered:
+            async with room, delivery_stage_on(servers, "undisturbed", rules="") as stage:
+                run = await completion(stage)
+            if len(dict(run.groups)) != GROUPS:
+                raise Stuck(f"undisturbed, {len(dict(run.groups))} of {GROUPS} groups arrived")
+            return run
+
+        async def cell(name: Name) -> None:
+            async with room:
+                result, run = await play(servers, name)
+            keep(compare(result, run, await expected) if run is not None else result)
+
+        async with asyncio.TaskGroup() as tasks:
+            expected = tasks.create_task(undisturbed())
+            for name in names:
+                tasks.create_task(cell(name))
+
+
+async def play(servers: Servers, name: Name) -> tuple[DeliveryResult, Delivered | None]:
+    fault, phase, clock = FAULTS[name[0]], PHASES[name[1]], time.monotonic()
+    result = DeliveryResult(fault=name[0], phase=name[1], api_died=API in fault.parts)
+    run = None
+    async with delivery_stage_on(servers, "-".join(name), phase.rules) as stage:
+        try:
+            result, run = await measured(stage, fault, phase, result)
+        except (NotReached, Stuck, ClothoError, RPCError) as problem:
+            result = result.model_copy(update={"problem": str(problem)})
+    return result.model_copy(update={"seconds": round(time.monotonic() - clock, 1)}), run
+
+
+async def measured(
+    stage: DeliveryStage, fault: DeliveryFault, phase: DeliveryPhase, result: DeliveryResult
+) -> tuple[DeliveryResult, Delivered]:
+    files = [stage.fail_folder / name for name in phase.names]
+    for file in files:
+        await reached(stage, file)
+    known, since = await had(stage), time.monotonic()
+    await stage.kill(fault.parts)
+    for file in files:
+        file.unlink()
+    await stage.start_again(fault.parts)
+    recovering = asyncio.create_task(recovery(stage, known, since))
+    try:
+        run = await completion(stage)
+        seconds = recovering.result() if recovering.done() else None
+    finally:
+        recovering.cancel()
+    to_janitor, orphans = await orphaned(stage)
+    found = {"recovery": seconds, "to_janitor": to_janitor, "orphans": tuple(orphans)}
+    return result.model_copy(update=found), run
+
+
+async def reached(stage: DeliveryStage, point: Path) -> None:
+    async def stands_there() -> bool:
+        check(stage)
+        return await asyncio.to_thread(point.exists)
+
+    await until(stands_there, point.name)
+
+
+async def recovery(stage: DeliveryStage, known: frozenset[str], since: float) -> float:
+    """Seconds until the trainer has a group that isn't `known`; none where it had all of them."""
+    if len(known) == GROUPS:
+        return 0.0
+
+    async def goes_on() -> bool:
+        return bool(await had(stage) - known)
+
+    await until(goes_on, "its next group", COMPLETION_SECONDS)
+    return round(time.monotonic() - since, 1)
+
+
+async def completion(stage: DeliveryStage) -> Delivered:
+    """What the trainer had once all was delivered. Raises Stuck if a part ends by itself, NotReached."""
+
+    async def delivered() -> bool:
+        """Every group of the dataset is acknowledged, or dropped for good."""
+        check(stage)
+        deliveries = await stage.deliveries()
+        return len(deliveries) == GROUPS and None not in deliveries.values()
+
+    async def arrived() -> bool:
+        return len(await had(stage)) == GROUPS
+
+    await until(delivered, "the end of every delivery", COMPLETION_SECONDS)
+    with suppress(NotReached):
+        await until(arrived, "the trainer", GIVEN_UP_SECONDS)
+    check(stage)
+    return Delivered(batches=tuple(await stage.received()), queued=await queued(stage))
+
+
+def check(stage: DeliveryStage) -> None:
+    if (words := stage.ended()) is not None:
+        raise Stuck(words)
+
+
+async def had(stage: DeliveryStage) -> frozenset[str]:
+    """The groups that the trainer has had."""
+    return frozenset(name for batch in await stage.received() for name, _ in batch.groups)
+
+
+async def queued(stage: DeliveryStage) -> int:
+    """How many groups the API's queue ever held: the step counts the batches that were formed of it."""
+    async with httpx.AsyncClient(base_url=stage.api_url) as http:
+        status = (await http.get("/status")).raise_for_status().json()
+    return int(status["current_step"]) * GROUPS_PER_BATCH + int(status["queue_size"])

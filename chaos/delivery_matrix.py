@@ -1,0 +1,73 @@
+"""The matrix of delivery as the second part of the document, from what cells measured."""
+
+from collections.abc import Mapping, Sequence
+
+from chaos.delivery import FAULTS, PHASES
+from chaos.delivery_results import DeliveryResult
+from chaos.delivery_size import GROUP_SIZE, GROUPS, GROUPS_PER_BATCH
+
+LEGEND = f"""\
+Each cell is a run of its own through Atropos: a worker, the adapter, the durable API and a trainer that checks
+batches, as processes; {GROUPS} groups of {GROUP_SIZE}, sampled with their tokens by the embedded model, in
+batches of {GROUPS_PER_BATCH} groups. Somebody stands exactly at the phase, held by a fail point of the worker, the
+adapter, the API or the trainer, when those that the row names are killed at once and started again at once.
+
+A cell is ✓ with the seconds from the kill to the trainer's next group that it had not had before (Atropos itself
+lets every starting adapter wait 5 s), if all of these hold; else it says which one doesn't:
+
+- **lost 0**: the trainer got every group that it gets undisturbed.
+- **queued twice 0**: the API's queue held each group once, counted by the batches it formed and what was left.
+- **changed 0**: tokens, masks, scores and logprobs of every group are those of an undisturbed run with the same
+  seeds.
+- **faulty batches 0**: the trainer's checks found nothing in any batch.
+- **orphans 0**: after the janitor's pass no sandbox, and no process of one, is left.
+
+⁵ So many groups came to the trainer a second time, in a batch that the API had served before it was killed. That
+can't be 0 by nature: fetching has no acknowledgement, so an API that dies before the next fetch doesn't know
+whether its batch arrived, and the other choice is to lose it. Only a killed API may do so, and its queue held the
+groups once.
+"""
+
+Plays = Sequence[DeliveryResult]
+"""Of one cell."""
+
+
+def document(results: Mapping[tuple[str, str], Plays]) -> str:
+    lines = [
+        "## Delivery to Atropos",
+        "",
+        f"| fault | {' | '.join(phase.title for phase in PHASES.values())} |",
+        f"|---|{'---|' * len(PHASES)}",
+    ]
+    for name, fault in FAULTS.items():
+        cells = (shown(results.get((name, phase), ())) for phase in PHASES)
+        lines.append(f"| {fault.title} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", totals(results), "", LEGEND])
+
+
+def shown(plays: Plays) -> str:
+    """The worst of a cell's plays: one that missed a target isn't made good by another."""
+    if not plays:
+        return "–"
+    missed = [play for play in plays if play.missed]
+    if missed:
+        often = f" ({len(missed)} of {len(plays)} plays)" if len(plays) > 1 else ""
+        return f"✗ {'; '.join(missed[0].missed).replace('|', '/')}{often}"
+    result = max(plays, key=lambda play: play.recovery or 0.0)
+    notes = [f"³({result.to_janitor})"] if result.to_janitor else []
+    notes += [f"⁵({result.served_again})"] if result.served_again else []
+    return f"✓ {result.recovery:g} s {' '.join(notes)}".strip()
+
+
+def totals(results: Mapping[tuple[str, str], Plays]) -> str:
+    plays = [play for cell in results.values() for play in cell]
+    good = sum(not any(play.missed for play in cell) for cell in results.values())
+    return (
+        f"In all, {good} of {len(results)} cells of delivery are as promised, in {len(plays)} plays. "
+        f"Lost {sum(play.lost for play in plays)}, "
+        f"queued twice {sum(play.queued_twice for play in plays)}, "
+        f"changed {sum(play.changed for play in plays)}, "
+        f"faulty batches {sum(play.faulty for play in plays)}, "
+        f"orphans {sum(len(play.orphans) for play in plays)}; "
+        f"served again by an API that was killed {sum(play.served_again for play in plays)}."
+    )

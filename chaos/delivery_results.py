@@ -1,0 +1,71 @@
+"""What a cell of delivery came to, and what is counted in it."""
+
+from collections import Counter
+
+from chaos.delivery_trainer import Received
+from clotho.records import Record
+
+
+class Delivered(Record):
+    """What a whole run brought to the trainer."""
+
+    batches: tuple[Received, ...]
+    queued: int
+    """Groups that the API's queue ever held."""
+
+    @property
+    def groups(self) -> list[tuple[str, str]]:
+        """Ids and digests, as often as they came."""
+        return [group for batch in self.batches for group in batch.groups]
+
+
+class DeliveryResult(Record):
+    fault: str
+    phase: str
+    problem: str | None = None
+    """Why there is nothing to count: the phase was never reached, or the run never completed."""
+    lost: int = 0
+    """Groups that never reached the trainer."""
+    queued_twice: int = 0
+    served_again: int = 0
+    """Groups that the trainer got again though the API's queue held them once: in a batch of an API that died."""
+    api_died: bool = False
+    changed: int = 0
+    """Groups with other tokens, masks, scores or logprobs than undisturbed."""
+    faulty: int = 0
+    """Batches that the trainer found faults in."""
+    orphans: tuple[str, ...] = ()
+    to_janitor: int = 0
+    recovery: float | None = None
+    """Seconds from the kill to the next group that the trainer had not had before."""
+    seconds: float = 0.0
+
+    @property
+    def missed(self) -> list[str]:
+        """The targets that were missed."""
+        if self.problem is not None:
+            return [self.problem]
+        found = {
+            f"lost {self.lost}": self.lost,
+            f"queued twice {self.queued_twice}": self.queued_twice,
+            f"served again {self.served_again}": self.served_again and not self.api_died,
+            f"changed {self.changed}": self.changed,
+            f"faulty batches {self.faulty}": self.faulty,
+            f"orphans {len(self.orphans)}": self.orphans,
+            "never went on": self.recovery is None,
+        }
+        return [text for text, missed in found.items() if missed]
+
+
+def compare(result: DeliveryResult, run: Delivered, undisturbed: Delivered) -> DeliveryResult:
+    expected = dict(undisturbed.groups)
+    times = Counter(name for name, _ in run.groups)
+    queued_twice = max(0, run.queued - len(expected))
+    counts = {
+        "lost": len(expected.keys() - times.keys()),
+        "queued_twice": queued_twice,
+        "served_again": max(0, times.total() - len(times) - queued_twice),
+        "changed": len({name for name, digest in run.groups if expected.get(name) != digest}),
+        "faulty": sum(bool(batch.faults) for batch in run.batches),
+    }
+    return result.model_copy(update=counts)

@@ -1,0 +1,95 @@
+"""A trainer that checks every batch and writes down what it was, before it asks for the next."""
+
+import argparse
+import asyncio
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import httpx
+from pydantic import JsonValue
+
+from chaos.delivery_size import BATCH, MAX_TOKEN_LEN
+from clotho import failpoints
+from clotho.config import load_settings
+from clotho.records import Record
+from examples.trainer.api import Registration, TrainingGroup
+from examples.trainer.checks import Limits, check_batch
+
+POLL_SECONDS = 0.1
+TIMEOUT = 60.0
+STEPS = 1_000
+
+
+class Received(Record):
+    """One batch, as the trainer had it."""
+
+    groups: tuple[tuple[str, str], ...]
+    """Of each its id, and a digest of its tokens, masks, scores and logprobs."""
+    faults: tuple[str, ...]
+
+
+def received(record: Path) -> Iterator[Received]:
+    """What trainers wrote down in `record`, but for a line that a dying one left unfinished."""
+    if record.exists():
+        for line in record.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield Received.model_validate_json(line)
+
+
+async def train(api: str, record: Path) -> None:
+    registration = Registration(batch_size=BATCH, max_token_len=MAX_TOKEN_LEN, num_steps=STEPS)
+    async with httpx.AsyncClient(base_url=api, timeout=TIMEOUT) as http:
+        await asked(http, "POST", "/register", registration.model_dump())
+        while True:
+            await failpoints.reach("batch.asking", str(record))
+            batch = (await asked(http, "GET", "/batch"))["batch"]
+            if batch:
+                assert isinstance(batch, list)
+                groups = [TrainingGroup.model_validate(group) for group in batch]
+                await asyncio.to_thread(write_down, groups, record)
+                await failpoints.reach("batch.fetched", str(record))
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def asked(
+    http: httpx.AsyncClient, method: str, path: str, body: Mapping[str, object] | None = None
+) -> dict[str, JsonValue]:
+    """The answer, once there is one."""
+    while True:
+        try:
+            answer = await http.request(method, path, json=body)
+        except httpx.TransportError:
+            await asyncio.sleep(POLL_SECONDS)
+            continue
+        content: dict[str, JsonValue] = answer.raise_for_status().json()
+        return content
+
+
+def write_down(groups: list[TrainingGroup], record: Path) -> None:
+    faults = check_batch(groups, Limits(BATCH, MAX_TOKEN_LEN)).faults
+    line = Received(groups=tuple((str(group.group_id), digest(group)) for group in groups), faults=faults)
+    with record.open("a") as file:
+        file.write(line.model_dump_json() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def digest(group: TrainingGroup) -> str:
+    content = group.model_dump_json(exclude={"group_id"})
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m chaos.delivery_trainer", description=__doc__)
+    parser.add_argument("--api", required=True)
+    parser.add_argument("--record", type=Path, required=True)
+    options = parser.parse_args()
+    settings = load_settings()
+    failpoints.arm(settings.fail, settings.fail_folder)
+    asyncio.run(train(options.api, options.record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Delivery to the trainer: what is counted in a cell, and a representative part of the matrix, played for real."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from chaos.delivery import Name, play_all
+from chaos.delivery_results import Delivered, DeliveryResult, compare
+from chaos.delivery_trainer import Received
+
+CELLS: tuple[Name, ...] = (("trainer", "popped"), ("chain", "posted"))
+CLEAN = DeliveryResult(fault="adapter", phase="posted", recovery=1.0)
+FIRST, SECOND = ("a", "1"), ("b", "2")
+
+
+def batch(*groups: tuple[str, str], faults: tuple[str, ...] = ()) -> Received:
+    return Received(groups=groups, faults=faults)
+
+
+UNDISTURBED = Delivered(batches=(batch(FIRST), batch(SECOND)), queued=2)
+
+
+def missed(run: Delivered, **fields: object) -> list[str]:
+    return compare(CLEAN.model_copy(update=fields), run, UNDISTURBED).missed
+
+
+def test_what_differs_from_the_undisturbed_run_is_counted() -> None:
+    assert missed(UNDISTURBED) == []
+    assert missed(Delivered(batches=(batch(FIRST),), queued=2)) == ["lost 1"]
+    other = Delivered(batches=(batch(FIRST), batch(("b", "3"))), queued=2)
+    assert missed(other) == ["changed 1"]
+    twice = Delivered(batches=(batch(FIRST), batch(SECOND), batch(SECOND)), queued=3)
+    assert missed(twice) == ["queued twice 1"]
+    faulty = Delivered(batches=(batch(FIRST), batch(SECOND, faults=("bad",))), queued=2)
+    assert missed(faulty) == ["faulty batches 1"]
+    assert missed(UNDISTURBED, recovery=None) == ["never went on"]
+
+
+def test_only_an_api_that_was_killed_may_serve_a_batch_again() -> None:
+    again = Delivered(batches=(batch(FIRST), batch(FIRST), batch(SECOND)), queued=2)
+    assert missed(again) == ["served again 1"]
+    assert missed(again, api_died=True) == []
+
+
+@pytest.fixture(scope="module")
+async def results() -> Mapping[Name, DeliveryResult]:
+    played: list[DeliveryResult] = []
+    await play_all(CELLS, played.append, lanes=len(CELLS) + 1)
+    return {(result.fault, result.phase): result for result in played}
+
+
+@pytest.mark.parametrize(("fault", "phase"), CELLS)
+async def test_every_group_reaches_the_trainer_once(
+    results: Mapping[Name, DeliveryResult], fault: str, phase: str
+) -> None:
+    result = results[fault, phase]
+    assert result.missed == [], result
