@@ -27,8 +27,8 @@ class Results(Generic[R]):
 
     def __init__(self, folder: Path, kind: type[R], shown: Callable[[Sequence[R]], str]) -> None:
         self._folder = folder
-        self._kind = kind
-        self._shown = shown
+        self._kind: type[R] = kind
+        self._shown: Callable[[Sequence[R]], str] = shown
         folder.mkdir(parents=True, exist_ok=True)
 
     def keep(self, result: R) -> None:

@@ -20,6 +20,7 @@ from chaos.stage import Servers, servers_in
 from clotho.errors import ClothoError
 
 COMPLETION_SECONDS = 150.0
+POLL_SECONDS = 0.2
 GIVEN_UP_SECONDS = 10.0
 """Of a trainer that asks all the time: what it hasn't got by then, though all was delivered, is lost."""
 
@@ -147,7 +148,7 @@ async def recovery(stage: DeliveryStage, known: frozenset[str], since: float) ->
     async def goes_on() -> bool:
         return bool(await had(stage) - known)
 
-    await until(goes_on, "its next group", COMPLETION_SECONDS)
+    await until(goes_on, "its next group", COMPLETION_SECONDS, POLL_SECONDS)
     return round(time.monotonic() - since, 1)
 
 
@@ -163,9 +164,9 @@ async def completion(stage: DeliveryStage) -> Delivered:
     async def arrived() -> bool:
         return len(await had(stage)) == GROUPS
 
-    await until(delivered, "the end of every delivery", COMPLETION_SECONDS)
+    await until(delivered, "the end of every delivery", COMPLETION_SECONDS, POLL_SECONDS)
     with suppress(NotReached):
-        await until(arrived, "the trainer", GIVEN_UP_SECONDS)
+        await until(arrived, "the trainer", GIVEN_UP_SECONDS, POLL_SECONDS)
     check(stage)
     return Delivered(batches=tuple(await stage.received()), queued=await queued(stage))
 

@@ -95,12 +95,17 @@ async def in_restore(stage: Stage, phase: Phase, rollout: str) -> Hit:
     return await paused(stage, phase.points[-1])
 
 
-async def until(reached: Callable[[], Awaitable[bool]], what: str, seconds: float = HIT_SECONDS) -> None:
+async def until(
+    reached: Callable[[], Awaitable[bool]],
+    what: str,
+    seconds: float = HIT_SECONDS,
+    poll: float = POLL_SECONDS,
+) -> None:
     deadline = time.monotonic() + seconds
     while not await reached():
         if time.monotonic() > deadline:
             raise NotReached(f"never came to {what}")
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(poll)
 
 
 def fail_folder(stage: Stage) -> Path:
