@@ -16,7 +16,7 @@ from chaos.delivery_size import GROUPS, GROUPS_PER_BATCH
 from chaos.delivery_stage import ADAPTER, API, TRAINER, WORKER, DeliveryStage, delivery_stage_on
 from chaos.phases import NotReached, until
 from chaos.scratch import scratch
-from chaos.stage import Servers, servers_in
+from chaos.stage import RUN, Servers, servers_in
 from clotho.errors import ClothoError
 
 COMPLETION_SECONDS = 150.0
@@ -116,15 +116,17 @@ async def measured(
     files = [stage.fail_folder / name for name in phase.names]
     for file in files:
         await reached(stage, file)
+    struck = frozenset[str]().union(*[await asyncio.to_thread(groups_at, file) for file in files])
     known, since = await had(stage), time.monotonic()
     await stage.kill(fault.parts)
     for file in files:
         file.unlink()
     await stage.start_again(fault.parts)
-    recovering = asyncio.create_task(recovery(stage, known, since))
+    recovering = asyncio.create_task(recovery(stage, struck, known, since))
     try:
         run = await completion(stage)
-        seconds = recovering.result() if recovering.done() else None
+        went_on, _ = await asyncio.wait([recovering], timeout=GIVEN_UP_SECONDS)
+        seconds = recovering.result() if went_on else None
     finally:
         recovering.cancel()
     to_janitor, orphans = await orphaned(stage)
@@ -140,13 +142,24 @@ async def reached(stage: DeliveryStage, point: Path) -> None:
     await until(stands_there, point.name)
 
 
-async def recovery(stage: DeliveryStage, known: frozenset[str], since: float) -> float:
-    """Seconds until the trainer has a group that isn't `known`; none where it had all of them."""
+def groups_at(point: Path) -> frozenset[str]:
+    """The groups on whose behalf somebody stands at the fail point."""
+    subjects = point.read_text().partition(" ")[2].split(",")
+    return frozenset(
+        "/".join(subject.split("/")[:2]) for subject in subjects if subject.startswith(f"{RUN}/")
+    )
+
+
+async def recovery(
+    stage: DeliveryStage, struck: frozenset[str], known: frozenset[str], since: float
+) -> float:
+    """Seconds until the trainer has the groups that were struck; where it had them, its next group."""
     if len(known) == GROUPS:
         return 0.0
 
     async def goes_on() -> bool:
-        return bool(await had(stage) - known)
+        now = await had(stage)
+        return struck <= now and now != known
 
     await until(goes_on, "its next group", COMPLETION_SECONDS, POLL_SECONDS)
     return round(time.monotonic() - since, 1)

@@ -12,8 +12,9 @@ batches, as processes; {GROUPS} groups of {GROUP_SIZE}, sampled with their token
 batches of {GROUPS_PER_BATCH} groups. Somebody stands exactly at the phase, held by a fail point of the worker, the
 adapter, the API or the trainer, when those that the row names are killed at once and started again at once.
 
-A cell is ✓ with the seconds from the kill to the trainer's next group that it had not had before (Atropos itself
-lets every starting adapter wait 5 s), if all of these hold; else it says which one doesn't:
+A cell is ✓ with the seconds from the kill until the trainer has the group that stood at the phase, or, where it
+had that, its next one (Atropos itself lets every starting adapter wait 5 s), if all of these hold; else it says
+which one doesn't:
 
 - **lost 0**: the trainer got every group that it gets undisturbed.
 - **queued twice 0**: the API's queue held each group once, counted by the batches it formed and what was left.

@@ -37,7 +37,7 @@ class DeliveryResult(Record):
     orphans: tuple[str, ...] = ()
     to_janitor: int = 0
     recovery: float | None = None
-    """Seconds from the kill to the next group that the trainer had not had before."""
+    """Seconds from the kill until the trainer has the groups that were struck; where it had them, its next."""
     seconds: float = 0.0
 
     @property

@@ -1,6 +1,6 @@
 """How large a run through Atropos is, to all of its processes."""
 
-GROUPS = 6
+GROUPS = 4
 GROUP_SIZE = 2
 GROUPS_PER_BATCH = 2
 BATCH = GROUPS_PER_BATCH * GROUP_SIZE

@@ -43,13 +43,13 @@ async def train(api: str, record: Path) -> None:
     async with httpx.AsyncClient(base_url=api, timeout=TIMEOUT) as http:
         await asked(http, "POST", "/register", registration.model_dump())
         while True:
-            await failpoints.reach("batch.asking", str(record))
+            await failpoints.reach("batch.asking", "")
             batch = (await asked(http, "GET", "/batch"))["batch"]
             if batch:
                 assert isinstance(batch, list)
                 groups = [TrainingGroup.model_validate(group) for group in batch]
                 await asyncio.to_thread(write_down, groups, record)
-                await failpoints.reach("batch.fetched", str(record))
+                await failpoints.reach("batch.fetched", ",".join(str(group.group_id) for group in groups))
             await asyncio.sleep(POLL_SECONDS)
 
 

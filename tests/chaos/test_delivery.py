@@ -8,7 +8,7 @@ from chaos.delivery import Name, play_all
 from chaos.delivery_results import Delivered, DeliveryResult, compare
 from chaos.delivery_trainer import Received
 
-CELLS: tuple[Name, ...] = (("trainer", "popped"), ("chain", "posted"))
+CELLS: tuple[Name, ...] = (("trainer", "popped"), ("api", "posting"))
 CLEAN = DeliveryResult(fault="adapter", phase="posted", recovery=1.0)
 FIRST, SECOND = ("a", "1"), ("b", "2")
 
