@@ -96,15 +96,23 @@ def main() -> None:
     of_deliveries = chosen(options, delivery.FAULTS, delivery.PHASES)
     names = left(of_rollouts, rollouts, options)
     expected = None
-    if names or options.write:
+    if names or (options.write and of_rollouts):
         expected = asyncio.run(lanes.play_all(names, faults(), rollouts.keep, options.lanes))
     asyncio.run(delivery.play_all(left(of_deliveries, deliveries, options), deliveries.keep, options.lanes))
-    if options.write and expected is not None:
-        first = matrix.document(rollouts.all(), expected, version)
-        options.write.write_text("\n".join([first, delivery_matrix.document(deliveries.all())]))
+    if options.write:
+        first = matrix.document(rollouts.all(), expected, version) if expected is not None else None
+        second = delivery_matrix.document(deliveries.all(), version) if of_deliveries else None
+        write(options.write, first, second)
     say(matrix.totals(rollouts.all()))
     say(delivery_matrix.totals(deliveries.all()))
     sys.exit(not (rollouts.good(of_rollouts) and deliveries.good(of_deliveries)))
+
+
+def write(document: Path, first: str | None, second: str | None) -> None:
+    """Both matrices; the one of which no cell was asked for stays as the document has it."""
+    text = document.read_text() if document.exists() else ""
+    start, heading, rest = text.partition(delivery_matrix.HEADING)
+    document.write_text((first or start).rstrip() + "\n\n" + (second or heading + rest).rstrip() + "\n")
 
 
 def left(names: Sequence[Name], results: Results[R], options: argparse.Namespace) -> list[Name]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from benchmarks.__main__ import machine
 from chaos.delivery import FAULTS, PHASES
 from chaos.delivery_results import DeliveryResult
 from chaos.delivery_size import GROUP_SIZE, GROUPS, GROUPS_PER_BATCH
 
+HEADING = "## Delivery to Atropos"
 LEGEND = f"""\
 Each cell is a run of its own through Atropos: a worker, the adapter, the durable API and a trainer that checks
 batches, as processes; {GROUPS} groups of {GROUP_SIZE}, sampled with their tokens by the embedded model, in
@@ -33,9 +35,11 @@ Plays = Sequence[DeliveryResult]
 """Of one cell."""
 
 
-def document(results: Mapping[tuple[str, str], Plays]) -> str:
+def document(results: Mapping[tuple[str, str], Plays], version: str) -> str:
     lines = [
-        "## Delivery to Atropos",
+        HEADING,
+        "",
+        f"Measured on {machine()}: {len(results)} cells, all with the same version of the code ({version}).",
         "",
         f"| fault | {' | '.join(phase.title for phase in PHASES.values())} |",
         f"|---|{'---|' * len(PHASES)}",
