@@ -10,11 +10,12 @@ from pathlib import Path
 from chaos.delivery_size import GROUP_SIZE
 from chaos.delivery_trainer import Received, received
 from chaos.stage import MOST_LEASES, RUN, SEED, Servers, destroy_sandboxes, sandbox_folder_of
-from clotho.atropos.ledger import Delivery, Ledger
+from clotho.atropos.ledger import Ledger
 from clotho.config import TemporalSettings
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.ports import free_port
 from clotho.embedded.process import ChildProcess
+from clotho.entries import Delivery
 from clotho.identifiers import lease_key, rollout_id
 from clotho.temporal import connect
 from clotho.testing.cluster import Cluster, register
