@@ -38,6 +38,12 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
         found["checkpoints"] = await checkpoints.measure()
     if only in (None, "stores"):
         found["stores"] = await stores.measure()
+    if only in (None, "training"):
+        # Imported here: Atropos takes seconds, and no other row needs it.
+        from benchmarks import training
+
+        async with loop.bench() as measured:
+            found["training"] = await training.measure(measured)
     return found
 
 
@@ -56,7 +62,7 @@ def markdown(found: dict[str, list[Row]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("--only", choices=[*LOOP, "commands", "checkpoints", "stores"])
+    parser.add_argument("--only", choices=[*LOOP, "commands", "checkpoints", "stores", "training"])
     parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
     options = parser.parse_args()
     found = asyncio.run(measure(options.only))

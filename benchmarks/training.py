@@ -1,0 +1,226 @@
+"""Training through Atropos: Clotho's adapter beside Atropos' own in-memory loop, and what the adapter adds."""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from benchmarks.adapter_start import adapter_start
+from benchmarks.delivery import delivery, turn_cost
+from benchmarks.exactness import exactness
+from benchmarks.in_memory import lease_name
+from benchmarks.loop import Bench
+from benchmarks.table import Row
+from clotho.embedded.model import EmbeddedModelServer
+from clotho.embedded.model.bundled import BUNDLED, TINY
+from clotho.embedded.ports import free_port
+from clotho.embedded.process import ChildProcess
+from clotho.errors import Unavailable
+from clotho.identifiers import is_rollout
+from clotho.sandbox.folders import SandboxFolder
+from clotho.sandbox.local import LocalBackend
+from clotho.search_attributes import RUN
+from clotho.testing.cluster import Cluster
+
+GROUP_SIZE = 4
+WIDTHS = (16, 64)
+"""Rollouts at once."""
+WINDOW = 15.0
+"""Seconds that are counted, from when as many groups were delivered as there are at once."""
+CHECKED_GROUPS = 24
+MOST_ROLLOUTS = 10_000
+PATIENCE = 90.0
+POLL = 0.05
+COMMON = {
+    "tokenizer_name": str(BUNDLED),
+    "group_size": GROUP_SIZE,
+    "use_wandb": False,
+    "ensure_scores_are_not_same": False,
+    "steps_per_eval": -1,
+    "total_steps": 1_000_000,
+    "max_batches_offpolicy": 1_000,
+}
+
+Group = dict[str, Any]
+
+
+async def measure(measured: Bench) -> list[Row]:
+    """Both sides deliver to Atropos' own API, one after the other, from the same model server."""
+    cluster, folder = measured.cluster, measured.folder
+    async with EmbeddedModelServer(folder / "policy.log") as policy, trainer(folder / "api.log") as api:
+        start = await adapter_start(
+            lambda url: durable(cluster, "start", policy.url, rollout_server_url=url), folder / "start.log"
+        )
+        rows = []
+        for rollouts in WIDTHS:
+            groups = rollouts // GROUP_SIZE
+            shared = {"rollout_server_url": api.url, "max_num_workers": groups}
+            beside = ChildProcess(in_memory(folder, policy.url, **shared), folder / f"memory-{rollouts}.log")
+            try:
+                in_memory_rate, _ = await groups_a_minute(api, beside, groups)
+            finally:
+                await empty(folder / "in-memory")
+            run = f"training-{rollouts}"
+            adapter = ChildProcess(durable(cluster, run, policy.url, **shared), folder / f"{run}.log")
+            rate, delivered = await groups_a_minute(api, adapter, groups)
+            await end_rollouts(cluster.client, run)
+            rows += [
+                Row(
+                    f"{rollouts} rollouts at once, Atropos' loop in memory",
+                    f"{in_memory_rate:.0f} groups/min",
+                    "side by side",
+                ),
+                Row(f"{rollouts} rollouts at once, through Clotho", f"{rate:.0f} groups/min", "side by side"),
+                Row("ratio", f"{rate / in_memory_rate:.2f}", "side by side"),
+            ]
+            if rollouts == WIDTHS[0]:
+                exact = await exactness(cluster.open_journal(), policy.url, delivered[:CHECKED_GROUPS])
+        cost = await turn_cost(folder / "turn-cost")
+        sent = await delivery(api, folder / "delivery")
+    return [*rows, *exact, *cost, *sent, *start]
+
+
+@dataclass
+class TrainersEnd:
+    """Atropos' own API, and the trainer that takes from it."""
+
+    url: str
+    http: httpx.AsyncClient
+
+    async def begin(self, rows: int) -> None:
+        """Forget all, and register a trainer with batches of so many rows."""
+        await self.http.get("/reset_data")
+        registration = {
+            "wandb_group": "bench",
+            "wandb_project": "bench",
+            "batch_size": rows,
+            "max_token_len": 1 << 16,
+            "checkpoint_dir": "",
+            "save_checkpoint_interval": 0,
+            "starting_step": 0,
+            "num_steps": -1,
+        }
+        (await self.http.post("/register", json=registration)).raise_for_status()
+        await self.batch()
+
+    async def batch(self) -> list[Group]:
+        """The next batch, empty where none is ready."""
+        found: list[Group] | None = (await self.http.get("/batch")).raise_for_status().json()["batch"]
+        return found or []
+
+
+@asynccontextmanager
+async def trainer(log: Path) -> AsyncIterator[TrainersEnd]:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1", "--port", str(port)]
+    process = ChildProcess(command, log)
+    await process.start()
+    try:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+            async with asyncio.timeout(PATIENCE):
+                while not await _answers(http):  # noqa: ASYNC110  # nobody tells that it listens
+                    await asyncio.sleep(POLL)
+            yield TrainersEnd(url, http)
+    finally:
+        await process.kill()
+
+
+async def _answers(http: httpx.AsyncClient) -> bool:
+    try:
+        return (await http.get("/")).is_success
+    except httpx.TransportError:
+        return False
+
+
+async def groups_a_minute(
+    api: TrainersEnd, environment: ChildProcess, at_once: int
+) -> tuple[float, list[Group]]:
+    """Groups that the trainer takes a minute from `environment` once it is in full swing, and all that it took."""
+    await api.begin(GROUP_SIZE)
+    await environment.start()
+    taken: list[Group] = []
+
+    async def take(done: Callable[[], bool]) -> None:
+        while not done():
+            taken.extend(batch := await api.batch())
+            if not environment.running:
+                raise Unavailable(f"{environment.log}: {environment.last_words}")
+            if not batch:
+                await asyncio.sleep(POLL)
+
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await take(lambda: len(taken) >= at_once)
+        before, clock = len(taken), time.perf_counter()
+        await take(lambda: time.perf_counter() - clock >= WINDOW)
+        return (len(taken) - before) / (time.perf_counter() - clock) * 60, taken
+    finally:
+        await environment.kill()
+
+
+def in_memory(folder: Path, model_url: str, **fields: object) -> list[str]:
+    """The baseline's command line."""
+    module = [sys.executable, "-m", "benchmarks.in_memory", "serve"]
+    return [*module, *_flags(model_url, sandboxes=folder / "in-memory", wandb_name="in-memory", **fields)]
+
+
+def durable(cluster: Cluster, run: str, model_url: str, **fields: object) -> list[str]:
+    """The adapter's command line, on the store and the Temporal server of `cluster`."""
+    variables = {
+        "CLOTHO_TEMPORAL__NAMESPACE": cluster.client.namespace,
+        "CLOTHO_SANDBOX__ROOT": cluster.folder / "sandboxes",
+    }
+    flags = _flags(
+        model_url,
+        run=run,
+        environment="file_tasks",
+        store=cluster.store_location,
+        temporal=cluster.address,
+        **fields,
+    )
+    assignments = [f"{name}={value}" for name, value in variables.items()]
+    return ["env", *assignments, sys.executable, "atropos_adapter.py", "serve", *flags]
+
+
+def _flags(model_url: str, **fields: object) -> list[str]:
+    server = {
+        "base_url": f"{model_url}/v1",
+        "model_name": TINY,
+        "api_key": "none",
+        "health_check": False,
+    }
+    flags = [f"--env.{name}={value}" for name, value in {**COMMON, **fields}.items()]
+    return [*flags, *(f"--openai.{name}={value}" for name, value in server.items())]
+
+
+async def empty(root: Path) -> None:
+    """Destroy what the killed baseline left, sandboxes that it was just making too: no lease tells of those."""
+    backend = LocalBackend(root)
+    for lease in map(lease_name, range(MOST_ROLLOUTS)):
+        if SandboxFolder.of_lease(root, lease).files.exists():
+            await backend.destroy(lease)
+
+
+async def end_rollouts(client: Client, run: str) -> None:
+    """Cancel the groups that the killed adapter left running, and wait for their ends."""
+    query = f"{RUN} = '{run}' AND ExecutionStatus = 'Running'"
+    while running := [execution.id async for execution in client.list_workflows(query)]:
+        await _cancel(client, [name for name in running if not is_rollout(name)])
+        await asyncio.sleep(0.5)
+
+
+async def _cancel(client: Client, groups: Sequence[str]) -> None:
+    for group in groups:
+        # It may have ended meanwhile.
+        with contextlib.suppress(RPCError):
+            await client.get_workflow_handle(group).cancel()
