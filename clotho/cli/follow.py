@@ -53,7 +53,7 @@ async def follow(
 
 @contextmanager
 def display_on(console: Console) -> Iterator[Display]:
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:  # what can't move its cursor shows no live table
         yield Lines(console)
         return
     with Live(console=console, transient=True, refresh_per_second=4) as live:

@@ -229,16 +229,13 @@ async def test_wandb_shows_outcomes_and_tool_errors(
         await env.wandb_log()
         wandb.finish()
     (record,) = tmp_path.rglob("run-*.wandb")
-    logged = record.read_bytes()
-    for name in (
-        "tool_errors_count",
-        "outcome/completed",
-        "turns_mean",
-        "sampled_tokens",
-        "repairs",
-        "rollouts",
-    ):
-        assert f"metrics_0_train/{name}".encode() in logged
+    names = ("tool_errors_count", "outcome/completed", "turns_mean", "sampled_tokens", "repairs", "rollouts")
+
+    async def logged() -> bool:  # its own process writes the file
+        content = record.read_bytes()
+        return all(f"metrics_0_train/{name}".encode() in content for name in names)
+
+    await eventually(logged, f"{names} in {record}", 20)
 
 
 async def test_rows_that_the_trainer_would_refuse_are_dropped(

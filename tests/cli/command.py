@@ -73,12 +73,13 @@ async def clotho_many(
 
 
 class Terminal:
-    """A command in the foreground of a terminal of its own."""
+    """A command in the foreground of a terminal of its own, of the kind that `TERM` names."""
 
-    def __init__(self, *command: str | Path) -> None:
+    def __init__(self, *command: str | Path, term: str = "xterm-256color") -> None:
+        words, environment = [str(word) for word in command], {**os.environ, "TERM": term}
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
-            os.execv(str(command[0]), [str(word) for word in command])
+            os.execve(words[0], words, environment)
         os.set_blocking(self._terminal, False)
         self.shown = ""
         self._status: int | None = None

@@ -146,13 +146,16 @@ async def test_ctrl_c_leaves_the_run_going_and_it_can_be_followed_again(cluster:
         started = await clotho(*order, *place(cluster), "--detach")
         assert started.status == 0
         assert f"clotho status left --store {cluster.store}" in started.output
+        dumb = Terminal(CLOTHO, *order, *place(cluster), term="dumb")
         terminal = Terminal(CLOTHO, *order, *place(cluster))
         try:
+            await dumb.until(" 0/1 groups scored")
             await terminal.until("│ 0/1 ")
             terminal.interrupt()
             assert await terminal.ended(10) == 130
             assert "the run goes on; give the same command to follow it again" in terminal.shown
         finally:
+            dumb.close()
             terminal.close()
         shown = await clotho("show", "left/g000000/r0", *place(cluster)[:2])
         assert "not finished" in shown.output
