@@ -88,6 +88,7 @@ async def test_numbers_that_no_batch_could_show_are_refused(api: Api, where: str
         (gzip.compress(b"{}")[:-4], "gzip"),
         (gzip.compress(b"{}")[:12] + b"\xff\xff\xff", "gzip"),
     ],
+    ids=["empty", "torn", "utf-16", "half a character", "deep", "not gzip", "gzip torn", "gzip damaged"],
 )
 async def test_bodies_that_are_no_json_are_refused(api: Api, body: bytes, encoding: str) -> None:
     await api.register()
