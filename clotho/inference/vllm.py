@@ -75,7 +75,7 @@ class _GeneratedChoice(BaseModel):
             logprobs=logprobs,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
-            versions=tuple(span for span in self.weight_versions or () if span.version != UNNAMED),
+            versions=_named(self.weight_versions),
             sampling_mask=tuple(self.sampling_mask or ()),
             routed_experts=self.routed_experts,
         )
@@ -131,7 +131,7 @@ class _CompletionChoice(BaseModel):
             logprobs=logprobs,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
-            versions=tuple(self.weight_versions or ()),
+            versions=_named(self.weight_versions),
         )
 
 
@@ -164,3 +164,7 @@ class VLLMCompletions:
             async for content in events:
                 event = read_event(_Completion, content)
                 yield event.counted(event.choices[0].chunk(request) if event.choices else None)
+
+
+def _named(spans: list[VersionSpan] | None) -> tuple[VersionSpan, ...]:
+    return tuple(span for span in spans or () if span.version != UNNAMED)

@@ -18,7 +18,7 @@ from clotho.recent import Recent
 from clotho.store.filesystem import FilesystemStore
 from clotho.testing.scripted_model import serving
 from clotho.trainer_steps import known_step, note_step
-from tests.token_servers import Relay, SequenceSampler
+from tests.token_servers import Json, Relay, SequenceSampler
 
 Open = Callable[..., TokenExact]
 
@@ -113,6 +113,22 @@ async def test_a_server_with_versions_keeps_its_own(
     (span,) = turn.tokens.versions
     assert not span.version.startswith("step:")
     assert [body["cache_salt"] for _, body in relay.asked] == [span.version]
+
+
+@pytest.mark.parametrize("inference", [Inference.VLLM_GENERATE, Inference.VLLM_COMPLETIONS])
+async def test_default_is_the_name_of_no_version(
+    open_backend: Open, embedded_model: EmbeddedModelServer, inference: Inference
+) -> None:
+    def unnamed(event: Json) -> Json:
+        for choice in event.get("choices", ()):
+            for span in choice.get("weight_versions") or ():
+                span["version"] = "default"
+        return event
+
+    async with serving(Relay(embedded_model.url, twist=unnamed)) as url:
+        turn = await open_backend(url, inference).sample_turn(call(trainer_step=12))
+    assert turn.tokens is not None
+    assert [span.version for span in turn.tokens.versions] == ["step:12"]
 
 
 async def test_the_last_step_that_was_noted_is_known(tmp_path: Path) -> None:
