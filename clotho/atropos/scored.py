@@ -127,6 +127,14 @@ def waves_of(
     return tuple(made)
 
 
+def readable_waves(group: str, siblings: Sequence[Sibling], size: int) -> tuple[Wave, ...]:
+    """As `waves_of`; what no trainer should see is one wave for reading."""
+    try:
+        return waves_of(group, siblings, size)
+    except Unfit as unfit:
+        return (untrained_wave(group, siblings, unfit.reason),)
+
+
 def untrained_wave(group: str, siblings: Sequence[Sibling], why: str = "chat_mode") -> Wave:
     """The group for reading: its conversations and scores, and empty rows."""
     rows = tuple(Row([], [], [], sibling.messages, (), False) for sibling in siblings)

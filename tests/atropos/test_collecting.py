@@ -12,6 +12,7 @@ from temporalio.client import WorkflowExecutionStatus
 from clotho import failpoints
 from clotho.atropos.evaluation import PAUSED_FOR, end_pause
 from clotho.atropos.ledger import State
+from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput, Unfit
@@ -71,7 +72,7 @@ async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
         assert await runs()
-        sweeper = asyncio.create_task(env._sweep())
+        sweeper = asyncio.create_task(sweep(env))
 
         async def delivered() -> bool:
             return await env.durable.ledger.state(item.claim.group) is State.ACKNOWLEDGED
@@ -151,7 +152,7 @@ async def test_open_groups_are_bounded(cluster: Cluster, api: Api, scores: str) 
         first, second = await env.get_next_item(), await env.get_next_item()
         assert first["number"] != second["number"]
         assert await env.get_next_item() is None
-        await env._drop(first.claim, Unfit("test", "to make room"))
+        await env.durable.drop(first.claim, Unfit("test", "to make room"))
         assert (await env.get_next_item())["number"] == 2
 
 
@@ -178,7 +179,7 @@ async def test_stale_groups_are_not_sampled_and_not_delivered(
         await env.durable.groups.until_scored(finished.claim, print)
         env.status_dict = {"current_step": 2}
         assert await env.collect_trajectories(finished) == (None, [])
-        await env._drop_stale()
+        await env.durable.drop_stale(2, 1)
         reasons = {group: entry.reason for group, entry in (await deliveries(cluster, "stale")).items()}
         assert reasons == {finished.claim.group: "stale", open_.claim.group: "stale"}
 

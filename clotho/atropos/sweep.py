@@ -1,0 +1,60 @@
+"""The sweeper: it delivers finished groups that no worker of Atropos waits for."""
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+from clotho.atropos.durable import Durable
+from clotho.atropos.ledger import Claim
+from clotho.errors import ClothoError, Unavailable, Unfit
+
+SWEEP_SECONDS = 1.0
+HOOK_FAILURES = 3
+"""Times that an author's hook may fail for one group before it is dropped."""
+
+log = logging.getLogger("clotho.atropos")
+
+
+class Sweeping(Protocol):
+    """What is needed of the adapter."""
+
+    @property
+    def durable(self) -> Durable: ...
+
+    async def collect_trajectories(self, item: Any) -> Any: ...
+    async def postprocess_histories(self, trajectories: Any) -> Any: ...
+    async def handle_send_to_api(self, scored_data: Any, item: Any) -> None: ...
+
+
+async def sweep(env: Sweeping) -> None:
+    """Until it is cancelled; what fails is tried again."""
+    run = env.durable
+    await run.ready.wait()
+    while True:
+        try:
+            for claim in await run.ledger.finished(run.book.idle()):
+                if run.is_free(claim):
+                    await _sweep_up(env, claim)
+        except ClothoError as error:
+            log.warning("sweeping: %s", error)
+        await asyncio.sleep(SWEEP_SECONDS)
+
+
+async def _sweep_up(env: Sweeping, claim: Claim) -> None:
+    """Through the author's hooks, as a worker of Atropos would."""
+    run = env.durable
+    item = run.book.item(claim)
+    with run.book.hold(claim):
+        try:
+            trajectories, _ = await env.collect_trajectories(item)
+            if trajectories is not None:
+                trajectories = await env.postprocess_histories(trajectories)
+            if claim in run.book:
+                await env.handle_send_to_api(trajectories, item)
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("%s: a hook of the environment failed", claim.group)
+            if run.book.put_back(claim) >= HOOK_FAILURES:
+                failed = Unfit("environment_failed", f"its hooks failed {HOOK_FAILURES} times")
+                await run.drop(claim, failed)
