@@ -40,7 +40,7 @@ from clotho.journal import Journal
 from clotho.logs import configure
 from clotho.presence import Presence
 from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
-from clotho.records import Stations
+from clotho.records.stations import Stations
 from clotho.runs import is_followed
 from clotho.sandbox.base import Labels
 from clotho.sandbox.keeper import LeaseKeeper

@@ -25,17 +25,16 @@ from clotho.identifiers import (
 )
 from clotho.inference.base import ChatMessage
 from clotho.journal import Journal
-from clotho.records import (
+from clotho.records.base import Record
+from clotho.records.campaign import ItemsRequest, UnfinishedRequest
+from clotho.records.group import (
     AwaitClosed,
     GroupAttempt,
     GroupConclusion,
     GroupRequest,
     GroupSummary,
-    ItemsRequest,
     PreparedGroup,
-    Record,
     RepairRequest,
-    UnfinishedRequest,
 )
 from clotho.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs import enumerate_items, read_end, read_item, read_manifest, unfinished

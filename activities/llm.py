@@ -16,14 +16,9 @@ from clotho.journal import Journal
 from clotho.pauses import RunPaused, paused_because
 from clotho.presence import is_present
 from clotho.recent import Recent
-from clotho.records import (
-    ModelCheck,
-    ModelProcessRequest,
-    RolloutStart,
-    ToolCallReference,
-    TurnRequest,
-    TurnResult,
-)
+from clotho.records.campaign import ModelCheck
+from clotho.records.rollout import RolloutStart
+from clotho.records.steps import ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult
 from clotho.runs import note_served, read_end, read_endpoint, read_manifest
 from clotho.trainer_steps import known_step
 from clotho.transcript import Transcript, read_transcript

@@ -14,7 +14,7 @@ from activities.attempt import attempt
 from clotho.errors import Unavailable
 from clotho.journal import Journal
 from clotho.pauses import pause_run, paused_because
-from clotho.records import PauseRequest
+from clotho.records.campaign import PauseRequest
 
 LOOK_SECONDS = 1.0
 AT_ONCE = 64

@@ -22,7 +22,7 @@ from clotho.errors import SandboxLost
 from clotho.identifiers import call_id, final_key, group_of, job_key, lease_key, prompt_key, tools_key
 from clotho.inference.base import ToolCall
 from clotho.journal import Journal
-from clotho.records import Fidelity, LeaseRequest
+from clotho.records.lease import Fidelity, LeaseRequest
 from clotho.runs import read_manifest
 from clotho.sandbox.base import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, Restore

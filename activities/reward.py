@@ -27,7 +27,9 @@ from clotho.environment import AgentResult, Environment, Reward
 from clotho.errors import ENVIRONMENT_ATTEMPTS, CommandConflict, EnvironmentFailed, SandboxLost, bounded
 from clotho.identifiers import call_key, epoch_prefix, final_key, lease_key, reward_key
 from clotho.journal import Journal
-from clotho.records import Lease, LeaseRequest, Outcome, RewardRequest, RewardResult
+from clotho.records.lease import Lease, LeaseRequest
+from clotho.records.outcome import Outcome
+from clotho.records.steps import RewardRequest, RewardResult
 from clotho.runs import read_manifest
 from clotho.sandbox.base import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint

@@ -7,7 +7,7 @@ from clotho import failpoints
 from clotho.entries import EndEntry, RewardEntry
 from clotho.identifiers import end_key, original_of, reward_key
 from clotho.journal import Journal
-from clotho.records import ConcludeRequest, RolloutSummary
+from clotho.records.rollout import ConcludeRequest, RolloutSummary
 from clotho.runs import read_end
 
 

@@ -12,7 +12,7 @@ from clotho.errors import InvalidInput, SandboxFenced
 from clotho.identifiers import lease_key
 from clotho.journal import Journal
 from clotho.presence import is_present
-from clotho.records import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
+from clotho.records.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
 from clotho.runs import is_followed
 from clotho.sandbox.base import SandboxBackend, SandboxInstance
 

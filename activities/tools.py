@@ -16,7 +16,8 @@ from clotho.errors import bounded
 from clotho.identifiers import call_id, call_key, group_of, tools_key, turn_key
 from clotho.inference.base import ToolCall
 from clotho.journal import Journal
-from clotho.records import CallRequest, CallResult, Fidelity, LeaseRequest
+from clotho.records.lease import Fidelity, LeaseRequest
+from clotho.records.steps import CallRequest, CallResult
 from clotho.runs import read_manifest
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings

@@ -35,7 +35,8 @@ from clotho.inference.base import (
 from clotho.inference.growing_turn import GrowingTurn
 from clotho.inference.token_server import TokenChunk
 from clotho.journal import Journal
-from clotho.records import Ending, Outcome, RolloutSummary
+from clotho.records.outcome import Ending, Outcome
+from clotho.records.rollout import RolloutSummary
 from clotho.rendering.resolve import open_renderer
 from clotho.store.filesystem import FilesystemStore
 from clotho.toolsets.registry import Registry

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from chaos.delivery_trainer import Received
-from clotho.records import Record
+from clotho.records.base import Record
 
 
 class Delivered(Record):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.testing.bill import Bill
 
 

@@ -9,7 +9,7 @@ from clotho.errors import JournalCorrupt
 from clotho.identifiers import turn_key
 from clotho.inference.base import ChatMessage, LogprobsMode, SampledTokens, SampledTurn, Sampling, VersionSpan
 from clotho.journal import Journal
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.transcript import Transcript, read_transcript
 
 

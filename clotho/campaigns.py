@@ -28,7 +28,11 @@ from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, checked_run_name, order_prefix
 from clotho.inference.base import Sampling
 from clotho.journal import Journal
-from clotho.records import CampaignProgress, CampaignRequest, Limits, Record, RepairBounds, Stations
+from clotho.records.base import Record
+from clotho.records.campaign import CampaignProgress, CampaignRequest
+from clotho.records.group import RepairBounds
+from clotho.records.outcome import Limits
+from clotho.records.stations import Stations
 from clotho.runs import open_run, write_items
 from clotho.sandbox.base import SandboxSpec
 from clotho.search_attributes import ENVIRONMENT, RUN

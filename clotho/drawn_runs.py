@@ -9,7 +9,7 @@ from clotho.campaigns import identify
 from clotho.entries import DrawnItem, DrawnOrder, Endpoint, RunManifest
 from clotho.identifiers import drawn_order_prefix, drawn_prefix
 from clotho.journal import Journal
-from clotho.records import GroupRequest
+from clotho.records.group import GroupRequest
 from clotho.runs import open_run
 
 WORKFLOW = "RolloutGroup"

@@ -15,17 +15,12 @@ from clotho.inference.base import (
     ToolSchema,
     VersionSpan,
 )
-from clotho.records import (
-    Fidelity,
-    GroupRequest,
-    Lease,
-    Limits,
-    Record,
-    RepairBounds,
-    RolloutSummary,
-    SiblingFailure,
-    Stations,
-)
+from clotho.records.base import Record
+from clotho.records.group import GroupRequest, RepairBounds, SiblingFailure
+from clotho.records.lease import Fidelity, Lease
+from clotho.records.outcome import Limits
+from clotho.records.rollout import RolloutSummary
+from clotho.records.stations import Stations
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings

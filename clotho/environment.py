@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from clotho.entries import Item, ToolError
 from clotho.errors import EnvironmentFailed, InvalidInput
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.tool_context import AsyncToolContext, ToolContext
 
 __all__ = [

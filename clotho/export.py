@@ -13,7 +13,7 @@ from clotho.entries import GroupEntry, RewardEntry, ToolManifest
 from clotho.identifiers import reward_key, tools_key
 from clotho.inference.base import ChatMessage
 from clotho.journal import Journal
-from clotho.records import RolloutSummary
+from clotho.records.rollout import RolloutSummary
 from clotho.runs import read_manifest, scored_groups
 from clotho.transcript import read_transcript
 

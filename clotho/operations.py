@@ -17,7 +17,7 @@ from clotho.errors import InvalidInput
 from clotho.identifiers import DRAWN_GROUP, campaign_id, checked_run_name, delivered_key, scored_key
 from clotho.journal import Journal
 from clotho.pauses import pause_run, resume_run
-from clotho.records import GroupRequest
+from clotho.records.group import GroupRequest
 from clotho.runs import read_manifest
 from clotho.search_attributes import OUTCOME, RUN
 from clotho.temporal import is_running

@@ -10,7 +10,7 @@ import time
 
 from clotho.errors import StoreUnavailable
 from clotho.journal import Journal
-from clotho.records import Record
+from clotho.records.base import Record
 
 PERIOD = 10.0
 """Seconds between two signs."""

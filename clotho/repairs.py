@@ -12,7 +12,7 @@ from clotho.identifiers import (
     turn_prefix,
 )
 from clotho.journal import Journal
-from clotho.records import RepairRequest
+from clotho.records.group import RepairRequest
 
 
 async def claim_repair(journal: Journal, manifest: RunManifest, request: RepairRequest) -> str | None:

@@ -5,7 +5,7 @@ It stands for the version of weights that a model server has no name for.
 
 from clotho.identifiers import trainer_step_prefix
 from clotho.journal import Journal
-from clotho.records import Record
+from clotho.records.base import Record
 
 KEPT = 2
 

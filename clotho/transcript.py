@@ -7,7 +7,7 @@ from clotho.entries import CallEntry, Prompt, ToolError, TurnEntry
 from clotho.identifiers import call_id, call_key, prompt_key, turn_key
 from clotho.inference.base import ChatMessage, PriorTurn
 from clotho.journal import Journal
-from clotho.records import Record
+from clotho.records.base import Record
 
 
 class Step(Record):

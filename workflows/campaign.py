@@ -11,19 +11,17 @@ with workflow.unsafe.imports_passed_through():
     from activities.llm import Model
     from activities.pauses import WaitingRoom
     from clotho.identifiers import group_id
-    from clotho.records import (
+    from clotho.records.campaign import (
         TAKEN_BACK,
-        AwaitClosed,
         CampaignProgress,
         CampaignRequest,
-        GroupSummary,
         ItemsRequest,
         ModelCheck,
         PauseRequest,
-        SiblingFailure,
         Streak,
         UnfinishedRequest,
     )
+    from clotho.records.group import AwaitClosed, GroupSummary, SiblingFailure
 
 from workflows import attributes
 from workflows.failures import CANCELLED, DELIBERATE, failure_of, failures_within

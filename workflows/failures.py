@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
         SandboxLost,
         bounded,
     )
-    from clotho.records import GroupFailure, SiblingFailure
+    from clotho.records.group import GroupFailure, SiblingFailure
 
 REASON_LIMIT = 300
 CANCELLED = "Cancelled"

@@ -9,15 +9,9 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.sandbox import Sandboxes
-    from clotho.records import (
-        Fidelity,
-        HostCheck,
-        Lease,
-        LeaseRequest,
-        ReleaseRequest,
-        RolloutRequest,
-        Station,
-    )
+    from clotho.records.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
+    from clotho.records.rollout import RolloutRequest
+    from clotho.records.stations import Station
 
 from workflows.steps import CLEAN_UP_TIME, execute, step, was_unserved
 

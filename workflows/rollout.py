@@ -10,19 +10,15 @@ with workflow.unsafe.imports_passed_through():
     from activities.reward import Verifier
     from activities.rollouts import Rollouts
     from activities.tools import Tools
-    from clotho.records import (
+    from clotho.records.lease import Lease
+    from clotho.records.outcome import Ending, Outcome
+    from clotho.records.rollout import ConcludeRequest, RolloutRequest, RolloutState, RolloutSummary
+    from clotho.records.steps import (
         CallRequest,
         CallResult,
-        ConcludeRequest,
-        Ending,
-        Lease,
         ModelProcessRequest,
-        Outcome,
         RewardRequest,
         RewardResult,
-        RolloutRequest,
-        RolloutState,
-        RolloutSummary,
         ToolCallReference,
         TurnRequest,
         TurnResult,

@@ -8,7 +8,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.rollouts import Rollouts
     from clotho.identifiers import sibling_number
-    from clotho.records import (
+    from clotho.records.group import (
         AwaitClosed,
         GroupAttempt,
         GroupConclusion,
@@ -17,9 +17,9 @@ with workflow.unsafe.imports_passed_through():
         GroupSummary,
         PreparedGroup,
         RepairRequest,
-        RolloutSummary,
         SiblingFailure,
     )
+    from clotho.records.rollout import RolloutSummary
 
 from workflows import attributes
 from workflows.failures import BEYOND_REPAIR, NEEDS_REPLACEMENT, failure_of

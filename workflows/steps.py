@@ -12,7 +12,7 @@ from temporalio.exceptions import TimeoutError as TimeoutError_
 
 with workflow.unsafe.imports_passed_through():
     from clotho.identifiers import displayable
-    from clotho.records import Station
+    from clotho.records.stations import Station
 
 SUMMARY_LIMIT = 60
 

@@ -16,7 +16,7 @@ from clotho.atropos.ledger import Ledger
 from clotho.errors import Unavailable, Unfit
 from clotho.identifiers import delivered_key, registration_prefix
 from clotho.journal import Journal
-from clotho.records import Record
+from clotho.records.base import Record
 
 log = logging.getLogger("clotho.atropos")
 

@@ -35,7 +35,7 @@ from clotho.entries import DrawnOrder, RunManifest
 from clotho.environment import Environment, make_environment
 from clotho.errors import JournalCorrupt, Unfit
 from clotho.identifiers import wave_id
-from clotho.records import Stations
+from clotho.records.stations import Stations
 from clotho.trainer_steps import note_step
 
 LAST_DELIVERIES = 30.0

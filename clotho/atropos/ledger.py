@@ -19,7 +19,7 @@ from clotho.identifiers import (
     sending_prefix,
 )
 from clotho.journal import Journal
-from clotho.records import Record
+from clotho.records.base import Record
 
 
 class State(StrEnum):

@@ -24,7 +24,8 @@ from clotho.config import Settings, host_name
 from clotho.entries import Item, RunManifest, ToolSelection
 from clotho.environment import AgentResult, Environment, EnvironmentConfig
 from clotho.inference.base import Sampling
-from clotho.records import Limits, Station, Stations
+from clotho.records.outcome import Limits
+from clotho.records.stations import Station, Stations
 from clotho.sandbox.base import SandboxSpec
 from clotho.tool_context import ToolContext
 from clotho.toolsets.base import ToolSettings

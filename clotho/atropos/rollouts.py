@@ -29,7 +29,7 @@ from clotho.errors import (
 )
 from clotho.identifiers import scored_key
 from clotho.journal import Journal
-from clotho.records import GroupFailure, SiblingFailure
+from clotho.records.group import GroupFailure, SiblingFailure
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts at a group whose failure would meet every other group too."""

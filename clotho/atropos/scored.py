@@ -13,7 +13,7 @@ from clotho.identifiers import wave_id
 from clotho.inference.base import ChatMessage, Sampling
 from clotho.inference.weight_versions import step_of
 from clotho.journal import Journal
-from clotho.records import RolloutSummary
+from clotho.records.rollout import RolloutSummary
 from clotho.transcript import Transcript, read_transcript
 
 MASKED = -100

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from clotho.entries import RewardEntry
 from clotho.identifiers import reward_key
 from clotho.journal import Journal
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.runs import is_followed, scored_groups
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper

@@ -18,7 +18,7 @@ from clotho.config import Settings, host_name, load_settings, program_on_path
 from clotho.errors import ClothoError, InvalidInput
 from clotho.journal import Journal
 from clotho.presence import FRESH, silences
-from clotho.records import Stations
+from clotho.records.stations import Stations
 from clotho.runs import list_runs
 from clotho.sandbox.keeper import PERIOD
 from clotho.sandbox.local import LocalBackend

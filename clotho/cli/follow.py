@@ -17,7 +17,8 @@ from clotho.cli.progress import Display, Lines, LiveTable
 from clotho.cli.waiting import held_up
 from clotho.errors import ClothoError
 from clotho.journal import Journal
-from clotho.records import CampaignProgress, Ending
+from clotho.records.campaign import CampaignProgress
+from clotho.records.outcome import Ending
 from clotho.runs import scored_groups, scored_keys
 
 PERIOD = 0.5

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.identifiers import campaign_id
-from clotho.records import Stations
+from clotho.records.stations import Stations
 from clotho.search_attributes import RUN
 from clotho.temporal import is_running
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, field_validator
 
 from clotho.errors import InvalidInput
-from clotho.records import Record
+from clotho.records.base import Record
 
 ToolSchema = dict[str, JsonValue]
 """A tool as the OpenAI API describes it: {"type": "function", "function": {...}}."""

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from clotho.errors import InexactTokens, InvalidInput
 from clotho.inference.base import Inference, Sampling, VersionSpan
-from clotho.records import Record
+from clotho.records.base import Record
 
 LEAST_LOGPROB = -9_000.0
 """vLLM writes minus infinity as -9999."""

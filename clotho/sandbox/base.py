@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.sandbox.checkpoints import Applied, Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Exhausted
 from clotho.sandbox.states import JobState as JobState

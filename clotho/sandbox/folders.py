@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.sandbox.base import Labels, SandboxSpec
 
 AGENT = "agent"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.testing.provider import Call
 
 

@@ -20,7 +20,8 @@ from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries import Endpoint, Item
 from clotho.inference.base import Inference
 from clotho.journal import Journal
-from clotho.records import RepairBounds, Stations
+from clotho.records.group import RepairBounds
+from clotho.records.stations import Stations
 from clotho.sandbox.local import LocalBackend
 from clotho.store.filesystem import FilesystemStore, filesystem_identity
 from clotho.temporal import connect

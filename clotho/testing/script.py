@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from clotho.identifiers import derived_seed
 from clotho.inference.base import ChatMessage
-from clotho.records import Record
+from clotho.records.base import Record
 
 SIBLING = re.compile(r"/r(\d+)(?:\.\d+)?/")
 

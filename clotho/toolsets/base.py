@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import JsonValue
 
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.sandbox.base import SandboxInstance
 
 Arguments = dict[str, Any]

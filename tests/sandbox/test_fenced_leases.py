@@ -13,7 +13,7 @@ from clotho.entries import Endpoint, Prompt, ToolManifest
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
 from clotho.identifiers import lease_key, prompt_key, tools_key
 from clotho.journal import Journal
-from clotho.records import LeaseRequest
+from clotho.records.lease import LeaseRequest
 from clotho.runs import open_run
 from clotho.sandbox.base import Labels, SandboxSpec
 from clotho.sandbox.local import LocalBackend

@@ -15,7 +15,8 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.errors import InvalidInput
 from clotho.operations import Boundaries, Operations, Target
-from clotho.records import CampaignProgress, Outcome
+from clotho.records.campaign import CampaignProgress
+from clotho.records.outcome import Outcome
 from clotho.runs import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script

@@ -14,7 +14,8 @@ from clotho.entries import AttemptEntry, GroupEntry
 from clotho.export import Format, export_run
 from clotho.identifiers import call_key, lease_key, scored_key, turn_key
 from clotho.operations import Operations, Target
-from clotho.records import CampaignProgress, RepairBounds, Streak
+from clotho.records.campaign import CampaignProgress, Streak
+from clotho.records.group import RepairBounds
 from clotho.runs import scored_groups
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn

@@ -15,7 +15,8 @@ from clotho.entries import CallEntry, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
 from clotho.export import Format, export_run
 from clotho.identifiers import call_key, reward_key, sealed_key, turn_key
-from clotho.records import CampaignProgress, Outcome
+from clotho.records.campaign import CampaignProgress
+from clotho.records.outcome import Outcome
 from clotho.runs import read_end, scored_groups
 from clotho.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
 from clotho.testing.cluster import Cluster

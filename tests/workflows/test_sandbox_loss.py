@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from clotho.campaigns import RunOrder, run_manifest, start_campaign
 from clotho.entries import CallEntry, Endpoint, LeaseEntry, RewardEntry
 from clotho.identifiers import call_key, lease_key, reward_key
-from clotho.records import Ending, Fidelity, Outcome
+from clotho.records.lease import Fidelity
+from clotho.records.outcome import Ending, Outcome
 from clotho.runs import read_end
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.cgroups import usable

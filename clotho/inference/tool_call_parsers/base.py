@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from clotho.inference.base import FunctionCall, ToolCall, ToolSchema
-from clotho.records import Record
+from clotho.records.base import Record
 
 ID_LENGTH = 9
 ID_ALPHABET = string.digits + string.ascii_letters

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import JsonValue
 
 from clotho.errors import FileRefused, InvalidInput
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.toolsets import shell, write_once
 from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
 from clotho.toolsets.files import fuzzy, v4a

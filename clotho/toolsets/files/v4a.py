@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from clotho.errors import InvalidInput
-from clotho.records import Record
+from clotho.records.base import Record
 from clotho.toolsets.files import fuzzy
 
 HEADER = re.compile(r"\*\*\*\s*(Update|Add|Delete|Move) File:(.+)")

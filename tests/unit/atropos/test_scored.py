@@ -9,7 +9,8 @@ from clotho.atropos.scored import Sibling, oldest_version, untrained_wave, waves
 from clotho.branches import Branch, SampledSpan
 from clotho.errors import Unfit
 from clotho.inference.base import ChatMessage, Sampling, VersionSpan
-from clotho.records import Ending, Outcome, RolloutSummary
+from clotho.records.outcome import Ending, Outcome
+from clotho.records.rollout import RolloutSummary
 
 GROUP = "run/i-a.0"
 SAID = (ChatMessage(role="user", content="hi"), ChatMessage(role="assistant", content=None))

@@ -1,0 +1,1 @@
+"""What crosses the boundary between workflows and activities: references and small counters, never content."""

@@ -1,0 +1,104 @@
+"""A rollout: what it is asked, what it remembers, and its end."""
+
+from clotho.records.base import Record
+from clotho.records.lease import Fidelity, Lease
+from clotho.records.outcome import Ending, Limits
+from clotho.records.stations import Stations
+from clotho.records.steps import CallResult, TurnResult
+
+
+class RolloutState(Record):
+    """All that the agent loop remembers between steps."""
+
+    turn: int = 0
+    sampled_tokens: int = 0
+    prompt_tokens: int = 0
+    active_seconds: float = 0.0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    lease: Lease | None = None
+    checkpoint: str | None = None
+    """The call after which the sandbox was last checkpointed."""
+    losses: tuple[Fidelity, ...] = ()
+    """Of the sandboxes that followed lost ones, in their order."""
+    model_queue: str | None = None
+    """The queue of the process that samples this rollout's turns: a call in flight is found again only there."""
+    tool_state: dict[str, str] = {}
+    """Slot of state that tools keep between calls -> id of the call that last wrote it."""
+
+    def after_turn(self, turn: TurnResult) -> "RolloutState":
+        return self.model_copy(
+            update={
+                "turn": self.turn + 1,
+                "sampled_tokens": self.sampled_tokens + turn.sampled_tokens,
+                "prompt_tokens": self.prompt_tokens + turn.prompt_tokens,
+                "active_seconds": self.active_seconds + turn.seconds,
+            }
+        )
+
+    def after_call(self, call: CallResult) -> "RolloutState":
+        return self.model_copy(
+            update={
+                "tool_calls": self.tool_calls + 1,
+                "tool_errors": self.tool_errors + call.failed,
+                "active_seconds": self.active_seconds + call.seconds,
+                "tool_state": self.tool_state | dict.fromkeys(call.wrote_state, call.call),
+                "checkpoint": call.call if call.checkpointed else self.checkpoint,
+            }
+        )
+
+    def limit_met(self, limits: Limits) -> str | None:
+        """The name of the first limit that leaves no room for another turn."""
+        spent: tuple[tuple[str, float, float | None], ...] = (
+            ("max_turns", self.turn, limits.max_turns),
+            ("max_sampled_tokens", self.sampled_tokens, limits.max_sampled_tokens),
+            ("max_active_seconds", self.active_seconds, limits.max_active_seconds),
+        )
+        return next((name for name, used, bound in spent if bound is not None and used >= bound), None)
+
+
+class RolloutRequest(Record):
+    run: str
+    rollout: str
+    environment: str
+    limits: Limits
+    stations: Stations
+    paused: bool = False
+    """This and `state` are carried over a continue-as-new."""
+    state: RolloutState | None = None
+
+
+class RolloutSummary(Record):
+    """The end of a scored rollout, small enough for a workflow result."""
+
+    rollout: str
+    replacement_of: str | None = None
+    """The sibling in whose stead it started from scratch. That favours short rollouts: it can be left out."""
+    ending: Ending
+    score: float
+    reward_error: bool = False
+    """The score is 0 because the verifier failed, as the run asks for: it can be left out."""
+    turns: int
+    tool_calls: int
+    tool_errors: int
+    prompt_tokens: int
+    sampled_tokens: int
+    active_seconds: float
+    losses: tuple[Fidelity, ...] = ()
+    """How each sandbox that followed a lost one was made: leave out what isn't exact enough for you."""
+
+
+class RolloutStart(Record):
+    """Where a rollout begins, or begins again."""
+
+    scored: RolloutSummary | None = None
+    """What an earlier run of it came to."""
+    model_queue: str | None = None
+    """Of the process that samples its turns, where there are any left."""
+
+
+class ConcludeRequest(Record):
+    run: str
+    rollout: str
+    ending: Ending
+    state: RolloutState
