@@ -32,7 +32,7 @@ from clotho import failpoints
 from clotho.authors import Environments
 from clotho.config import Settings, cache_folder, host_name, load_settings, secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.entries import Endpoint, RunManifest
+from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.inference.base import ModelBackend
 from clotho.inference.write_ahead import Pace

@@ -11,7 +11,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.attempt import attempt
 from clotho.authors import Environments
-from clotho.entries import AttemptEntry, GroupEntry, Item, OfferedTool, Prompt, RunManifest, ToolManifest
+from clotho.entries.group import AttemptEntry, GroupEntry, OfferedTool, ToolManifest
+from clotho.entries.items import Item
+from clotho.entries.rollout import Prompt
+from clotho.entries.run import RunManifest
 from clotho.environment import Environment
 from clotho.errors import EnvironmentFailed, JournalCorrupt
 from clotho.identifiers import (

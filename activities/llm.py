@@ -8,7 +8,9 @@ from temporalio import activity
 
 from activities.attempt import attempt
 from clotho import failpoints
-from clotho.entries import Endpoint, RunManifest, ToolManifest, TurnEntry
+from clotho.entries.group import ToolManifest
+from clotho.entries.rollout import TurnEntry
+from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
 from clotho.inference.base import ModelBackend, ServedModel, TurnCall

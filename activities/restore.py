@@ -16,7 +16,9 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from clotho import failpoints
-from clotho.entries import CallEntry, CheckpointEntry, Prompt, RunManifest, ToolManifest
+from clotho.entries.group import ToolManifest
+from clotho.entries.rollout import CallEntry, CheckpointEntry, Prompt
+from clotho.entries.run import RunManifest
 from clotho.environment import sources_of
 from clotho.errors import SandboxLost
 from clotho.identifiers import call_id, final_key, group_of, job_key, lease_key, prompt_key, tools_key

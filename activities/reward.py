@@ -13,16 +13,9 @@ from activities.checkpoints import take_checkpoint
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.authors import Environments
-from clotho.entries import (
-    CallEntry,
-    CheckpointEntry,
-    CheckpointPolicy,
-    EpochEntry,
-    Item,
-    OnRewardError,
-    RewardEntry,
-    RunManifest,
-)
+from clotho.entries.items import Item
+from clotho.entries.rollout import CallEntry, CheckpointEntry, EpochEntry, RewardEntry
+from clotho.entries.run import CheckpointPolicy, OnRewardError, RunManifest
 from clotho.environment import AgentResult, Environment, Reward
 from clotho.errors import ENVIRONMENT_ATTEMPTS, CommandConflict, EnvironmentFailed, SandboxLost, bounded
 from clotho.identifiers import call_key, epoch_prefix, final_key, lease_key, reward_key

@@ -4,7 +4,7 @@ from temporalio import activity
 
 from activities.attempt import attempt
 from clotho import failpoints
-from clotho.entries import EndEntry, RewardEntry
+from clotho.entries.rollout import EndEntry, RewardEntry
 from clotho.identifiers import end_key, original_of, reward_key
 from clotho.journal import Journal
 from clotho.records.rollout import ConcludeRequest, RolloutSummary

@@ -7,7 +7,7 @@ from temporalio import activity
 
 from activities.attempt import attempt
 from activities.restore import Made, Restorer
-from clotho.entries import LeaseEntry
+from clotho.entries.rollout import LeaseEntry
 from clotho.errors import InvalidInput, SandboxFenced
 from clotho.identifiers import lease_key
 from clotho.journal import Journal

@@ -11,7 +11,9 @@ from activities.checkpoints import take_checkpoint
 from activities.restore import REPLAYED, Made, call_scope, shell_job
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.entries import CallEntry, CheckpointPolicy, RunManifest, ToolError, ToolManifest, TurnEntry
+from clotho.entries.group import ToolManifest
+from clotho.entries.rollout import CallEntry, ToolError, TurnEntry
+from clotho.entries.run import CheckpointPolicy, RunManifest
 from clotho.errors import bounded
 from clotho.identifiers import call_id, call_key, group_of, tools_key, turn_key
 from clotho.inference.base import ToolCall

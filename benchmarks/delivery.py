@@ -19,7 +19,8 @@ from clotho.atropos.ledger import Ledger
 from clotho.atropos.scored import read_siblings, waves_of
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
-from clotho.entries import CallEntry, GroupEntry, Prompt, TurnEntry
+from clotho.entries.group import GroupEntry
+from clotho.entries.rollout import CallEntry, Prompt, TurnEntry
 from clotho.identifiers import call_id, call_key, prompt_key, rollout_id, turn_key
 from clotho.inference.base import (
     ChatMessage,

@@ -13,7 +13,7 @@ from clotho.embedded.model.kv_cache import KeyValueCache, PrefixStore
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
-from clotho.entries import TurnEntry
+from clotho.entries.rollout import TurnEntry
 from clotho.errors import JournalCorrupt
 from clotho.identifiers import turn_key
 from clotho.inference.base import SampledTokens, SampledTurn

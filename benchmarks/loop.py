@@ -18,7 +18,8 @@ from clotho.embedded.ports import free_port
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries import CallEntry, CheckpointPolicy, TurnEntry
+from clotho.entries.rollout import CallEntry, TurnEntry
+from clotho.entries.run import CheckpointPolicy
 from clotho.identifiers import call_key, turn_key
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in

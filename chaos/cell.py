@@ -12,7 +12,7 @@ from chaos.phases import Hit, NotReached, Phase, fail_folder, until
 from chaos.results import CellResult, Run, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
 from clotho.campaigns import CampaignHandle
-from clotho.entries import RewardEntry
+from clotho.entries.rollout import RewardEntry
 from clotho.errors import ClothoError, bounded
 from clotho.identifiers import reward_key, sealed_key
 from clotho.runs import scored_groups

@@ -15,7 +15,7 @@ from clotho.config import TemporalSettings
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.ports import free_port
 from clotho.embedded.process import ChildProcess
-from clotho.entries import Delivery
+from clotho.entries.items import Delivery
 from clotho.identifiers import lease_key, rollout_id
 from clotho.temporal import connect
 from clotho.testing.cluster import Cluster, register

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from clotho.entries import RunManifest
+from clotho.entries.run import RunManifest
 from clotho.environment import Environment, make_environment
 from clotho.errors import ClothoError, EnvironmentFailed
 

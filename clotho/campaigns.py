@@ -13,10 +13,10 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 
-from clotho.entries import (
+from clotho.entries.items import Item
+from clotho.entries.run import (
     CheckpointPolicy,
     Endpoint,
-    Item,
     OnRewardError,
     Rendering,
     RunManifest,

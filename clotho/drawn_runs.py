@@ -6,7 +6,8 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from clotho.campaigns import identify
-from clotho.entries import DrawnItem, DrawnOrder, Endpoint, RunManifest
+from clotho.entries.items import DrawnItem, DrawnOrder
+from clotho.entries.run import Endpoint, RunManifest
 from clotho.identifiers import drawn_order_prefix, drawn_prefix
 from clotho.journal import Journal
 from clotho.records.group import GroupRequest

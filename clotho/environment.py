@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from clotho.entries import Item, ToolError
+from clotho.entries.items import Item
+from clotho.entries.rollout import ToolError
 from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.records.base import Record
 from clotho.tool_context import AsyncToolContext, ToolContext

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clotho.entries import GroupEntry, RewardEntry, ToolManifest
+from clotho.entries.group import GroupEntry, ToolManifest
+from clotho.entries.rollout import RewardEntry
 from clotho.identifiers import reward_key, tools_key
 from clotho.inference.base import ChatMessage
 from clotho.journal import Journal

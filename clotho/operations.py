@@ -12,7 +12,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.campaigns import identify, read_order, start_requested
 from clotho.drawn_runs import drawn_groups, read_drawn_order, start_group
-from clotho.entries import Delivery, DrawnOrder, GroupEntry
+from clotho.entries.group import GroupEntry
+from clotho.entries.items import Delivery, DrawnOrder
 from clotho.errors import InvalidInput
 from clotho.identifiers import DRAWN_GROUP, campaign_id, checked_run_name, delivered_key, scored_key
 from clotho.journal import Journal

@@ -1,6 +1,6 @@
 """Whether a run is paused: numbered entries in the store, of which the last counts."""
 
-from clotho.entries import PauseEntry
+from clotho.entries.run import PauseEntry
 from clotho.identifiers import pause_prefix
 from clotho.journal import Journal
 

@@ -1,6 +1,8 @@
 """Siblings that failed for infrastructure reasons and were started again: how often, why, and as what."""
 
-from clotho.entries import Prompt, RepairEntry, RunManifest, TurnEntry
+from clotho.entries.group import RepairEntry
+from clotho.entries.rollout import Prompt, TurnEntry
+from clotho.entries.run import RunManifest
 from clotho.identifiers import (
     derived_seed,
     group_repairs_prefix,

@@ -3,17 +3,10 @@
 from collections.abc import Sequence
 from itertools import count
 
-from clotho.entries import (
-    DrawnItem,
-    EndEntry,
-    Endpoint,
-    GroupEntry,
-    Item,
-    ItemChunk,
-    LeaseEntry,
-    RunManifest,
-    difference,
-)
+from clotho.entries.group import GroupEntry
+from clotho.entries.items import DrawnItem, Item, ItemChunk
+from clotho.entries.rollout import EndEntry, LeaseEntry
+from clotho.entries.run import Endpoint, RunManifest, difference
 from clotho.environment import Environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import (

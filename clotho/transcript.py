@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from clotho.entries import CallEntry, Prompt, ToolError, TurnEntry
+from clotho.entries.rollout import CallEntry, Prompt, ToolError, TurnEntry
 from clotho.identifiers import call_id, call_key, prompt_key, turn_key
 from clotho.inference.base import ChatMessage, PriorTurn
 from clotho.journal import Journal

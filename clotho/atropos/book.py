@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clotho.atropos.items import ClaimedItem
 from clotho.atropos.ledger import Claim
-from clotho.entries import Item
+from clotho.entries.items import Item
 
 LONGEST_PAUSE = 60.0
 

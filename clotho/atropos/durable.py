@@ -15,7 +15,8 @@ from clotho.atropos.metrics import Tally
 from clotho.atropos.opening import Connections
 from clotho.atropos.rollouts import Groups
 from clotho.drawn_runs import open_drawn_run
-from clotho.entries import DrawnOrder, Endpoint, Item, RunManifest
+from clotho.entries.items import DrawnOrder, Item
+from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import Unfit
 
 log = logging.getLogger("clotho.atropos")

@@ -31,7 +31,8 @@ from clotho.atropos.secrets import Secrets
 from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
 from clotho.config import Settings
-from clotho.entries import DrawnOrder, RunManifest
+from clotho.entries.items import DrawnOrder
+from clotho.entries.run import RunManifest
 from clotho.environment import Environment, make_environment
 from clotho.errors import JournalCorrupt, Unfit
 from clotho.identifiers import wave_id

@@ -17,7 +17,8 @@ from clotho.atropos.opening import Connections, evaluation_manifest
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.statistics import mean_of_items, pass_at
 from clotho.drawn_runs import open_drawn_run
-from clotho.entries import Endpoint, GroupEntry, RunManifest
+from clotho.entries.group import GroupEntry
+from clotho.entries.run import Endpoint, RunManifest
 from clotho.environment import make_environment
 from clotho.errors import Unfit
 from clotho.journal import Journal

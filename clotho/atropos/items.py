@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from clotho.atropos.ledger import Claim
-from clotho.entries import Item
+from clotho.entries.items import Item
 from clotho.errors import EnvironmentFailed
 from clotho.identifiers import item_name
 

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from clotho.entries import Delivery, DrawnItem, GroupEntry, Item
+from clotho.entries.group import GroupEntry
+from clotho.entries.items import Delivery, DrawnItem, Item
 from clotho.identifiers import (
     delivered_key,
     drawn_group_id,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clotho.atropos.scored import Sibling
-from clotho.entries import GroupEntry, ToolError
+from clotho.entries.group import GroupEntry
+from clotho.entries.rollout import ToolError
 from clotho.errors import bounded
 
 SHOWN_ERRORS = 20

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.campaigns import run_manifest
 from clotho.config import Settings, load_settings
-from clotho.entries import Endpoint, Rendering, RunManifest
+from clotho.entries.run import Endpoint, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.inference.base import Inference, checked_base_url
 from clotho.journal import Journal

@@ -21,7 +21,8 @@ from clotho.atropos.env import ClothoEnv
 from clotho.atropos.opening import rendering_of, thinking
 from clotho.authors import Environments
 from clotho.config import Settings, host_name
-from clotho.entries import Item, RunManifest, ToolSelection
+from clotho.entries.items import Item
+from clotho.entries.run import RunManifest, ToolSelection
 from clotho.environment import AgentResult, Environment, EnvironmentConfig
 from clotho.inference.base import Sampling
 from clotho.records.outcome import Limits

@@ -16,7 +16,9 @@ from temporalio.service import RPCError
 
 from clotho.atropos.ledger import Claim
 from clotho.drawn_runs import start_group
-from clotho.entries import DrawnOrder, GroupEntry, RunManifest
+from clotho.entries.group import GroupEntry
+from clotho.entries.items import DrawnOrder
+from clotho.entries.run import RunManifest
 from clotho.errors import (
     ClothoError,
     EnvironmentFailed,

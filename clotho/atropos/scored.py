@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clotho.branches import Branch, branches_of
-from clotho.entries import GroupEntry, ToolError
+from clotho.entries.group import GroupEntry
+from clotho.entries.rollout import ToolError
 from clotho.errors import Unfit
 from clotho.identifiers import wave_id
 from clotho.inference.base import ChatMessage, Sampling

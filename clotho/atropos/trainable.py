@@ -5,7 +5,7 @@ from clotho.atropos.evaluation import OpenRun
 from clotho.atropos.opening import Connections
 from clotho.config import secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.entries import Endpoint, RunManifest
+from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import InvalidInput
 from clotho.inference.backends import Backends
 from clotho.inference.base import Inference, Sampling, ServedModel

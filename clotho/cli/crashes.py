@@ -16,7 +16,7 @@ from temporalio.client import Client
 from clotho.cli.damage import HostSandboxes, damage_table, effects
 from clotho.config import Settings
 from clotho.embedded.services import Services
-from clotho.entries import TurnEntry
+from clotho.entries.rollout import TurnEntry
 from clotho.identifiers import turn_prefix
 from clotho.journal import Journal
 from clotho.sandbox.folders import SandboxFolder

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 from temporalio.client import Client
 
-from clotho.entries import RewardEntry
+from clotho.entries.rollout import RewardEntry
 from clotho.identifiers import reward_key
 from clotho.journal import Journal
 from clotho.records.base import Record

@@ -19,7 +19,7 @@ from clotho.cli.terminal import again, make_console, one_line
 from clotho.cli.training import GROUPS_PER_BATCH, TrainingChain
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
-from clotho.entries import Endpoint, Rendering
+from clotho.entries.run import Endpoint, Rendering
 from clotho.errors import InvalidInput
 from clotho.export import Format, export_run
 from clotho.identifiers import campaign_id

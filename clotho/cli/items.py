@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from clotho.entries import Item
+from clotho.entries.items import Item
 from clotho.errors import InvalidInput
 
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)

@@ -20,7 +20,7 @@ from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import again, make_console, one_line
 from clotho.config import Settings, load_settings
-from clotho.entries import CheckpointPolicy, Endpoint, OnRewardError, Rendering, RunManifest
+from clotho.entries.run import CheckpointPolicy, Endpoint, OnRewardError, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, manifest_key
 from clotho.inference.base import Inference, checked_base_url

@@ -3,7 +3,7 @@
 import httpx
 
 from clotho.config import secret
-from clotho.entries import Endpoint
+from clotho.entries.run import Endpoint
 from clotho.errors import ClothoError, InvalidInput, bounded
 from clotho.inference.openai_answer import read_model_list
 from clotho.inference.provider_errors import refusal

@@ -13,7 +13,7 @@ from clotho.cli.follow import ending_text
 from clotho.cli.options import Store, existing_journal
 from clotho.cli.terminal import foreign, make_console
 from clotho.config import load_settings
-from clotho.entries import CallEntry, Prompt, RewardEntry, TurnEntry
+from clotho.entries.rollout import CallEntry, Prompt, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
 from clotho.identifiers import prompt_key, reward_key, turn_key
 from clotho.inference.base import ChatMessage

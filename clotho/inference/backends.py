@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from clotho.entries import Endpoint, Rendering, RunManifest
+from clotho.entries.run import Endpoint, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.inference.base import Inference, ModelBackend
 from clotho.inference.openai_chat import OpenAIChatServers

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from clotho.entries import StreamEntry
+from clotho.entries.rollout import StreamEntry
 from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.inference.base import Inference, LogprobsMode, SampledTokens, VersionSpan
 from clotho.inference.token_server import TokenChunk

@@ -9,7 +9,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from clotho.entries import StreamEntry
+from clotho.entries.rollout import StreamEntry
 from clotho.errors import ModelUnavailable, StoreUnavailable
 from clotho.identifiers import stream_prefix
 from clotho.inference.growing_turn import GrowingTurn

@@ -17,7 +17,8 @@ from clotho.campaigns import CampaignHandle, RunOrder, run_manifest, start_campa
 from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries import Endpoint, Item
+from clotho.entries.items import Item
+from clotho.entries.run import Endpoint
 from clotho.inference.base import Inference
 from clotho.journal import Journal
 from clotho.records.group import RepairBounds

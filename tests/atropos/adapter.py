@@ -8,7 +8,7 @@ from typing import Any
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.process import ChildProcess
-from clotho.entries import Delivery
+from clotho.entries.items import Delivery
 from clotho.identifiers import delivered_key
 from clotho.testing.cluster import Cluster
 from tests.atropos_api.service import TRAINER, Api

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries import GroupEntry
+from clotho.entries.group import GroupEntry
 from clotho.identifiers import scored_key
 from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import (

@@ -9,7 +9,9 @@ import pytest
 from activities.restore import Restorer
 from activities.sandbox import Sandboxes
 from clotho.campaigns import run_manifest
-from clotho.entries import Endpoint, Prompt, ToolManifest
+from clotho.entries.group import ToolManifest
+from clotho.entries.rollout import Prompt
+from clotho.entries.run import Endpoint
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
 from clotho.identifiers import lease_key, prompt_key, tools_key
 from clotho.journal import Journal

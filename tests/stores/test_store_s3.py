@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clotho.config import S3Settings
-from clotho.entries import EpochEntry
+from clotho.entries.rollout import EpochEntry
 from clotho.errors import JournalCorrupt, StoreUnavailable
 from clotho.journal import Journal
 from clotho.store.base import Store

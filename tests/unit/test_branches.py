@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clotho.branches import branches_of, read_branches
-from clotho.entries import CallEntry, Prompt, TurnEntry
+from clotho.entries.rollout import CallEntry, Prompt, TurnEntry
 from clotho.errors import JournalCorrupt
 from clotho.identifiers import call_id, call_key, prompt_key, turn_key
 from clotho.inference.base import ChatMessage, SampledTokens, VersionSpan

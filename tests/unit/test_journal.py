@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clotho.entries import EpochEntry, ItemChunk
+from clotho.entries.items import ItemChunk
+from clotho.entries.rollout import EpochEntry
 from clotho.errors import JournalCorrupt, ModelUnavailable, StoreUnavailable
 from clotho.journal import Journal
 from clotho.store.filesystem import FilesystemStore

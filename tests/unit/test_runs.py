@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.entries import GroupEntry
+from clotho.entries.group import GroupEntry
 from clotho.identifiers import group_id, scored_key
 from clotho.journal import Journal
 from clotho.runs import scored_groups, write_items

@@ -13,7 +13,8 @@ from clotho.atropos.rollouts import Groups
 from clotho.campaigns import run_manifest
 from clotho.cli.show import show
 from clotho.drawn_runs import open_drawn_run
-from clotho.entries import DrawnOrder, Endpoint, Item
+from clotho.entries.items import DrawnOrder, Item
+from clotho.entries.run import Endpoint
 from clotho.errors import InvalidInput, Unfit
 from clotho.export import Format, export_lines
 from clotho.inference.base import Inference, ServedModel

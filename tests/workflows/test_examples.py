@@ -3,7 +3,7 @@
 import statistics
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries import RewardEntry
+from clotho.entries.rollout import RewardEntry
 from clotho.identifiers import reward_key
 from clotho.runs import read_end, scored_groups
 from clotho.testing.cluster import Cluster

@@ -1,6 +1,6 @@
 """A rollout whose workflow has lost its history goes on in the last of its sandboxes."""
 
-from clotho.entries import LeaseEntry
+from clotho.entries.rollout import LeaseEntry
 from clotho.identifiers import call_key, lease_key
 from clotho.operations import Target
 from clotho.runs import read_end

@@ -1,7 +1,7 @@
 """Two hosts with sandboxes of their own: one dies and comes back, one is restarted."""
 
 from clotho.embedded.process import ChildProcess
-from clotho.entries import LeaseEntry
+from clotho.entries.rollout import LeaseEntry
 from clotho.identifiers import call_key, lease_key
 from clotho.runs import read_end
 from clotho.testing.cluster import Cluster

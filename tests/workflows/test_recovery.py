@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from clotho.entries import CallEntry
+from clotho.entries.rollout import CallEntry
 from clotho.identifiers import call_key, turn_key
 from clotho.runs import read_end
 from clotho.testing.cluster import Cluster

@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from clotho.campaigns import CampaignHandle, read_order, start_requested
-from clotho.entries import AttemptEntry, GroupEntry
+from clotho.entries.group import AttemptEntry, GroupEntry
 from clotho.export import Format, export_run
 from clotho.identifiers import call_key, lease_key, scored_key, turn_key
 from clotho.operations import Operations, Target

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.entries import OnRewardError, RewardEntry
+from clotho.entries.rollout import RewardEntry
+from clotho.entries.run import OnRewardError
 from clotho.export import Format, export_run
 from clotho.identifiers import reward_key
 from clotho.journal import Journal

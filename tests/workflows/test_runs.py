@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 
 from clotho.campaigns import read_order
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries import CallEntry, RewardEntry, TurnEntry
+from clotho.entries.rollout import CallEntry, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
 from clotho.export import Format, export_run
 from clotho.identifiers import call_key, reward_key, sealed_key, turn_key

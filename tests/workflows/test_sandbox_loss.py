@@ -10,7 +10,8 @@ import pytest
 from pydantic import JsonValue
 
 from clotho.campaigns import RunOrder, run_manifest, start_campaign
-from clotho.entries import CallEntry, Endpoint, LeaseEntry, RewardEntry
+from clotho.entries.rollout import CallEntry, LeaseEntry, RewardEntry
+from clotho.entries.run import Endpoint
 from clotho.identifiers import call_key, lease_key, reward_key
 from clotho.records.lease import Fidelity
 from clotho.records.outcome import Ending, Outcome

@@ -4,7 +4,8 @@ import httpx
 
 from clotho.branches import read_branches
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries import Rendering, TurnEntry
+from clotho.entries.rollout import TurnEntry
+from clotho.entries.run import Rendering
 from clotho.identifiers import stream_prefix, turn_key
 from clotho.inference.base import Inference, SampledTurn
 from clotho.journal import Journal

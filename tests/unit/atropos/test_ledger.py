@@ -10,7 +10,8 @@ import pytest
 from clotho.atropos.book import Book
 from clotho.atropos.items import Items, json_item
 from clotho.atropos.ledger import Claim, Ledger, State
-from clotho.entries import GroupEntry, Item
+from clotho.entries.group import GroupEntry
+from clotho.entries.items import Item
 from clotho.errors import EnvironmentFailed
 from clotho.identifiers import item_name, original_of, rollout_id, scored_key, sibling_number
 from clotho.journal import Journal

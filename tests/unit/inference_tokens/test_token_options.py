@@ -5,7 +5,7 @@ import pytest
 from clotho.campaigns import run_manifest
 from clotho.cli.run import asked_rendering
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.entries import Endpoint, Rendering
+from clotho.entries.run import Endpoint, Rendering
 from clotho.errors import InvalidInput
 from clotho.inference.backends import Backends
 from clotho.inference.base import Inference

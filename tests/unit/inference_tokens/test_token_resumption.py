@@ -8,7 +8,7 @@ import pytest
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
-from clotho.entries import StreamEntry
+from clotho.entries.rollout import StreamEntry
 from clotho.errors import ModelUnavailable, StoreUnavailable
 from clotho.identifiers import derived_seed, stream_prefix
 from clotho.inference.base import ChatMessage, Inference, SampledTurn, Sampling, TurnCall, VersionSpan

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from clotho.entries import Prompt, TurnEntry
+from clotho.entries.rollout import Prompt, TurnEntry
 from clotho.inference.base import (
     ChatMessage,
     FunctionCall,

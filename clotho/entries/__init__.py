@@ -1,0 +1,1 @@
+"""What the journal holds, one record per kind of entry."""

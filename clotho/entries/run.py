@@ -1,0 +1,108 @@
+"""What the journal holds of a run: what it is made of, where its model is, and whether it is paused."""
+
+import hashlib
+import json
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+from clotho.inference.base import Inference, Sampling
+from clotho.records.base import Record
+from clotho.records.outcome import Limits
+from clotho.sandbox.base import SandboxSpec
+from clotho.toolsets.base import ToolSettings
+
+
+class CheckpointPolicy(StrEnum):
+    """After which calls a sandbox is checkpointed; one before verification comes with both."""
+
+    EVERY_CALL = "every_call"
+    EVERY_TURN = "every_turn"
+    OFF = "off"
+
+
+class OnRewardError(StrEnum):
+    """What becomes of a rollout whose verifier fails, however often it is tried."""
+
+    FAIL = "fail"
+    """It has no reward: an infrastructure failure."""
+    ZERO = "zero"
+    """It has reward 0, and its record says that the verifier failed."""
+
+
+class ToolSelection(Record):
+    """Which toolsets a run offers: all available, the enabled ones, or a sample of a distribution."""
+
+    enabled: tuple[str, ...] | None = None
+    disabled: tuple[str, ...] = ()
+    distribution: str | None = None
+
+
+class Rendering(Record):
+    """How conversations become tokens and tokens messages, as `clotho.rendering.resolve` takes it."""
+
+    tokenizer: str = ""
+    """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""
+    renderer: str | None = None
+    tool_call_parser: str | None = None
+    thinking_mode: bool = False
+
+
+class RunManifest(Record):
+    """What may not change between restarts of a run."""
+
+    run: str
+    environment: str
+    environment_config: dict[str, JsonValue]
+    model: str
+    sampling: Sampling
+    rendering: Rendering | None = None
+    """None: chat mode, in which the server renders, and nobody knows the tokens."""
+    seed: int
+    system_prompt: str | None
+    selection: ToolSelection
+    tool_settings: ToolSettings
+    sandbox: SandboxSpec
+    checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN
+    checkpoint_mb: int = 256
+    """Workspaces larger than this, before compression, aren't checkpointed."""
+    on_reward_error: OnRewardError = OnRewardError.FAIL
+    limits: Limits
+    group_size: int
+
+    def named(self, model: str) -> "RunManifest":
+        """With the model's name, which is also its tokenizer's where that has none."""
+        rendering = self.rendering
+        if rendering is not None and not rendering.tokenizer:
+            rendering = rendering.model_copy(update={"tokenizer": model})
+        return self.model_copy(update={"model": model, "rendering": rendering})
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+class Endpoint(Record):
+    """Where a run's model is served: may change between restarts, the last entry counts."""
+
+    base_url: str
+    api_key_variable: str | None = None
+    """The environment variable that holds the key, in the processes that call models."""
+    inference: Inference = Inference.CHAT
+
+
+class PauseEntry(Record):
+    """A run was paused, or went on: the last entry counts."""
+
+    paused: bool
+    reason: str = ""
+
+
+def difference(ours: Record, theirs: Record) -> str:
+    """The fields in which two records of one kind differ, with both values."""
+    mine, other = ours.model_dump(mode="json"), theirs.model_dump(mode="json")
+    return "; ".join(
+        f"{name}: {json.dumps(other[name])} in the store, {json.dumps(mine[name])} now"
+        for name in mine
+        if mine[name] != other[name]
+    )
