@@ -41,7 +41,7 @@ from clotho.logs import configure
 from clotho.presence import Presence
 from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
 from clotho.records.stations import Stations
-from clotho.runs import is_followed
+from clotho.runs.rollouts import is_followed
 from clotho.sandbox.base import Labels
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend

@@ -39,8 +39,11 @@ from clotho.records.group import (
     PreparedGroup,
     RepairRequest,
 )
-from clotho.repairs import claim_repair, current_siblings, group_repairs
-from clotho.runs import enumerate_items, read_end, read_item, read_manifest, unfinished
+from clotho.runs.groups import unfinished
+from clotho.runs.items import enumerate_items, read_item
+from clotho.runs.manifest import read_manifest
+from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
+from clotho.runs.rollouts import read_end
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve
 

@@ -15,14 +15,15 @@ from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
 from clotho.inference.base import ModelBackend, ServedModel, TurnCall
 from clotho.journal import Journal
-from clotho.pauses import RunPaused, paused_because
 from clotho.presence import is_present
 from clotho.recent import Recent
 from clotho.records.campaign import ModelCheck
 from clotho.records.rollout import RolloutStart
 from clotho.records.steps import ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult
-from clotho.runs import note_served, read_end, read_endpoint, read_manifest
-from clotho.trainer_steps import known_step
+from clotho.runs.manifest import note_served, read_endpoint, read_manifest
+from clotho.runs.pauses import RunPaused, paused_because
+from clotho.runs.rollouts import read_end
+from clotho.runs.trainer_steps import known_step
 from clotho.transcript import Transcript, read_transcript
 
 log = logging.getLogger("clotho")

@@ -13,8 +13,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.attempt import attempt
 from clotho.errors import Unavailable
 from clotho.journal import Journal
-from clotho.pauses import pause_run, paused_because
 from clotho.records.campaign import PauseRequest
+from clotho.runs.pauses import pause_run, paused_because
 
 LOOK_SECONDS = 1.0
 AT_ONCE = 64

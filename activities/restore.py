@@ -25,7 +25,7 @@ from clotho.identifiers import call_id, final_key, group_of, job_key, lease_key,
 from clotho.inference.base import ToolCall
 from clotho.journal import Journal
 from clotho.records.lease import Fidelity, LeaseRequest
-from clotho.runs import read_manifest
+from clotho.runs.manifest import read_manifest
 from clotho.sandbox.base import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.toolsets.calls import BoundCall

@@ -23,7 +23,7 @@ from clotho.journal import Journal
 from clotho.records.lease import Lease, LeaseRequest
 from clotho.records.outcome import Outcome
 from clotho.records.steps import RewardRequest, RewardResult
-from clotho.runs import read_manifest
+from clotho.runs.manifest import read_manifest
 from clotho.sandbox.base import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.tool_context import AsyncToolContext, ToolContext

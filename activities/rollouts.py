@@ -8,7 +8,7 @@ from clotho.entries.rollout import EndEntry, RewardEntry
 from clotho.identifiers import end_key, original_of, reward_key
 from clotho.journal import Journal
 from clotho.records.rollout import ConcludeRequest, RolloutSummary
-from clotho.runs import read_end
+from clotho.runs.rollouts import read_end
 
 
 class Rollouts:

@@ -13,7 +13,7 @@ from clotho.identifiers import lease_key
 from clotho.journal import Journal
 from clotho.presence import is_present
 from clotho.records.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
-from clotho.runs import is_followed
+from clotho.runs.rollouts import is_followed
 from clotho.sandbox.base import SandboxBackend, SandboxInstance
 
 RESTORES_AT_ONCE = 4

@@ -20,7 +20,7 @@ from clotho.inference.base import ToolCall
 from clotho.journal import Journal
 from clotho.records.lease import Fidelity, LeaseRequest
 from clotho.records.steps import CallRequest, CallResult
-from clotho.runs import read_manifest
+from clotho.runs.manifest import read_manifest
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.calls import BoundCall

@@ -18,7 +18,7 @@ from clotho.errors import JournalCorrupt
 from clotho.identifiers import turn_key
 from clotho.inference.base import SampledTokens, SampledTurn
 from clotho.journal import Journal
-from clotho.runs import read_end
+from clotho.runs.rollouts import read_end
 
 AT_ONCE = 16
 SHARED_TOKENS = 8_192

@@ -11,11 +11,11 @@ from chaos.faults import Fault
 from chaos.phases import Hit, NotReached, Phase, fail_folder, until
 from chaos.results import CellResult, Run, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
-from clotho.campaigns import CampaignHandle
 from clotho.entries.rollout import RewardEntry
 from clotho.errors import ClothoError, bounded
 from clotho.identifiers import reward_key, sealed_key
-from clotho.runs import scored_groups
+from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.groups import scored_groups
 from clotho.testing.bill import bill
 from clotho.testing.marks import marks_in
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from chaos.stage import Stage, sandbox_folder_of
-from clotho.runs import is_followed
+from clotho.runs.rollouts import is_followed
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.temporal import RolloutOwners

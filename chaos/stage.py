@@ -11,7 +11,6 @@ from pathlib import Path
 
 from chaos.disk import SmallDisk
 from chaos.link import Link
-from clotho.campaigns import CampaignHandle
 from clotho.config import SandboxSettings, TemporalSettings, cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.process import ChildProcess
@@ -19,6 +18,7 @@ from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import InvalidInput
 from clotho.identifiers import group_id, lease_key, rollout_id
+from clotho.runs.campaigns import CampaignHandle
 from clotho.sandbox.folders import SandboxFolder
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.store.filesystem import FilesystemStore

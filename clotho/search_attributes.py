@@ -1,4 +1,6 @@
-"""Names and types of the search attributes that a Temporal namespace needs."""
+"""The search attributes by which runs, groups and rollouts are found in the Temporal UI."""
+
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 RUN = "ClothoRun"
 ENVIRONMENT = "ClothoEnvironment"
@@ -6,4 +8,14 @@ OUTCOME = "ClothoOutcome"
 REWARD = "ClothoReward"
 
 SEARCH_ATTRIBUTES = {RUN: "Keyword", ENVIRONMENT: "Keyword", OUTCOME: "Keyword", REWARD: "Double"}
-"""As `temporal server start-dev --search-attribute Name=Type` takes them."""
+"""Names and types that a namespace needs, as `temporal server start-dev --search-attribute Name=Type` takes them."""
+
+
+def identify(run: str, environment: str) -> TypedSearchAttributes:
+    """Set when a workflow starts, and never again."""
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(SearchAttributeKey.for_keyword(RUN), run),
+            SearchAttributePair(SearchAttributeKey.for_keyword(ENVIRONMENT), environment),
+        ]
+    )

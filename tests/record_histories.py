@@ -16,7 +16,7 @@ from clotho.config import cache_folder, program_on_path
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers import turn_key
-from clotho.operations import Operations, Target
+from clotho.runs.operations import Operations, Target
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Fault, Script

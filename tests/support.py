@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from clotho.campaigns import CampaignHandle
+from clotho.runs.campaigns import CampaignHandle
 from clotho.testing.cluster import Cluster
 
 ONE_FILE = "tests.environments.one_file:OneFile"

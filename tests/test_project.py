@@ -40,16 +40,9 @@ LAYERS = [
     (
         "environment",
         "runs",
-        "pauses",
-        "repairs",
-        "operations",
         "tool_context",
         "verification",
         "authors",
-        "campaigns",
-        "drawn_runs",
-        "export",
-        "trainer_steps",
     ),
     ("atropos", "atropos_api", "embedded", "processes", "testing", "cli"),
 ]

@@ -1,13 +1,11 @@
-"""The search attributes by which runs, groups and rollouts are found in the Temporal UI."""
+"""What a running workflow shows of itself by search attributes."""
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
-    from clotho.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
+    from clotho.search_attributes import OUTCOME, REWARD
 
-RUN_KEY = SearchAttributeKey.for_keyword(RUN)
-ENVIRONMENT_KEY = SearchAttributeKey.for_keyword(ENVIRONMENT)
 OUTCOME_KEY = SearchAttributeKey.for_keyword(OUTCOME)
 REWARD_KEY = SearchAttributeKey.for_float(REWARD)
 
@@ -15,13 +13,6 @@ INFRASTRUCTURE_FAILURE = "infrastructure_failure"
 """What OUTCOME shows for a rollout or group that ended without a reward."""
 PAUSED = "paused"
 """What OUTCOME shows for a rollout while it waits at a turn boundary."""
-
-
-def identify(run: str, environment: str) -> TypedSearchAttributes:
-    """Set when a workflow starts, and never again."""
-    return TypedSearchAttributes(
-        [SearchAttributePair(RUN_KEY, run), SearchAttributePair(ENVIRONMENT_KEY, environment)]
-    )
 
 
 def show_outcome(outcome: str) -> None:

@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         UnfinishedRequest,
     )
     from clotho.records.group import AwaitClosed, GroupSummary, SiblingFailure
+    from clotho.search_attributes import identify
 
 from workflows import attributes
 from workflows.failures import CANCELLED, DELIBERATE, failure_of, failures_within
@@ -191,7 +192,7 @@ class Campaign:
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                     cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                    search_attributes=attributes.identify(request.run, request.environment),
+                    search_attributes=identify(request.run, request.environment),
                 )
             except WorkflowAlreadyStartedError:
                 await step(

@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
         SiblingFailure,
     )
     from clotho.records.rollout import RolloutSummary
+    from clotho.search_attributes import identify
 
 from workflows import attributes
 from workflows.failures import BEYOND_REPAIR, NEEDS_REPLACEMENT, failure_of
@@ -121,7 +122,7 @@ class RolloutGroup(Pausable):
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                     cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                    search_attributes=attributes.identify(request.run, request.environment),
+                    search_attributes=identify(request.run, request.environment),
                     static_summary=f"sibling {rollout.rpartition('/')[2]}",
                 )
             except WorkflowAlreadyStartedError:

@@ -16,11 +16,11 @@ from pydantic import JsonValue
 
 from clotho.atropos.ledger import Ledger
 from clotho.atropos.rollouts import Groups
-from clotho.drawn_runs import open_drawn_run
 from clotho.entries.items import Item
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.environment import AgentResult
 from clotho.errors import InvalidInput
+from clotho.runs.drawn import open_drawn_run
 from clotho.tool_context import AsyncToolContext
 from clotho.tool_context import ToolContext as RewardContext
 

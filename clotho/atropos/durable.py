@@ -14,10 +14,10 @@ from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.metrics import Tally
 from clotho.atropos.opening import Connections
 from clotho.atropos.rollouts import Groups
-from clotho.drawn_runs import open_drawn_run
 from clotho.entries.items import DrawnOrder, Item
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import Unfit
+from clotho.runs.drawn import open_drawn_run
 
 log = logging.getLogger("clotho.atropos")
 

@@ -37,7 +37,7 @@ from clotho.environment import Environment, make_environment
 from clotho.errors import JournalCorrupt, Unfit
 from clotho.identifiers import wave_id
 from clotho.records.stations import Stations
-from clotho.trainer_steps import note_step
+from clotho.runs.trainer_steps import note_step
 
 LAST_DELIVERIES = 30.0
 

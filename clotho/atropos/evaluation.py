@@ -16,13 +16,13 @@ from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.opening import Connections, evaluation_manifest
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.statistics import mean_of_items, pass_at
-from clotho.drawn_runs import open_drawn_run
 from clotho.entries.group import GroupEntry
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.environment import make_environment
 from clotho.errors import Unfit
 from clotho.journal import Journal
-from clotho.pauses import pause_run, paused_because, resume_run
+from clotho.runs.drawn import open_drawn_run
+from clotho.runs.pauses import pause_run, paused_because, resume_run
 
 PAUSED_FOR = "an evaluation"
 

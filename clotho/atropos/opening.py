@@ -11,12 +11,12 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from clotho.atropos.config import ClothoEnvConfig
-from clotho.campaigns import run_manifest
 from clotho.config import Settings, load_settings
 from clotho.entries.run import Endpoint, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.inference.base import Inference, checked_base_url
 from clotho.journal import Journal
+from clotho.runs.order import run_manifest
 from clotho.store.open import open_store
 from clotho.temporal import connect, ensure_search_attributes
 

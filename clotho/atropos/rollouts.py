@@ -15,7 +15,6 @@ from temporalio.exceptions import (
 from temporalio.service import RPCError
 
 from clotho.atropos.ledger import Claim
-from clotho.drawn_runs import start_group
 from clotho.entries.group import GroupEntry
 from clotho.entries.items import DrawnOrder
 from clotho.entries.run import RunManifest
@@ -32,6 +31,7 @@ from clotho.errors import (
 from clotho.identifiers import scored_key
 from clotho.journal import Journal
 from clotho.records.group import GroupFailure, SiblingFailure
+from clotho.runs.drawn import start_group
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts at a group whose failure would meet every other group too."""

@@ -10,7 +10,7 @@ from clotho.errors import InvalidInput
 from clotho.inference.backends import Backends
 from clotho.inference.base import Inference, Sampling, ServedModel
 from clotho.inference.write_ahead import Pace
-from clotho.runs import note_served
+from clotho.runs.manifest import note_served
 
 
 async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from clotho.errors import Unavailable
 from clotho.journal import Journal
-from clotho.runs import is_followed
+from clotho.runs.rollouts import is_followed
 from clotho.sandbox.base import LeaseRecord
 from clotho.sandbox.keeper import ANSWER_TIMEOUT, OwnerState
 from clotho.sandbox.local import LocalBackend

@@ -14,7 +14,8 @@ from clotho.entries.rollout import RewardEntry
 from clotho.identifiers import reward_key
 from clotho.journal import Journal
 from clotho.records.base import Record
-from clotho.runs import is_followed, scored_groups
+from clotho.runs.groups import scored_groups
+from clotho.runs.rollouts import is_followed
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend

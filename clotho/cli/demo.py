@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from temporalio.client import Client
 
-from clotho.campaigns import RunOrder, run_manifest, start_campaign
 from clotho.cli import crashes
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
@@ -21,11 +20,13 @@ from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
 from clotho.entries.run import Endpoint, Rendering
 from clotho.errors import InvalidInput
-from clotho.export import Format, export_run
 from clotho.identifiers import campaign_id
 from clotho.inference.base import Inference
 from clotho.journal import Journal
-from clotho.runs import list_runs
+from clotho.runs.campaigns import start_campaign
+from clotho.runs.export import Format, export_run
+from clotho.runs.manifest import list_runs
+from clotho.runs.order import RunOrder, run_manifest
 from clotho.temporal import connect, workflow_link
 
 ENVIRONMENT = "file_tasks"

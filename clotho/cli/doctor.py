@@ -19,7 +19,7 @@ from clotho.errors import ClothoError, InvalidInput
 from clotho.journal import Journal
 from clotho.presence import FRESH, silences
 from clotho.records.stations import Stations
-from clotho.runs import list_runs
+from clotho.runs.manifest import list_runs
 from clotho.sandbox.keeper import PERIOD
 from clotho.sandbox.local import LocalBackend
 from clotho.temporal import connect, creation_command, missing_search_attributes

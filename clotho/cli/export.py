@@ -10,7 +10,7 @@ import typer
 from clotho.cli.options import Store, existing_journal
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
-from clotho.export import Format, export_lines, export_run
+from clotho.runs.export import Format, export_lines, export_run
 
 
 def command(

@@ -12,14 +12,14 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedE
 from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
-from clotho.campaigns import CampaignHandle
 from clotho.cli.progress import Display, Lines, LiveTable
 from clotho.cli.waiting import held_up
 from clotho.errors import ClothoError
 from clotho.journal import Journal
 from clotho.records.campaign import CampaignProgress
 from clotho.records.outcome import Ending
-from clotho.runs import scored_groups, scored_keys
+from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.groups import scored_groups, scored_keys
 
 PERIOD = 0.5
 TROUBLE_PERIOD = 5.0

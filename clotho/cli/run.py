@@ -12,7 +12,6 @@ from pydantic import JsonValue, ValidationError
 from rich.console import Console
 from temporalio.client import Client
 
-from clotho.campaigns import CampaignHandle, RunOrder, run_manifest, start_campaign
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.items import read_items
@@ -25,6 +24,8 @@ from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, manifest_key
 from clotho.inference.base import Inference, checked_base_url
 from clotho.journal import Journal
+from clotho.runs.campaigns import CampaignHandle, start_campaign
+from clotho.runs.order import RunOrder, run_manifest
 from clotho.temporal import connect, workflow_link
 
 

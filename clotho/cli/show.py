@@ -18,7 +18,7 @@ from clotho.errors import InvalidInput
 from clotho.identifiers import prompt_key, reward_key, turn_key
 from clotho.inference.base import ChatMessage
 from clotho.journal import Journal
-from clotho.runs import read_end
+from clotho.runs.rollouts import read_end
 from clotho.transcript import read_transcript
 
 

@@ -16,8 +16,9 @@ from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, checked_run_name
 from clotho.journal import Journal
-from clotho.pauses import paused_because
-from clotho.runs import list_runs, read_manifest, read_served, scored_keys
+from clotho.runs.groups import scored_keys
+from clotho.runs.manifest import list_runs, read_manifest, read_served
+from clotho.runs.pauses import paused_because
 from clotho.search_attributes import RUN
 from clotho.temporal import connect, run_link, workflow_link
 

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-from clotho.drawn_runs import drawn_groups
 from clotho.entries.group import GroupEntry
 from clotho.entries.items import Delivery
 from clotho.identifiers import delivered_key, scored_key
 from clotho.inference.base import ServedModel
 from clotho.journal import Journal
+from clotho.runs.drawn import drawn_groups
 
 
 def served_text(served: ServedModel) -> str:

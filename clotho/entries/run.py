@@ -1,7 +1,6 @@
 """What the journal holds of a run: what it is made of, where its model is, and whether it is paused."""
 
 import hashlib
-import json
 from enum import StrEnum
 
 from pydantic import JsonValue
@@ -96,13 +95,3 @@ class PauseEntry(Record):
 
     paused: bool
     reason: str = ""
-
-
-def difference(ours: Record, theirs: Record) -> str:
-    """The fields in which two records of one kind differ, with both values."""
-    mine, other = ours.model_dump(mode="json"), theirs.model_dump(mode="json")
-    return "; ".join(
-        f"{name}: {json.dumps(other[name])} in the store, {json.dumps(mine[name])} now"
-        for name in mine
-        if mine[name] != other[name]
-    )

@@ -13,7 +13,6 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from clotho.campaigns import CampaignHandle, RunOrder, run_manifest, start_campaign
 from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
@@ -23,6 +22,8 @@ from clotho.inference.base import Inference
 from clotho.journal import Journal
 from clotho.records.group import RepairBounds
 from clotho.records.stations import Stations
+from clotho.runs.campaigns import CampaignHandle, start_campaign
+from clotho.runs.order import RunOrder, run_manifest
 from clotho.sandbox.local import LocalBackend
 from clotho.store.filesystem import FilesystemStore, filesystem_identity
 from clotho.temporal import connect

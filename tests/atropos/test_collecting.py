@@ -16,12 +16,12 @@ from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput, Unfit
-from clotho.pauses import pause_run, paused_because
-from clotho.runs import read_served
+from clotho.runs.manifest import read_served
+from clotho.runs.pauses import pause_run, paused_because
+from clotho.runs.trainer_steps import known_step
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.trainer_steps import known_step
 from tests.atropos.adapter import deliveries, register_trainer
 from tests.atropos.inside import adapter, serving_inside
 from tests.atropos_api.service import Api, running

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clotho.cli.waiting import held_up
-from clotho.runs import scored_groups
+from clotho.runs.groups import scored_groups
 from clotho.testing.cluster import Cluster
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.test_run import scoring

@@ -8,7 +8,6 @@ import pytest
 
 from activities.restore import Restorer
 from activities.sandbox import Sandboxes
-from clotho.campaigns import run_manifest
 from clotho.entries.group import ToolManifest
 from clotho.entries.rollout import Prompt
 from clotho.entries.run import Endpoint
@@ -16,7 +15,8 @@ from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
 from clotho.identifiers import lease_key, prompt_key, tools_key
 from clotho.journal import Journal
 from clotho.records.lease import LeaseRequest
-from clotho.runs import open_run
+from clotho.runs.manifest import open_run
+from clotho.runs.order import run_manifest
 from clotho.sandbox.base import Labels, SandboxSpec
 from clotho.sandbox.local import LocalBackend
 from clotho.store.filesystem import FilesystemStore

@@ -7,7 +7,8 @@ import pytest
 from clotho.entries.group import GroupEntry
 from clotho.identifiers import group_id, scored_key
 from clotho.journal import Journal
-from clotho.runs import scored_groups, write_items
+from clotho.runs.groups import scored_groups
+from clotho.runs.items import write_items
 from clotho.store.filesystem import FilesystemStore
 
 

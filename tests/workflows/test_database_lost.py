@@ -9,7 +9,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers import turn_key
-from clotho.runs import read_end
+from clotho.runs.rollouts import read_end
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script

@@ -10,16 +10,16 @@ from rich.console import Console
 
 from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.rollouts import Groups
-from clotho.campaigns import run_manifest
 from clotho.cli.show import show
-from clotho.drawn_runs import open_drawn_run
 from clotho.entries.items import DrawnOrder, Item
 from clotho.entries.run import Endpoint
 from clotho.errors import InvalidInput, Unfit
-from clotho.export import Format, export_lines
 from clotho.inference.base import Inference, ServedModel
-from clotho.operations import Boundaries, Operations, Target
-from clotho.runs import note_served
+from clotho.runs.drawn import open_drawn_run
+from clotho.runs.export import Format, export_lines
+from clotho.runs.manifest import note_served
+from clotho.runs.operations import Boundaries, Operations, Target
+from clotho.runs.order import run_manifest
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

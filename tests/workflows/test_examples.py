@@ -5,7 +5,8 @@ import statistics
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.entries.rollout import RewardEntry
 from clotho.identifiers import reward_key
-from clotho.runs import read_end, scored_groups
+from clotho.runs.groups import scored_groups
+from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -3,7 +3,7 @@
 from clotho.embedded.process import ChildProcess
 from clotho.entries.rollout import LeaseEntry
 from clotho.identifiers import call_key, lease_key
-from clotho.runs import read_end
+from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

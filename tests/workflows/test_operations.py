@@ -14,10 +14,10 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.errors import InvalidInput
-from clotho.operations import Boundaries, Operations, Target
 from clotho.records.campaign import CampaignProgress
 from clotho.records.outcome import Outcome
-from clotho.runs import read_end
+from clotho.runs.operations import Boundaries, Operations, Target
+from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -5,7 +5,7 @@ import json
 
 from clotho.entries.rollout import CallEntry
 from clotho.identifiers import call_key, turn_key
-from clotho.runs import read_end
+from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.campaigns import CampaignHandle, read_order, start_requested
 from clotho.entries.group import AttemptEntry, GroupEntry
-from clotho.export import Format, export_run
 from clotho.identifiers import call_key, lease_key, scored_key, turn_key
-from clotho.operations import Operations, Target
 from clotho.records.campaign import CampaignProgress, Streak
 from clotho.records.group import RepairBounds
-from clotho.runs import scored_groups
+from clotho.runs.campaigns import CampaignHandle, read_order, start_requested
+from clotho.runs.export import Format, export_run
+from clotho.runs.groups import scored_groups
+from clotho.runs.operations import Operations, Target
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

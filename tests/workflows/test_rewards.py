@@ -10,10 +10,10 @@ from temporalio.client import WorkflowFailureError
 
 from clotho.entries.rollout import RewardEntry
 from clotho.entries.run import OnRewardError
-from clotho.export import Format, export_run
 from clotho.identifiers import reward_key
 from clotho.journal import Journal
-from clotho.runs import scored_groups
+from clotho.runs.export import Format, export_run
+from clotho.runs.groups import scored_groups
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -9,15 +9,16 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
-from clotho.campaigns import read_order
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.entries.rollout import CallEntry, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
-from clotho.export import Format, export_run
 from clotho.identifiers import call_key, reward_key, sealed_key, turn_key
 from clotho.records.campaign import CampaignProgress
 from clotho.records.outcome import Outcome
-from clotho.runs import read_end, scored_groups
+from clotho.runs.campaigns import read_order
+from clotho.runs.export import Format, export_run
+from clotho.runs.groups import scored_groups
+from clotho.runs.rollouts import read_end
 from clotho.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn

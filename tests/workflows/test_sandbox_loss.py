@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from clotho.campaigns import RunOrder, run_manifest, start_campaign
 from clotho.entries.rollout import CallEntry, LeaseEntry, RewardEntry
 from clotho.entries.run import Endpoint
 from clotho.identifiers import call_key, lease_key, reward_key
 from clotho.records.lease import Fidelity
 from clotho.records.outcome import Ending, Outcome
-from clotho.runs import read_end
+from clotho.runs.campaigns import start_campaign
+from clotho.runs.order import RunOrder, run_manifest
+from clotho.runs.rollouts import read_end
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.cgroups import usable
 from clotho.sandbox.launch import lock_holder

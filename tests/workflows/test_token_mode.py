@@ -9,10 +9,12 @@ from clotho.entries.run import Rendering
 from clotho.identifiers import stream_prefix, turn_key
 from clotho.inference.base import Inference, SampledTurn
 from clotho.journal import Journal
-from clotho.runs import read_end, read_served, scored_groups
+from clotho.runs.groups import scored_groups
+from clotho.runs.manifest import read_served
+from clotho.runs.rollouts import read_end
+from clotho.runs.trainer_steps import note_step
 from clotho.testing.cluster import Cluster
 from clotho.testing.scripted_model import serving
-from clotho.trainer_steps import note_step
 from tests.support import eventually
 from tests.token_servers import Relay, SequenceSampler
 

@@ -15,7 +15,7 @@ from clotho.entries.items import Item
 from clotho.errors import EnvironmentFailed
 from clotho.identifiers import item_name, original_of, rollout_id, scored_key, sibling_number
 from clotho.journal import Journal
-from clotho.runs import read_item
+from clotho.runs.items import read_item
 from clotho.store.filesystem import FilesystemStore
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from clotho.campaigns import run_manifest
 from clotho.cli.run import asked_rendering
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.entries.run import Endpoint, Rendering
@@ -11,6 +10,7 @@ from clotho.inference.backends import Backends
 from clotho.inference.base import Inference
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
+from clotho.runs.order import run_manifest
 
 
 def test_options_of_tokens_say_nothing_in_chat_mode() -> None:

@@ -15,9 +15,9 @@ from clotho.inference.token_server import TokenChunk
 from clotho.inference.weight_versions import at_step, step_of
 from clotho.journal import Journal
 from clotho.recent import Recent
+from clotho.runs.trainer_steps import known_step, note_step
 from clotho.store.filesystem import FilesystemStore
 from clotho.testing.scripted_model import serving
-from clotho.trainer_steps import known_step, note_step
 from tests.token_servers import Json, Relay, SequenceSampler
 
 Open = Callable[..., TokenExact]

@@ -10,17 +10,17 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from clotho.campaigns import identify, read_order, start_requested
-from clotho.drawn_runs import drawn_groups, read_drawn_order, start_group
 from clotho.entries.group import GroupEntry
 from clotho.entries.items import Delivery, DrawnOrder
 from clotho.errors import InvalidInput
 from clotho.identifiers import DRAWN_GROUP, campaign_id, checked_run_name, delivered_key, scored_key
 from clotho.journal import Journal
-from clotho.pauses import pause_run, resume_run
 from clotho.records.group import GroupRequest
-from clotho.runs import read_manifest
-from clotho.search_attributes import OUTCOME, RUN
+from clotho.runs.campaigns import read_order, start_requested
+from clotho.runs.drawn import drawn_groups, read_drawn_order, start_group
+from clotho.runs.manifest import read_manifest
+from clotho.runs.pauses import pause_run, resume_run
+from clotho.search_attributes import OUTCOME, RUN, identify
 from clotho.temporal import is_running
 
 TARGET = re.compile(

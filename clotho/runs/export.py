@@ -15,7 +15,8 @@ from clotho.identifiers import reward_key, tools_key
 from clotho.inference.base import ChatMessage
 from clotho.journal import Journal
 from clotho.records.rollout import RolloutSummary
-from clotho.runs import read_manifest, scored_groups
+from clotho.runs.groups import scored_groups
+from clotho.runs.manifest import read_manifest
 from clotho.transcript import read_transcript
 
 Line = dict[str, JsonValue]

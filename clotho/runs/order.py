@@ -1,17 +1,9 @@
-"""Starting a run's campaign, and finding one that runs."""
+"""A run as it is asked for: what its environment wants, and what its user says otherwise."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from pydantic import JsonValue
-from temporalio.client import Client, WorkflowHandle
-from temporalio.common import (
-    SearchAttributeKey,
-    SearchAttributePair,
-    TypedSearchAttributes,
-    WorkflowIDConflictPolicy,
-    WorkflowIDReusePolicy,
-)
 
 from clotho.entries.items import Item
 from clotho.entries.run import (
@@ -21,27 +13,19 @@ from clotho.entries.run import (
     Rendering,
     RunManifest,
     ToolSelection,
-    difference,
 )
 from clotho.environment import EnvironmentConfig, make_environment
 from clotho.errors import InvalidInput
-from clotho.identifiers import campaign_id, checked_run_name, order_prefix
+from clotho.identifiers import checked_run_name
 from clotho.inference.base import Sampling
-from clotho.journal import Journal
 from clotho.records.base import Record
-from clotho.records.campaign import CampaignProgress, CampaignRequest
 from clotho.records.group import RepairBounds
 from clotho.records.outcome import Limits
 from clotho.records.stations import Stations
-from clotho.runs import open_run, write_items
 from clotho.sandbox.base import SandboxSpec
-from clotho.search_attributes import ENVIRONMENT, RUN
-from clotho.temporal import ensure_search_attributes, is_running
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve
-
-WORKFLOW = "Campaign"
 
 
 class RunOrder(Record):
@@ -57,9 +41,6 @@ class RunOrder(Record):
     repairs: RepairBounds = RepairBounds()
     stop_after_failures: int = 8
     """Rollouts that fail in a row for the same reason before the run pauses itself."""
-
-
-CampaignHandle = WorkflowHandle[object, CampaignProgress]
 
 
 def run_manifest(
@@ -128,70 +109,3 @@ def tool_selection(asked: EnvironmentConfig) -> ToolSelection:
     )
     resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
     return selection
-
-
-async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> CampaignHandle:
-    """Start the run's campaign, attach to it if it is running, or start it again to do what is left.
-
-    Raises InvalidInput if the run exists with other settings or items, or is running by another order.
-    """
-    manifest = order.manifest
-    await ensure_search_attributes(client)
-    await open_run(journal, manifest, order.endpoint)
-    groups = order.groups
-    if order.items is not None:
-        await write_items(journal, manifest.run, order.items)
-        groups = min(groups, len(order.items))
-    request = CampaignRequest(
-        run=manifest.run,
-        environment=manifest.environment,
-        groups=groups,
-        group_size=manifest.group_size,
-        limits=manifest.limits,
-        stations=order.stations,
-        max_open_groups=order.max_open_groups,
-        repairs=order.repairs,
-        stop_after_failures=order.stop_after_failures,
-    )
-    ordered = await journal.latest(order_prefix(manifest.run), CampaignRequest)
-    if ordered != request:
-        if ordered is not None and await is_running(client, campaign_id(manifest.run)):
-            raise InvalidInput(
-                f"run {manifest.run} is running, as it was ordered ({difference(request, ordered)}); "
-                "give the same again, or wait for its end or cancel it first"
-            )
-        await journal.append(order_prefix(manifest.run), request)
-    return await start_requested(client, request)
-
-
-async def read_order(journal: Journal, run: str) -> CampaignRequest:
-    """What the run's campaign was last asked for; raises InvalidInput for a run that was never started."""
-    request = await journal.latest(order_prefix(run), CampaignRequest)
-    if request is None:
-        raise InvalidInput(f"run {run!r} was never started in {journal.store_identity}")
-    return request
-
-
-async def start_requested(client: Client, request: CampaignRequest) -> CampaignHandle:
-    """Start a campaign, or attach to it if it is running."""
-    return await client.start_workflow(
-        WORKFLOW,
-        request,
-        id=campaign_id(request.run),
-        task_queue=request.stations.campaigns,
-        result_type=CampaignProgress,
-        # Whatever is finished is found in the journal, so starting a finished campaign again costs nothing.
-        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        search_attributes=identify(request.run, request.environment),
-    )
-
-
-def identify(run: str, environment: str) -> TypedSearchAttributes:
-    """The search attributes of what is started from outside, as its parent would set them."""
-    return TypedSearchAttributes(
-        [
-            SearchAttributePair(SearchAttributeKey.for_keyword(RUN), run),
-            SearchAttributePair(SearchAttributeKey.for_keyword(ENVIRONMENT), environment),
-        ]
-    )

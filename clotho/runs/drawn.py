@@ -5,13 +5,13 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
-from clotho.campaigns import identify
 from clotho.entries.items import DrawnItem, DrawnOrder
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.identifiers import drawn_order_prefix, drawn_prefix
 from clotho.journal import Journal
 from clotho.records.group import GroupRequest
-from clotho.runs import open_run
+from clotho.runs.manifest import open_run
+from clotho.search_attributes import identify
 
 WORKFLOW = "RolloutGroup"
 

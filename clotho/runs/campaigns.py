@@ -1,0 +1,79 @@
+"""Starting a run's campaign, and finding one that runs."""
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import (
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+
+from clotho.errors import InvalidInput
+from clotho.identifiers import campaign_id, order_prefix
+from clotho.journal import Journal
+from clotho.records.campaign import CampaignProgress, CampaignRequest
+from clotho.runs.items import write_items
+from clotho.runs.manifest import difference, open_run
+from clotho.runs.order import RunOrder
+from clotho.search_attributes import identify
+from clotho.temporal import ensure_search_attributes, is_running
+
+WORKFLOW = "Campaign"
+
+
+CampaignHandle = WorkflowHandle[object, CampaignProgress]
+
+
+async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> CampaignHandle:
+    """Start the run's campaign, attach to it if it is running, or start it again to do what is left.
+
+    Raises InvalidInput if the run exists with other settings or items, or is running by another order.
+    """
+    manifest = order.manifest
+    await ensure_search_attributes(client)
+    await open_run(journal, manifest, order.endpoint)
+    groups = order.groups
+    if order.items is not None:
+        await write_items(journal, manifest.run, order.items)
+        groups = min(groups, len(order.items))
+    request = CampaignRequest(
+        run=manifest.run,
+        environment=manifest.environment,
+        groups=groups,
+        group_size=manifest.group_size,
+        limits=manifest.limits,
+        stations=order.stations,
+        max_open_groups=order.max_open_groups,
+        repairs=order.repairs,
+        stop_after_failures=order.stop_after_failures,
+    )
+    ordered = await journal.latest(order_prefix(manifest.run), CampaignRequest)
+    if ordered != request:
+        if ordered is not None and await is_running(client, campaign_id(manifest.run)):
+            raise InvalidInput(
+                f"run {manifest.run} is running, as it was ordered ({difference(request, ordered)}); "
+                "give the same again, or wait for its end or cancel it first"
+            )
+        await journal.append(order_prefix(manifest.run), request)
+    return await start_requested(client, request)
+
+
+async def read_order(journal: Journal, run: str) -> CampaignRequest:
+    """What the run's campaign was last asked for; raises InvalidInput for a run that was never started."""
+    request = await journal.latest(order_prefix(run), CampaignRequest)
+    if request is None:
+        raise InvalidInput(f"run {run!r} was never started in {journal.store_identity}")
+    return request
+
+
+async def start_requested(client: Client, request: CampaignRequest) -> CampaignHandle:
+    """Start a campaign, or attach to it if it is running."""
+    return await client.start_workflow(
+        WORKFLOW,
+        request,
+        id=campaign_id(request.run),
+        task_queue=request.stations.campaigns,
+        result_type=CampaignProgress,
+        # Whatever is finished is found in the journal, so starting a finished campaign again costs nothing.
+        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        search_attributes=identify(request.run, request.environment),
+    )

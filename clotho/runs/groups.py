@@ -1,0 +1,49 @@
+"""A run's groups in the store: which there are, and which are scored."""
+
+from clotho.entries.group import GroupEntry
+from clotho.entries.items import ItemChunk
+from clotho.identifiers import (
+    group_id,
+    items_prefix,
+    scored_key,
+)
+from clotho.journal import Journal
+from clotho.runs.items import CHUNK
+
+SLICE = 500
+"""Entries read at once."""
+
+
+async def unfinished(journal: Journal, run: str, first: int, last: int) -> list[int]:
+    """The items in [first, last) whose groups aren't scored yet."""
+    keys = [scored_key(group_id(run, item)) for item in range(first, last)]
+    entries = await journal.read_many(keys, GroupEntry)
+    return [first + offset for offset, entry in enumerate(entries) if entry is None]
+
+
+async def scored_groups(journal: Journal, run: str, limit: int | None = None) -> list[tuple[str, GroupEntry]]:
+    """The run's finished groups by id, the first `limit` of them."""
+    groups = await group_ids(journal, run)
+    found: list[tuple[str, GroupEntry]] = []
+    for first in range(0, len(groups), SLICE):
+        part = groups[first : first + SLICE]
+        entries = await journal.read_many([scored_key(group) for group in part], GroupEntry)
+        found += [(group, entry) for group, entry in zip(part, entries, strict=True) if entry is not None]
+        if limit is not None and len(found) >= limit:
+            break
+    return found[:limit]
+
+
+async def group_ids(journal: Journal, run: str) -> list[str]:
+    """Of all of the run's groups that may be scored: computed from its items, where they were enumerated.
+
+    The groups of items that were drawn one at a time bear other names: those that are scored are looked for.
+    """
+    if not (chunks := await journal.keys(items_prefix(run))):
+        return [key.removesuffix("/scored") for key in await scored_keys(journal, run)]
+    last = await journal.require(chunks[-1], ItemChunk)
+    return [group_id(run, item) for item in range((len(chunks) - 1) * CHUNK + len(last.items))]
+
+
+async def scored_keys(journal: Journal, run: str) -> list[str]:
+    return [key for key in await journal.keys(f"{run}/") if key.endswith("/scored") and key.count("/") == 2]

@@ -1,0 +1,68 @@
+"""A run in the store: what may not change about it, and where its model is."""
+
+import json
+
+from clotho.entries.run import Endpoint, RunManifest
+from clotho.errors import InvalidInput
+from clotho.identifiers import (
+    RUNS,
+    endpoint_prefix,
+    manifest_key,
+    served_prefix,
+)
+from clotho.inference.base import ServedModel, checked_base_url
+from clotho.journal import Journal
+from clotho.records.base import Record
+
+
+async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) -> None:
+    """Write the run's manifest, or check that it is the one in the store; make `endpoint` the current one.
+
+    Raises InvalidInput with both values of every field that may not change and did.
+    """
+    checked_base_url(endpoint.base_url)
+    stored = await journal.write(manifest_key(manifest.run), manifest)
+    if stored.fingerprint != manifest.fingerprint:
+        raise InvalidInput(
+            f"run {manifest.run} exists with other settings ({difference(manifest, stored)}); "
+            "give them again or choose another --run"
+        )
+    if await read_endpoint(journal, manifest.run) != endpoint:
+        await journal.append(endpoint_prefix(manifest.run), endpoint)
+
+
+def difference(ours: Record, theirs: Record) -> str:
+    """The fields in which two records of one kind differ, with both values."""
+    mine, other = ours.model_dump(mode="json"), theirs.model_dump(mode="json")
+    return "; ".join(
+        f"{name}: {json.dumps(other[name])} in the store, {json.dumps(mine[name])} now"
+        for name in mine
+        if mine[name] != other[name]
+    )
+
+
+async def read_manifest(journal: Journal, run: str) -> RunManifest:
+    """Raises InvalidInput for a run that the store doesn't have."""
+    if (manifest := await journal.read(manifest_key(run), RunManifest)) is None:
+        raise InvalidInput(f"there is no run {run!r} in {journal.store_identity}")
+    return manifest
+
+
+async def list_runs(journal: Journal) -> list[str]:
+    """The names of the runs in the store."""
+    return [key.removeprefix(RUNS) for key in await journal.keys(RUNS)]
+
+
+async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:
+    return await journal.latest(endpoint_prefix(run), Endpoint)
+
+
+async def note_served(journal: Journal, run: str, served: ServedModel) -> None:
+    """Keep what the run's token-exact server was found to be."""
+    if await read_served(journal, run) != served:
+        await journal.append(served_prefix(run), served)
+
+
+async def read_served(journal: Journal, run: str) -> ServedModel | None:
+    """What the run's server was last found to be; None before that, and in chat mode."""
+    return await journal.latest(served_prefix(run), ServedModel)
