@@ -8,7 +8,10 @@ OUTCOME = "ClothoOutcome"
 REWARD = "ClothoReward"
 
 SEARCH_ATTRIBUTES = {RUN: "Keyword", ENVIRONMENT: "Keyword", OUTCOME: "Keyword", REWARD: "Double"}
-"""Names and types that a namespace needs, as `temporal server start-dev --search-attribute Name=Type` takes them."""
+"""What a namespace needs, as `temporal server start-dev --search-attribute Name=Type` takes it."""
+
+PAUSED = "paused"
+"""The OUTCOME of a rollout that waits at a turn's boundary."""
 
 
 def identify(run: str, environment: str) -> TypedSearchAttributes:

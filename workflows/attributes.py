@@ -4,19 +4,22 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
-    from clotho.search_attributes import OUTCOME, REWARD
+    from clotho.search_attributes import OUTCOME, PAUSED, REWARD
 
 OUTCOME_KEY = SearchAttributeKey.for_keyword(OUTCOME)
 REWARD_KEY = SearchAttributeKey.for_float(REWARD)
 
 INFRASTRUCTURE_FAILURE = "infrastructure_failure"
 """What OUTCOME shows for a rollout or group that ended without a reward."""
-PAUSED = "paused"
-"""What OUTCOME shows for a rollout while it waits at a turn boundary."""
 
 
 def show_outcome(outcome: str) -> None:
     workflow.upsert_search_attributes([OUTCOME_KEY.value_set(outcome)])
+
+
+def show_paused() -> None:
+    """At a turn boundary."""
+    show_outcome(PAUSED)
 
 
 def show_no_outcome() -> None:

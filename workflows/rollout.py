@@ -107,7 +107,7 @@ class Rollout(Pausable):
     async def rest(self) -> None:
         """Wait until neither this rollout nor its run is paused: at a turn's boundary, holding nothing up."""
         self.show(f"paused before turn {self.state.turn}")
-        attributes.show_outcome(attributes.PAUSED)
+        attributes.show_paused()
         await self.own_resume()
         await run_resume(self.request.run, self.stations.model)
         attributes.show_no_outcome()

@@ -1,10 +1,7 @@
 """Starting a run's campaign, and finding one that runs."""
 
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import (
-    WorkflowIDConflictPolicy,
-    WorkflowIDReusePolicy,
-)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, order_prefix
@@ -17,7 +14,6 @@ from clotho.search_attributes import identify
 from clotho.temporal import ensure_search_attributes, is_running
 
 WORKFLOW = "Campaign"
-
 
 CampaignHandle = WorkflowHandle[object, CampaignProgress]
 

@@ -2,11 +2,7 @@
 
 from clotho.entries.group import GroupEntry
 from clotho.entries.items import ItemChunk
-from clotho.identifiers import (
-    group_id,
-    items_prefix,
-    scored_key,
-)
+from clotho.identifiers import group_id, items_prefix, scored_key
 from clotho.journal import Journal
 from clotho.runs.items import CHUNK
 

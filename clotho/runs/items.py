@@ -6,10 +6,7 @@ from itertools import count
 from clotho.entries.items import DrawnItem, Item, ItemChunk
 from clotho.environment import Environment
 from clotho.errors import InvalidInput
-from clotho.identifiers import (
-    drawn_key,
-    items_key,
-)
+from clotho.identifiers import drawn_key, items_key
 from clotho.journal import Journal
 
 CHUNK = 100

@@ -4,12 +4,7 @@ import json
 
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import InvalidInput
-from clotho.identifiers import (
-    RUNS,
-    endpoint_prefix,
-    manifest_key,
-    served_prefix,
-)
+from clotho.identifiers import RUNS, endpoint_prefix, manifest_key, served_prefix
 from clotho.inference.base import ServedModel, checked_base_url
 from clotho.journal import Journal
 from clotho.records.base import Record

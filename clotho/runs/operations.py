@@ -20,13 +20,12 @@ from clotho.runs.campaigns import read_order, start_requested
 from clotho.runs.drawn import drawn_groups, read_drawn_order, start_group
 from clotho.runs.manifest import read_manifest
 from clotho.runs.pauses import pause_run, resume_run
-from clotho.search_attributes import OUTCOME, RUN, identify
+from clotho.search_attributes import OUTCOME, PAUSED, RUN, identify
 from clotho.temporal import is_running
 
 TARGET = re.compile(
     rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{DRAWN_GROUP})(/(?P<rollout>r\d+(\.\d+)?))?)?", re.ASCII
 )
-PAUSED = "paused"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """A run's rollouts in the store: how they ended, and which of their sandboxes were followed by others."""
 
 from clotho.entries.rollout import EndEntry, LeaseEntry
-from clotho.identifiers import (
-    end_key,
-    lease_key,
-)
+from clotho.identifiers import end_key, lease_key
 from clotho.journal import Journal
 
 
