@@ -29,10 +29,10 @@ from activities.rollouts import Rollouts
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
 from clotho import failpoints
-from clotho.authors import Environments
 from clotho.config import Settings, cache_folder, host_name, load_settings, secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.entries.run import Endpoint, RunManifest
+from clotho.environment.instances import Environments
 from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.inference.base import ModelBackend
 from clotho.inference.write_ahead import Pace

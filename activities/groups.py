@@ -10,12 +10,12 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.attempt import attempt
-from clotho.authors import Environments
 from clotho.entries.group import AttemptEntry, GroupEntry, OfferedTool, ToolManifest
 from clotho.entries.items import Item
 from clotho.entries.rollout import Prompt
 from clotho.entries.run import RunManifest
 from clotho.environment import Environment
+from clotho.environment.instances import Environments
 from clotho.errors import EnvironmentFailed, JournalCorrupt
 from clotho.identifiers import (
     attempt_prefix,

@@ -19,7 +19,7 @@ from clotho import failpoints
 from clotho.entries.group import ToolManifest
 from clotho.entries.rollout import CallEntry, CheckpointEntry, Prompt
 from clotho.entries.run import RunManifest
-from clotho.environment import sources_of
+from clotho.environment.loading import sources_of
 from clotho.errors import SandboxLost
 from clotho.identifiers import call_id, final_key, group_of, job_key, lease_key, prompt_key, tools_key
 from clotho.inference.base import ToolCall

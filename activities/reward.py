@@ -12,11 +12,13 @@ from activities.attempt import attempt
 from activities.checkpoints import take_checkpoint
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.authors import Environments
 from clotho.entries.items import Item
 from clotho.entries.rollout import CallEntry, CheckpointEntry, EpochEntry, RewardEntry
 from clotho.entries.run import CheckpointPolicy, OnRewardError, RunManifest
 from clotho.environment import AgentResult, Environment, Reward
+from clotho.environment.instances import Environments
+from clotho.environment.tool_context import AsyncToolContext, ToolContext
+from clotho.environment.workspace import VerifierWorkspace
 from clotho.errors import ENVIRONMENT_ATTEMPTS, CommandConflict, EnvironmentFailed, SandboxLost, bounded
 from clotho.identifiers import call_key, epoch_prefix, final_key, lease_key, reward_key
 from clotho.journal import Journal
@@ -26,11 +28,9 @@ from clotho.records.steps import RewardRequest, RewardResult
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.base import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint
-from clotho.tool_context import AsyncToolContext, ToolContext
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry
 from clotho.transcript import Transcript, read_transcript
-from clotho.verification import VerifierWorkspace
 
 
 class Verifier:

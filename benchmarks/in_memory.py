@@ -16,15 +16,15 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from pydantic import Field
 
 from clotho.environment import AgentResult, Item, ToolContext
+from clotho.environment.tool_context import AsyncToolContext
+from clotho.environment.workspace import VerifierWorkspace
 from clotho.sandbox.base import SandboxInstance, SandboxSpec
 from clotho.sandbox.local import LocalBackend
-from clotho.tool_context import AsyncToolContext
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve
-from clotho.verification import VerifierWorkspace
 from environments.file_tasks import FileTasks, FileTasksConfig
 
 MASKED = -100

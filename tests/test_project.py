@@ -40,9 +40,6 @@ LAYERS = [
     (
         "environment",
         "runs",
-        "tool_context",
-        "verification",
-        "authors",
     ),
     ("atropos", "atropos_api", "embedded", "processes", "testing", "cli"),
 ]

@@ -19,10 +19,10 @@ from clotho.atropos.rollouts import Groups
 from clotho.entries.items import Item
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.environment import AgentResult
+from clotho.environment.tool_context import AsyncToolContext
+from clotho.environment.tool_context import ToolContext as RewardContext
 from clotho.errors import InvalidInput
 from clotho.runs.drawn import open_drawn_run
-from clotho.tool_context import AsyncToolContext
-from clotho.tool_context import ToolContext as RewardContext
 
 BY_HAND = "~by-hand"
 """The field of an item that holds the messages of such a rollout."""

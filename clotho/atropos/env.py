@@ -33,7 +33,8 @@ from clotho.atropos.trainable import require_trainable
 from clotho.config import Settings
 from clotho.entries.items import DrawnOrder
 from clotho.entries.run import RunManifest
-from clotho.environment import Environment, make_environment
+from clotho.environment import Environment
+from clotho.environment.loading import make_environment
 from clotho.errors import JournalCorrupt, Unfit
 from clotho.identifiers import wave_id
 from clotho.records.stations import Stations

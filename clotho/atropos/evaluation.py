@@ -18,7 +18,7 @@ from clotho.atropos.rollouts import Groups
 from clotho.atropos.statistics import mean_of_items, pass_at
 from clotho.entries.group import GroupEntry
 from clotho.entries.run import Endpoint, RunManifest
-from clotho.environment import make_environment
+from clotho.environment.loading import make_environment
 from clotho.errors import Unfit
 from clotho.journal import Journal
 from clotho.runs.drawn import open_drawn_run

@@ -19,16 +19,16 @@ from clotho.atropos.by_hand import BY_HAND, Hand
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.atropos.opening import rendering_of, thinking
-from clotho.authors import Environments
 from clotho.config import Settings, host_name
 from clotho.entries.items import Item
 from clotho.entries.run import RunManifest, ToolSelection
 from clotho.environment import AgentResult, Environment, EnvironmentConfig
+from clotho.environment.instances import Environments
+from clotho.environment.tool_context import ToolContext
 from clotho.inference.base import Sampling
 from clotho.records.outcome import Limits
 from clotho.records.stations import Station, Stations
 from clotho.sandbox.base import SandboxSpec
-from clotho.tool_context import ToolContext
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve

@@ -14,7 +14,8 @@ from clotho.entries.run import (
     RunManifest,
     ToolSelection,
 )
-from clotho.environment import EnvironmentConfig, make_environment
+from clotho.environment import EnvironmentConfig
+from clotho.environment.loading import make_environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import checked_run_name
 from clotho.inference.base import Sampling

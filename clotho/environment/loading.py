@@ -1,4 +1,4 @@
-"""What an environment author imports: Environment, AgentResult, Reward and ToolContext."""
+"""Environments by name: the module, the class, and an instance with its configuration."""
 
 import importlib
 import inspect
@@ -6,104 +6,13 @@ import pkgutil
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
-from clotho.entries.items import Item
-from clotho.entries.rollout import ToolError
+from clotho.environment.base import Environment
 from clotho.errors import EnvironmentFailed, InvalidInput
-from clotho.records.base import Record
-from clotho.tool_context import AsyncToolContext, ToolContext
-
-__all__ = [
-    "AgentResult",
-    "AsyncToolContext",
-    "Environment",
-    "EnvironmentConfig",
-    "Item",
-    "Reward",
-    "ToolContext",
-    "ToolError",
-    "load_environment",
-]
 
 EXAMPLES = "environments"
-
-
-class EnvironmentConfig(BaseModel):
-    """What an environment asks for by default; a run may override any of it. Unknown fields are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    enabled_toolsets: tuple[str, ...] | None = None
-    disabled_toolsets: tuple[str, ...] = ()
-    distribution: str | None = None
-    max_agent_turns: int = 30
-    max_sampled_tokens: int | None = None
-    max_active_seconds: float | None = None
-    system_prompt: str | None = None
-    agent_temperature: float = 1.0
-    max_token_length: int | None = None
-    """Tokens that one turn may sample."""
-    terminal_timeout: float = 120.0
-    extra_body: dict[str, JsonValue] = {}
-
-
-class AgentResult(Record):
-    """A finished rollout as `compute_reward` sees it."""
-
-    messages: list[dict[str, JsonValue]]
-    managed_state: dict[str, JsonValue] | None = None
-    turns_used: int
-    finished_naturally: bool
-    """The model stopped calling tools, rather than meeting a limit."""
-    reasoning_per_turn: list[str | None]
-    tool_errors: list[ToolError]
-
-
-class Reward(Record):
-    """A score with what explains it."""
-
-    score: float
-    breakdown: dict[str, float] = {}
-    log: str = ""
-
-
-class Environment:
-    """A task distribution: items, prompts and rewards. Subclass it; nothing here knows of Temporal.
-
-    Workers make instances as they need them and call `setup` once on each: keep no state between methods
-    that a second instance would lack.
-    """
-
-    config_class: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
-
-    def __init__(self, config: EnvironmentConfig) -> None:
-        self.config = config
-
-    async def setup(self) -> None:
-        """Load what the other methods need."""
-
-    async def get_next_item(self) -> Item | None:
-        """The next dataset item, a JSON object; None ends the dataset. The order must be reproducible."""
-        raise NotImplementedError
-
-    def format_prompt(self, item: Item) -> str | list[dict[str, Any]]:
-        """The user's message, or whole messages in the OpenAI format."""
-        raise NotImplementedError
-
-    def workspace_files(self, item: Item) -> Mapping[str, str | bytes]:
-        """Files put into the sandbox before the agent starts, by path."""
-        return {}
-
-    def hidden_files(self, item: Item) -> Mapping[str, str | bytes]:
-        """Files that only verification sees, by path below /verifier."""
-        return {}
-
-    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
-        """A finite number or a Reward; may be `async def`, with `ctx.aio`. An exception is no reward."""
-        raise NotImplementedError
 
 
 def load_environment(name: str) -> type[Environment]:

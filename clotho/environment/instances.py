@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from clotho.entries.run import RunManifest
-from clotho.environment import Environment, make_environment
+from clotho.environment.base import Environment
+from clotho.environment.loading import make_environment
 from clotho.errors import ClothoError, EnvironmentFailed
 
 THREADS = 64
