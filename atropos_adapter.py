@@ -21,7 +21,7 @@ from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.atropos.ported import HermesAgentEnvConfig, OneInstance, PortedEnv
 from clotho.environment import AgentResult
-from clotho.presence import is_present
+from clotho.processes.presence import is_present
 from clotho.sandbox.base import Labels
 from clotho.sandbox.local import LocalBackend
 from clotho.toolsets.dispatch import Dispatcher

@@ -38,14 +38,14 @@ from clotho.inference.base import ModelBackend
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
 from clotho.logs import configure
-from clotho.presence import Presence
-from clotho.processes import REJECTED, ProcessGroup, ProcessPlan
+from clotho.processes.group import REJECTED, ProcessGroup, ProcessPlan
+from clotho.processes.presence import Presence
+from clotho.processes.seats import Seat
 from clotho.records.stations import Stations
 from clotho.runs.rollouts import is_followed
 from clotho.sandbox.base import Labels
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend
-from clotho.seats import Seat
 from clotho.store.open import open_store
 from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
 from clotho.toolsets.dispatch import Dispatcher

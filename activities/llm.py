@@ -7,6 +7,7 @@ from typing import Protocol
 from temporalio import activity
 
 from activities.attempt import attempt
+from activities.recent import Recent
 from clotho import failpoints
 from clotho.entries.group import ToolManifest
 from clotho.entries.rollout import TurnEntry
@@ -15,8 +16,7 @@ from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
 from clotho.inference.base import ModelBackend, ServedModel, TurnCall
 from clotho.journal import Journal
-from clotho.presence import is_present
-from clotho.recent import Recent
+from clotho.processes.presence import is_present
 from clotho.records.campaign import ModelCheck
 from clotho.records.rollout import RolloutStart
 from clotho.records.steps import ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult

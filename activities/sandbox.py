@@ -11,7 +11,7 @@ from clotho.entries.rollout import LeaseEntry
 from clotho.errors import InvalidInput, SandboxFenced
 from clotho.identifiers import lease_key
 from clotho.journal import Journal
-from clotho.presence import is_present
+from clotho.processes.presence import is_present
 from clotho.records.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
 from clotho.runs.rollouts import is_followed
 from clotho.sandbox.base import SandboxBackend, SandboxInstance

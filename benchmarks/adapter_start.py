@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.table import Row
-from clotho.embedded.ports import HOST
-from clotho.embedded.process import ChildProcess
 from clotho.errors import Unavailable
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import HOST
 
 REPEATS = 3
 PATIENCE = 90.0

@@ -13,13 +13,13 @@ from pathlib import Path
 from benchmarks.bare import WORKFLOWS, BareRollout
 from benchmarks.table import Row
 from clotho.config import cache_folder, program_on_path
-from clotho.embedded.ports import free_port
-from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries.rollout import CallEntry, TurnEntry
 from clotho.entries.run import CheckpointPolicy
 from clotho.identifiers import call_key, turn_key
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import free_port
 from clotho.runs.campaigns import CampaignHandle
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in

@@ -22,10 +22,10 @@ from benchmarks.loop import Bench
 from benchmarks.table import Row
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.embedded.ports import free_port
-from clotho.embedded.process import ChildProcess
 from clotho.errors import Unavailable
 from clotho.identifiers import is_rollout
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import free_port
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.local import LocalBackend
 from clotho.search_attributes import RUN

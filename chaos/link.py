@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from clotho.embedded.ports import HOST
+from clotho.processes.ports import HOST
 
 CHUNK = 65_536
 

@@ -13,11 +13,11 @@ from chaos.disk import SmallDisk
 from chaos.link import Link
 from clotho.config import SandboxSettings, TemporalSettings, cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import InvalidInput
 from clotho.identifiers import group_id, lease_key, rollout_id
+from clotho.processes.child import ChildProcess
 from clotho.runs.campaigns import CampaignHandle
 from clotho.sandbox.folders import SandboxFolder
 from clotho.search_attributes import SEARCH_ATTRIBUTES

@@ -19,8 +19,6 @@ from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
-from clotho.embedded.ports import free_port
-from clotho.embedded.process import ChildProcess
 from clotho.errors import ModelUnavailable
 from clotho.inference.base import ChatMessage, Inference, SampledTokens, SampledTurn, Sampling, TurnCall
 from clotho.inference.rendering_thread import RenderingThread
@@ -28,6 +26,8 @@ from clotho.inference.token_exact import TokenExact
 from clotho.inference.token_http import TokenHTTP
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import free_port
 from clotho.rendering.resolve import open_renderer
 from clotho.store.filesystem import FilesystemStore
 from clotho.testing.scripted_model import serving

@@ -20,16 +20,14 @@ LAYERS = [
         "failpoints",
         "identifiers",
         "logs",
-        "recent",
         "search_attributes",
-        "seats",
     ),
     (
         "branches",
         "entries",
         "inference",
         "journal",
-        "presence",
+        "processes",
         "rendering",
         "sandbox",
         "store",
@@ -41,7 +39,7 @@ LAYERS = [
         "environment",
         "runs",
     ),
-    ("atropos", "atropos_api", "embedded", "processes", "testing", "cli"),
+    ("atropos", "atropos_api", "embedded", "testing", "cli"),
 ]
 """Packages and modules of clotho; each may import its own layer and those above it in this list."""
 

@@ -17,7 +17,7 @@ from clotho.cli.terminal import again, make_console
 from clotho.config import Settings, host_name, load_settings, program_on_path
 from clotho.errors import ClothoError, InvalidInput
 from clotho.journal import Journal
-from clotho.presence import FRESH, silences
+from clotho.processes.presence import FRESH, silences
 from clotho.records.stations import Stations
 from clotho.runs.manifest import list_runs
 from clotho.sandbox.keeper import PERIOD

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from clotho.config import Settings
 from clotho.embedded.model.bundled import BUNDLED
-from clotho.embedded.ports import free_port
-from clotho.embedded.process import ChildProcess
 from clotho.embedded.services import Services
 from clotho.errors import ClothoError, Unavailable
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("clotho")
 ADAPTER, TRAINER = "atropos_adapter.py", "examples.trainer"

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from clotho.config import Settings, cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.ports import claim, free_port, port_is_free
-from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import InvalidInput, Unavailable
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import claim, free_port, port_is_free
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 
 WORKER = Path("worker.py")

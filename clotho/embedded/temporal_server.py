@@ -10,9 +10,9 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from clotho.embedded.ports import HOST, claim, free_port
-from clotho.embedded.process import ChildProcess
 from clotho.errors import InvalidInput
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import HOST, claim, free_port
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.1

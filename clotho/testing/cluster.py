@@ -14,12 +14,12 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.config import SandboxSettings, TemporalSettings
-from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries.items import Item
 from clotho.entries.run import Endpoint
 from clotho.inference.base import Inference
 from clotho.journal import Journal
+from clotho.processes.child import ChildProcess
 from clotho.records.group import RepairBounds
 from clotho.records.stations import Stations
 from clotho.runs.campaigns import CampaignHandle, start_campaign

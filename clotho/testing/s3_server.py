@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from clotho.embedded.ports import free_port
-from clotho.embedded.process import ChildProcess
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import free_port
 
 GO_PACKAGE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 HEALTH = "/health"

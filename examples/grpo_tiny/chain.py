@@ -10,10 +10,10 @@ from pathlib import Path
 
 from clotho.config import cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.ports import free_port
-from clotho.embedded.process import ChildProcess
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import free_port
 from clotho.search_attributes import SEARCH_ATTRIBUTES
 
 GROUP_SIZE = 8

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.process import ChildProcess
 from clotho.entries.items import Delivery
 from clotho.identifiers import delivered_key
+from clotho.processes.child import ChildProcess
 from clotho.testing.cluster import Cluster
 from tests.atropos_api.service import TRAINER, Api
 from tests.support import eventually

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
-from clotho.embedded.ports import free_port
-from clotho.embedded.process import ChildProcess
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import free_port
 from tests.support import eventually
 
 CLOTHO = str(Path(sys.executable).with_name("clotho"))

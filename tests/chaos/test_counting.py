@@ -5,7 +5,7 @@ import json
 
 from chaos.link import Link
 from chaos.results import CellResult, Run, compare
-from clotho.embedded.ports import HOST
+from clotho.processes.ports import HOST
 from clotho.testing.bill import Bill, bill
 from clotho.testing.marks import marked, marks_in, unmarked
 from clotho.testing.provider import Call, marked_answer, unmarked_request

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.embedded.ports import free_port
+from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, command_line, descendants, gone

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clotho.embedded.process import ChildProcess
+from clotho.processes.child import ChildProcess
 from examples.trainer.api import TrainingGroup, without_repeats
 from examples.trainer.checks import Limits, check_batch
 from tests.atropos_api.service import ENV, Api, running

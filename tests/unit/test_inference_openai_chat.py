@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from clotho.embedded.ports import free_port
 from clotho.errors import ContextOverflow, InvalidInput, ModelRejected, ModelUnavailable
 from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
 from clotho.inference.openai_chat import OpenAIChat, OpenAIChatServers, request_body
+from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clotho.embedded.process import ChildProcess
 from clotho.inference.base import ChatMessage
+from clotho.processes.child import ChildProcess
 from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn, terminal_turns
 from clotho.testing.scripted_model import PaidCalls, ScriptedModel, serving
 

@@ -9,10 +9,10 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
 from clotho.config import cache_folder, program_on_path
-from clotho.embedded.ports import free_port
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer, server_command
 from clotho.errors import InvalidInput
+from clotho.processes.ports import free_port
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 """Two hosts with sandboxes of their own: one dies and comes back, one is restarted."""
 
-from clotho.embedded.process import ChildProcess
 from clotho.entries.rollout import LeaseEntry
 from clotho.identifiers import call_key, lease_key
+from clotho.processes.child import ChildProcess
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script

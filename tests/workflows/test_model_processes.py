@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 
 from clotho.identifiers import turn_key
-from clotho.presence import Presence, silence
-from clotho.seats import Seat
+from clotho.processes.presence import Presence, silence
+from clotho.processes.seats import Seat
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from clotho.embedded.model.bundled import TINY
-from clotho.embedded.ports import claim
-from clotho.embedded.process import ChildProcess
 from clotho.errors import ModelUnavailable
+from clotho.processes.child import ChildProcess
+from clotho.processes.ports import claim
 
 READY = "serving at "
 """What the server's one line on standard output starts with; its URL follows."""

@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from clotho.atropos.api import ApiUnavailable, EnvUnknown, Receipt, TrainerApi
 from clotho.atropos.delivery import Registration, outlasting
-from clotho.embedded.ports import free_port
 from clotho.errors import Unfit
+from clotho.processes.ports import free_port
 from clotho.testing.scripted_model import serving
 
 

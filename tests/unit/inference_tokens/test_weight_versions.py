@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.recent import Recent
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import ModelUnavailable
@@ -14,7 +15,6 @@ from clotho.inference.token_exact import TokenExact
 from clotho.inference.token_server import TokenChunk
 from clotho.inference.weight_versions import at_step, step_of
 from clotho.journal import Journal
-from clotho.recent import Recent
 from clotho.runs.trainer_steps import known_step, note_step
 from clotho.store.filesystem import FilesystemStore
 from clotho.testing.scripted_model import serving

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from clotho.embedded.tether import tethered
+from clotho.processes.tether import tethered
 
 QUICK_DEATH = 5.0
 """A process that lived shorter than this, in seconds, is started again only after a pause."""

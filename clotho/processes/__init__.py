@@ -1,0 +1,1 @@
+"""Processes of a machine: started, kept running, numbered, and known to be there."""
