@@ -2,8 +2,6 @@
 
 import argparse
 import asyncio
-import os
-import platform
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import checkpoints, commands, features, loop, stores
+from benchmarks.machine import machine
 from benchmarks.table import Row
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -45,11 +44,6 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
         async with loop.bench() as measured:
             found["training"] = await training.measure(measured)
     return found
-
-
-def machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Linux, Python {platform.python_version()}"
 
 
 def markdown(found: dict[str, list[Row]]) -> str:

@@ -3,18 +3,23 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-from chaos import delivery, delivery_matrix, lanes, matrix, soak
-from chaos.delivery_results import DeliveryResult
+from chaos import lanes, matrix, soak
+from chaos.delivery import matrix as delivery_matrix
+from chaos.delivery.cell import play_all as play_deliveries
+from chaos.delivery.faults import FAULTS as DELIVERY_FAULTS
+from chaos.delivery.faults import PHASES as DELIVERY_PHASES
+from chaos.delivery.results import DeliveryResult
 from chaos.faults import faults
-from chaos.lanes import LANES, Name
+from chaos.lanes import LANES
 from chaos.phases import PHASES
 from chaos.results import CellResult
+from chaos.table import Name, shown
 from chaos.version import code_version
 
 RESULTS = Path(".clotho/chaos")
@@ -25,17 +30,16 @@ R = TypeVar("R", CellResult, DeliveryResult)
 class Results(Generic[R]):
     """What cells came to with this version of the code, on disk: every play of a cell is kept, and counts."""
 
-    def __init__(self, folder: Path, kind: type[R], shown: Callable[[Sequence[R]], str]) -> None:
+    def __init__(self, folder: Path, kind: type[R]) -> None:
         self._folder = folder
         self._kind: type[R] = kind
-        self._shown: Callable[[Sequence[R]], str] = shown
         folder.mkdir(parents=True, exist_ok=True)
 
     def keep(self, result: R) -> None:
         number = len(self.all().get((result.fault, result.phase), ()))
         file = self._folder / f"{result.fault}--{result.phase}--{number}.json"
         file.write_text(result.model_dump_json(indent=1))
-        say(f"{result.fault:18} {result.phase:14} {self._shown([result])}  [{result.seconds:g} s]")
+        say(f"{result.fault:18} {result.phase:14} {shown([result])}  [{result.seconds:g} s]")
 
     def all(self) -> Mapping[Name, Sequence[R]]:
         found: dict[Name, list[R]] = {}
@@ -57,8 +61,8 @@ def say(line: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--fault", action="append", choices=[*faults(), *delivery.FAULTS])
-    parser.add_argument("--phase", action="append", choices=[*PHASES, *delivery.PHASES])
+    parser.add_argument("--fault", action="append", choices=[*faults(), *DELIVERY_FAULTS])
+    parser.add_argument("--phase", action="append", choices=[*PHASES, *DELIVERY_PHASES])
     parser.add_argument(
         "--resume", action="store_true", help="play only what this version of the code hasn't"
     )
@@ -90,15 +94,15 @@ def main() -> None:
             sys.exit(f"--soak strikes with {', '.join(faults())}")
         sys.exit(not asyncio.run(soak.soak(options.soak, kinds, options.seed, say)))
     version = code_version()
-    rollouts = Results(RESULTS / version, CellResult, matrix.shown)
-    deliveries = Results(RESULTS / version / "delivery", DeliveryResult, delivery_matrix.shown)
+    rollouts = Results(RESULTS / version, CellResult)
+    deliveries = Results(RESULTS / version / "delivery", DeliveryResult)
     of_rollouts = chosen(options, faults(), PHASES)
-    of_deliveries = chosen(options, delivery.FAULTS, delivery.PHASES)
+    of_deliveries = chosen(options, DELIVERY_FAULTS, DELIVERY_PHASES)
     names = left(of_rollouts, rollouts, options)
     expected = None
     if names or (options.write and of_rollouts):
         expected = asyncio.run(lanes.play_all(names, faults(), rollouts.keep, options.lanes))
-    asyncio.run(delivery.play_all(left(of_deliveries, deliveries, options), deliveries.keep, options.lanes))
+    asyncio.run(play_deliveries(left(of_deliveries, deliveries, options), deliveries.keep, options.lanes))
     if options.write:
         first = matrix.document(rollouts.all(), expected, version) if expected is not None else None
         second = delivery_matrix.document(deliveries.all(), version) if of_deliveries else None

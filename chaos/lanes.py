@@ -9,12 +9,10 @@ from chaos.phases import PHASES
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
 from chaos.stage import Servers, Size, servers_in
+from chaos.table import Name
 
 LANES = 2
 """Most of a cell is waiting, but with three on two cores workers start too slowly for the times to mean much."""
-
-Name = tuple[str, str]
-"""A fault and a phase."""
 
 
 async def play_all(

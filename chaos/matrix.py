@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.__main__ import machine
+from benchmarks.machine import machine
 from chaos.faults import faults
 from chaos.phases import PHASES
 from chaos.results import CellResult, Run
 from chaos.stage import HEARTBEAT
+from chaos.table import Name, kept, table
 
 LEGEND = f"""\
 Each cell is a run of its own: rollouts of the embedded model on file tasks, in a namespace, a store and sandboxes
@@ -41,48 +42,22 @@ then started again is it asked again.
 """
 
 
-Plays = Sequence[CellResult]
-"""Of one cell."""
-
-
-def document(results: Mapping[tuple[str, str], Plays], undisturbed: Run, version: str) -> str:
-    kinds = faults()
+def document(results: Mapping[Name, Sequence[CellResult]], undisturbed: Run, version: str) -> str:
     lines = [
         "# Fault matrix",
         "",
         f"Measured on {machine()}: {len(results)} cells, each with {len(undisturbed.rewards)} rollouts and "
         f"{undisturbed.calls} commands, all with the same version of the code ({version}).",
         "",
-        f"| fault | {' | '.join(phase.title for phase in PHASES.values())} |",
-        f"|---|{'---|' * len(PHASES)}",
+        *table(faults(), PHASES, results),
     ]
-    for name, fault in kinds.items():
-        cells = (shown(results.get((name, phase), ())) for phase in PHASES)
-        lines.append(f"| {fault.title} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", totals(results), "", LEGEND])
 
 
-def shown(plays: Plays) -> str:
-    """The worst of a cell's plays: one that missed a target isn't made good by another."""
-    if not plays:
-        return "–"
-    missed = [play for play in plays if play.missed]
-    if missed:
-        often = f" ({len(missed)} of {len(plays)} plays)" if len(plays) > 1 else ""
-        return f"✗ {'; '.join(missed[0].missed).replace('|', '/')}{often}"
-    result = max(plays, key=lambda play: play.recovery or 0.0)
-    notes = ["¹"] if result.bill.died else []
-    notes += ["⁴"] if result.bill.hung_up else []
-    notes += [f"²({result.restarts})"] if result.restarts else []
-    notes += [f"³({result.to_janitor})"] if result.to_janitor else []
-    return f"✓ {result.recovery:g} s {' '.join(notes)}".strip()
-
-
-def totals(results: Mapping[tuple[str, str], Plays]) -> str:
+def totals(results: Mapping[Name, Sequence[CellResult]]) -> str:
     plays = [play for cell in results.values() for play in cell]
-    good = sum(not any(play.missed for play in cell) for cell in results.values())
     return (
-        f"In all, {good} of {len(results)} cells are as promised, in {len(plays)} plays. "
+        f"{kept(results, 'cells')} "
         f"Lost {sum(play.lost for play in plays)}, repaid {sum(play.bill.repaid for play in plays)}, "
         f"re-run {sum(play.rerun for play in plays)}, "
         f"rewards changed {sum(play.rewards_changed for play in plays)}, "

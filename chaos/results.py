@@ -58,6 +58,15 @@ class CellResult(Record):
         }
         return [text for text, missed in found.items() if missed]
 
+    @property
+    def footnotes(self) -> list[str]:
+        """As the matrix's legend explains them."""
+        notes = ["¹"] if self.bill.died else []
+        notes += ["⁴"] if self.bill.hung_up else []
+        notes += [f"²({self.restarts})"] if self.restarts else []
+        notes += [f"³({self.to_janitor})"] if self.to_janitor else []
+        return notes
+
 
 def compare(result: CellResult, run: Run, undisturbed: Run) -> CellResult:
     places = undisturbed.rewards.keys()

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from chaos import matrix
 from chaos.cell import Stuck, completion, counted, undisturbed
 from chaos.faults import Fault, faults
 from chaos.phases import Hit, fail_folder
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
 from chaos.stage import ROLES, RUN, Servers, Size, Stage, servers_in, stage_on
+from chaos.table import shown
 
 SIZE = Size(groups=16, group_size=4)
 PARTITION = 15.0
@@ -34,7 +34,7 @@ async def soak(minutes: float, names: Sequence[str], seed: int, say: Callable[[s
         while time.monotonic() < end:
             result, struck = await one_round(servers, f"round-{number}", kinds, chance, expected)
             good, number = good and not result.missed, number + 1
-            say(f"round {number}: {matrix.shown([result])} [{', '.join(struck)}]")
+            say(f"round {number}: {shown([result])} [{', '.join(struck)}]")
     return good
 
 

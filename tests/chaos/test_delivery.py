@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from chaos.delivery import Name, play_all
-from chaos.delivery_results import Delivered, DeliveryResult, compare
-from chaos.delivery_trainer import Received
+from chaos.delivery.cell import play_all
+from chaos.delivery.results import Delivered, DeliveryResult, compare
+from chaos.delivery.trainer import Received
+from chaos.table import Name
 
 CELLS: tuple[Name, ...] = (("trainer", "popped"), ("api", "posting"))
 CLEAN = DeliveryResult(fault="adapter", phase="posted", recovery=1.0)

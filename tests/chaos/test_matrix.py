@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from chaos.faults import faults
-from chaos.lanes import Name, play_all
+from chaos.lanes import play_all
 from chaos.results import CellResult
+from chaos.table import Name
 
 PARTITION = 15.0
 CELLS: tuple[Name, ...] = (

@@ -1,6 +1,6 @@
 """A dataset that ends: what a run through Atropos delivers is the same few groups every time."""
 
-from chaos.delivery_size import GROUPS
+from chaos.delivery.size import GROUPS
 from clotho.environment import Item
 from environments.file_tasks import FileTasks
 

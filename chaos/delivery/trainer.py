@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 from pydantic import JsonValue
 
-from chaos.delivery_size import BATCH, MAX_TOKEN_LEN
+from chaos.delivery.size import BATCH, MAX_TOKEN_LEN
 from clotho import failpoints
 from clotho.config import load_settings
 from clotho.records.base import Record
@@ -82,7 +82,7 @@ def digest(group: TrainingGroup) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m chaos.delivery_trainer", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m chaos.delivery.trainer", description=__doc__)
     parser.add_argument("--api", required=True)
     parser.add_argument("--record", type=Path, required=True)
     options = parser.parse_args()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from chaos.delivery_trainer import Received
+from chaos.delivery.trainer import Received
 from clotho.records.base import Record
 
 
@@ -55,6 +55,13 @@ class DeliveryResult(Record):
             "never went on": self.recovery is None,
         }
         return [text for text, missed in found.items() if missed]
+
+    @property
+    def footnotes(self) -> list[str]:
+        """As the matrix's legend explains them."""
+        notes = [f"³({self.to_janitor})"] if self.to_janitor else []
+        notes += [f"⁵({self.served_again})"] if self.served_again else []
+        return notes
 
 
 def compare(result: DeliveryResult, run: Delivered, undisturbed: Delivered) -> DeliveryResult:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.delivery_size import GROUP_SIZE
-from chaos.delivery_trainer import Received, received
+from chaos.delivery.size import GROUP_SIZE
+from chaos.delivery.trainer import Received, received
 from chaos.stage import MOST_LEASES, RUN, SEED, Servers, destroy_sandboxes, sandbox_folder_of
 from clotho.atropos.ledger import Ledger
 from clotho.config import TemporalSettings
@@ -21,7 +21,7 @@ from clotho.temporal import connect
 from clotho.testing.cluster import Cluster, register
 
 PROGRAM = Path(sys.executable).with_name("clotho")
-ENVIRONMENT = "chaos.delivery_tasks:FewFileTasks"
+ENVIRONMENT = "chaos.delivery.tasks:FewFileTasks"
 ADAPTER, API, TRAINER, WORKER = "adapter", "api", "trainer", "worker"
 
 
@@ -90,7 +90,7 @@ class DeliveryStage:
             API: [str(PROGRAM), "atropos-api", "--port", str(self.port), *queue],
             TRAINER: [
                 sys.executable,
-                *("-m", "chaos.delivery_trainer", "--api", self.api_url, "--record", str(self._record)),
+                *("-m", "chaos.delivery.trainer", "--api", self.api_url, "--record", str(self._record)),
             ],
             ADAPTER: [sys.executable, "atropos_adapter.py", "serve", *self._of_adapter()],
         }

@@ -1,76 +1,33 @@
-"""The way of groups to the trainer: what may be killed on it, when, and what became of the groups then."""
+"""One cell of delivery: parts of the chain are killed at one phase; the rest is waiting and counting."""
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 from temporalio.service import RPCError
 
 from chaos.cell import Stuck, orphaned
-from chaos.delivery_results import Delivered, DeliveryResult, compare
-from chaos.delivery_size import GROUPS, GROUPS_PER_BATCH
-from chaos.delivery_stage import ADAPTER, API, TRAINER, WORKER, DeliveryStage, delivery_stage_on
+from chaos.delivery.faults import FAULTS, PHASES, DeliveryFault, DeliveryPhase
+from chaos.delivery.results import Delivered, DeliveryResult, compare
+from chaos.delivery.size import GROUPS, GROUPS_PER_BATCH
+from chaos.delivery.stage import API, DeliveryStage, delivery_stage_on
 from chaos.phases import NotReached, until
 from chaos.scratch import scratch
 from chaos.stage import RUN, Servers, servers_in
+from chaos.table import Name
 from clotho.errors import ClothoError
 
 COMPLETION_SECONDS = 150.0
+
+
 POLL_SECONDS = 0.2
+
+
 GIVEN_UP_SECONDS = 10.0
 """Of a trainer that asks all the time: what it hasn't got by then, though all was delivered, is lost."""
-
-
-@dataclass(frozen=True)
-class DeliveryFault:
-    """SIGKILL to all `parts` at once, which are started again at once."""
-
-    title: str
-    parts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class DeliveryPhase:
-    """`points` are the fail points at which somebody stands in it, all of them at the same time."""
-
-    title: str
-    points: tuple[str, ...]
-
-    @property
-    def rules(self) -> str:
-        return ",".join(self.points)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The fail points' own."""
-        return tuple(point.partition(":")[0].partition("[")[0] for point in self.points)
-
-
-FAULTS = {
-    "adapter": DeliveryFault("SIGKILL of the adapter", (ADAPTER,)),
-    "api": DeliveryFault("SIGKILL of the durable API", (API,)),
-    "trainer": DeliveryFault("SIGKILL of the trainer", (TRAINER,)),
-    "chain": DeliveryFault("SIGKILL of all three", (ADAPTER, API, TRAINER)),
-    "only-worker": DeliveryFault("SIGKILL of the only worker", (WORKER,)),
-}
-PHASES = {
-    "sampling": DeliveryPhase("while groups are sampled", ("turn.asking[*/turn/0001]:pause",)),
-    "finished": DeliveryPhase("a group finished, not yet sent", ("delivery.due:pause@3",)),
-    "posting": DeliveryPhase("in its POST: on the API's disk, not answered", ("queue.kept:pause@3",)),
-    "posted": DeliveryPhase("after its POST, the answer not yet noted", ("delivery.sent:pause@3",)),
-    "acknowledged": DeliveryPhase(
-        "acknowledged, not yet fetched", ("batch.asking:pause@2", "delivery.acknowledged:pause@3")
-    ),
-    "popped": DeliveryPhase("a batch taken for the trainer, not answered", ("batch.popped[?*]:pause",)),
-    "fetched": DeliveryPhase("a batch fetched", ("batch.fetched:pause",)),
-}
-
-Name = tuple[str, str]
-"""A fault and a phase."""
 
 
 async def play_all(names: Sequence[Name], keep: Callable[[DeliveryResult], None], lanes: int) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.__main__ import machine
-from chaos.delivery import FAULTS, PHASES
-from chaos.delivery_results import DeliveryResult
-from chaos.delivery_size import GROUP_SIZE, GROUPS, GROUPS_PER_BATCH
+from benchmarks.machine import machine
+from chaos.delivery.faults import FAULTS, PHASES
+from chaos.delivery.results import DeliveryResult
+from chaos.delivery.size import GROUP_SIZE, GROUPS, GROUPS_PER_BATCH
+from chaos.table import Name, kept, table
 
 HEADING = "## Delivery to Atropos"
 LEGEND = f"""\
@@ -31,44 +32,22 @@ whether its batch arrived, and the other choice is to lose it. Only a killed API
 groups once.
 """
 
-Plays = Sequence[DeliveryResult]
-"""Of one cell."""
 
-
-def document(results: Mapping[tuple[str, str], Plays], version: str) -> str:
+def document(results: Mapping[Name, Sequence[DeliveryResult]], version: str) -> str:
     lines = [
         HEADING,
         "",
         f"Measured on {machine()}: {len(results)} cells, all with the same version of the code ({version}).",
         "",
-        f"| fault | {' | '.join(phase.title for phase in PHASES.values())} |",
-        f"|---|{'---|' * len(PHASES)}",
+        *table(FAULTS, PHASES, results),
     ]
-    for name, fault in FAULTS.items():
-        cells = (shown(results.get((name, phase), ())) for phase in PHASES)
-        lines.append(f"| {fault.title} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", totals(results), "", LEGEND])
 
 
-def shown(plays: Plays) -> str:
-    """The worst of a cell's plays: one that missed a target isn't made good by another."""
-    if not plays:
-        return "–"
-    missed = [play for play in plays if play.missed]
-    if missed:
-        often = f" ({len(missed)} of {len(plays)} plays)" if len(plays) > 1 else ""
-        return f"✗ {'; '.join(missed[0].missed).replace('|', '/')}{often}"
-    result = max(plays, key=lambda play: play.recovery or 0.0)
-    notes = [f"³({result.to_janitor})"] if result.to_janitor else []
-    notes += [f"⁵({result.served_again})"] if result.served_again else []
-    return f"✓ {result.recovery:g} s {' '.join(notes)}".strip()
-
-
-def totals(results: Mapping[tuple[str, str], Plays]) -> str:
+def totals(results: Mapping[Name, Sequence[DeliveryResult]]) -> str:
     plays = [play for cell in results.values() for play in cell]
-    good = sum(not any(play.missed for play in cell) for cell in results.values())
     return (
-        f"In all, {good} of {len(results)} cells of delivery are as promised, in {len(plays)} plays. "
+        f"{kept(results, 'cells of delivery')} "
         f"Lost {sum(play.lost for play in plays)}, "
         f"queued twice {sum(play.queued_twice for play in plays)}, "
         f"changed {sum(play.changed for play in plays)}, "
