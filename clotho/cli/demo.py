@@ -11,6 +11,7 @@ from rich.console import Console
 from temporalio.client import Client
 
 from clotho.cli import crashes
+from clotho.cli import run_options as option
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
@@ -33,8 +34,8 @@ ENVIRONMENT = "file_tasks"
 
 
 def command(
-    groups: Annotated[int, typer.Option(help="How many items to roll out.", min=1)] = 12,
-    group_size: Annotated[int, typer.Option(help="Rollouts of each item.", min=1)] = 4,
+    groups: option.Groups = 12,
+    group_size: option.GroupSize = 4,
     keep: Annotated[bool, typer.Option(help="Keep the services up at the end, until Ctrl-C.")] = False,
     crash: Annotated[
         bool, typer.Option(help="Kill workers and a sandbox on the way, and count what it cost.")

@@ -4,14 +4,14 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from rich.console import Console
 from temporalio.client import Client
 
+from clotho.cli import run_options as option
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.items import read_items
@@ -30,99 +30,31 @@ from clotho.temporal import connect, workflow_link
 
 
 def command(
-    environment: Annotated[
-        str, typer.Argument(help="A module in environments/, or module:Class.", metavar="ENV")
-    ],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1.", metavar="URL"
-        ),
-    ],
-    run: Annotated[str, typer.Option(help="The run's name; giving it again resumes it.", metavar="NAME")],
-    model_name: Annotated[
-        str | None,
-        typer.Option(
-            help="The model's name, as the server knows it.", show_default="the one it lists", metavar="NAME"
-        ),
-    ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(help="Environment variable that holds the key, in the workers.", metavar="NAME"),
-    ] = None,
-    inference: Annotated[
-        Inference,
-        typer.Option(
-            help="How turns are sampled. Only tokens are training data: vLLM and SGLang give them. "
-            "tokens: whichever way the server has."
-        ),
-    ] = Inference.CHAT,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help="With tokens: a name on the Hugging Face hub, or a folder where models are called from.",
-            show_default="the model's name",
-            metavar="NAME",
-        ),
-    ] = None,
-    renderer: Annotated[
-        str | None,
-        typer.Option(
-            help="With tokens: what renders the model's chat format; needed for a checkpoint in a folder.",
-            show_default="the one made for the tokenizer's name, else its chat template",
-            metavar="NAME",
-        ),
-    ] = None,
-    tool_call_parser: Annotated[
-        str | None,
-        typer.Option(
-            help="With tokens: what reads tool calls.", show_default="the renderer's own", metavar="NAME"
-        ),
-    ] = None,
-    thinking: Annotated[
-        bool, typer.Option(help="With tokens: keep think blocks in the history that later turns see.")
-    ] = False,
-    groups: Annotated[int, typer.Option(help="How many items to roll out.", min=1)] = 8,
-    group_size: Annotated[int, typer.Option(help="Rollouts of each item.", min=1)] = 4,
-    max_open_groups: Annotated[int, typer.Option(help="How many groups run at once.", min=1)] = 16,
-    items: Annotated[
-        Path | None,
-        typer.Option(
-            help="JSONL file of items, in place of the environment's own.",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-        ),
-    ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A field of the environment's configuration.", metavar="NAME=JSON"),
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Overrides the environment's.", min=0)] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Tokens that one turn may sample.", min=1)] = None,
-    extra_body: Annotated[
-        str | None, typer.Option(help="Further fields of each model request.", metavar="JSON")
-    ] = None,
-    standard_sampling: Annotated[
-        bool,
-        typer.Option(help="Send only OpenAI's own sampling fields: no top_k, min_p, repetition_penalty."),
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seeds of all rollouts derive from it.")] = 0,
-    checkpoints: Annotated[
-        CheckpointPolicy, typer.Option(help="After which calls sandboxes are checkpointed.")
-    ] = CheckpointPolicy.EVERY_TURN,
-    keep_diverged: Annotated[
-        bool,
-        typer.Option(help="Go on in a restored sandbox in which replayed commands came to something else."),
-    ] = True,
-    on_reward_error: Annotated[
-        OnRewardError,
-        typer.Option(help="What becomes of a rollout whose verifier fails: no reward, or a flagged 0."),
-    ] = OnRewardError.FAIL,
-    unsafe_local: Annotated[
-        bool, typer.Option(help="Run commands on this machine without isolation where it can't be proved.")
-    ] = False,
-    detach: Annotated[bool, typer.Option(help="Start it and return.")] = False,
+    environment: option.Environment,
+    model: option.Model,
+    run: option.Run,
+    model_name: option.ModelName = None,
+    api_key_env: option.KeyVariable = None,
+    inference: option.Mode = Inference.CHAT,
+    tokenizer: option.Tokenizer = None,
+    renderer: option.Renderer = None,
+    tool_call_parser: option.ToolCallParser = None,
+    thinking: option.Thinking = False,
+    groups: option.Groups = 8,
+    group_size: option.GroupSize = 4,
+    max_open_groups: option.MaxOpenGroups = 16,
+    items: option.Items = None,
+    config: option.Overrides = None,
+    temperature: option.Temperature = None,
+    max_tokens: option.MaxTokens = None,
+    extra_body: option.ExtraBody = None,
+    standard_sampling: option.StandardSampling = False,
+    seed: option.Seed = 0,
+    checkpoints: option.Checkpoints = CheckpointPolicy.EVERY_TURN,
+    keep_diverged: option.KeepDiverged = True,
+    on_reward_error: option.RewardError = OnRewardError.FAIL,
+    unsafe_local: option.UnsafeLocal = False,
+    detach: option.Detach = False,
     store: Store = None,
     temporal: Address = None,
 ) -> None:
@@ -130,31 +62,27 @@ def command(
 
     Ctrl-C stops following; the run goes on.
     """
-    try:
-        manifest = run_manifest(
-            environment,
-            run,
-            model_name or "",
-            overrides=parse_overrides(config or []),
-            temperature=temperature,
-            max_tokens=max_tokens,
-            extra_body=parse_object("--extra-body", extra_body) if extra_body else None,
-            standard_sampling=standard_sampling,
-            rendering=asked_rendering(inference, tokenizer, renderer, tool_call_parser, thinking),
-            seed=seed,
-            group_size=group_size,
-            unsafe_local=unsafe_local,
-            on_reward_error=on_reward_error,
-            checkpoints=checkpoints,
-            keep_diverged=keep_diverged,
-        )
-    except ValidationError as error:
-        raise InvalidInput("; ".join(fault["msg"] for fault in error.errors())) from error
+    manifest = run_manifest(
+        environment,
+        run,
+        model_name or "",
+        overrides=parse_overrides(config or []),
+        temperature=temperature,
+        max_tokens=max_tokens,
+        extra_body=parse_object("--extra-body", extra_body) if extra_body else None,
+        standard_sampling=standard_sampling,
+        rendering=asked_rendering(inference, tokenizer, renderer, tool_call_parser, thinking),
+        seed=seed,
+        group_size=group_size,
+        unsafe_local=unsafe_local,
+        on_reward_error=on_reward_error,
+        checkpoints=checkpoints,
+        keep_diverged=keep_diverged,
+    )
+    url = checked_base_url(model)
     order = RunOrder(
         manifest=manifest,
-        endpoint=Endpoint(
-            base_url=checked_base_url(model), api_key_variable=api_key_env, inference=inference
-        ),
+        endpoint=Endpoint(base_url=url, api_key_variable=api_key_env, inference=inference),
         groups=groups,
         max_open_groups=max_open_groups,
         items=read_items(items) if items else None,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from clotho.entries.items import Item
 from clotho.entries.run import (
@@ -67,23 +67,16 @@ def run_manifest(
     Raises InvalidInput for unknown names, and for sampling parameters left to the server in token-exact mode.
     """
     asked = make_environment(environment, overrides).config
-    sampling = Sampling(
-        temperature=asked.agent_temperature if temperature is None else temperature,
-        max_tokens=max_tokens or asked.max_token_length,
-        extra_body=asked.extra_body if extra_body is None else extra_body,
-    )
     if standard_sampling and rendering is not None:
         raise InvalidInput(
             "token-exact inference sends all sampling parameters: leave --standard-sampling out"
         )
-    if standard_sampling:
-        sampling = sampling.model_copy(update={"top_k": None, "min_p": None, "repetition_penalty": None})
     manifest = RunManifest(
         run=checked_run_name(run),
         environment=environment,
         environment_config=asked.model_dump(mode="json"),
         model=model_name,
-        sampling=sampling,
+        sampling=_sampling(asked, temperature, max_tokens, extra_body, standard_sampling),
         rendering=rendering,
         seed=seed,
         system_prompt=asked.system_prompt,
@@ -101,6 +94,25 @@ def run_manifest(
         group_size=group_size,
     )
     return manifest.named(model_name) if model_name else manifest
+
+
+def _sampling(
+    asked: EnvironmentConfig,
+    temperature: float | None,
+    max_tokens: int | None,
+    extra_body: dict[str, JsonValue] | None,
+    standard: bool,
+) -> Sampling:
+    try:
+        sampling = Sampling(
+            temperature=asked.agent_temperature if temperature is None else temperature,
+            max_tokens=max_tokens or asked.max_token_length,
+            extra_body=asked.extra_body if extra_body is None else extra_body,
+        )
+    except ValidationError as error:
+        raise InvalidInput("; ".join(fault["msg"] for fault in error.errors())) from error
+    left_out = {"top_k": None, "min_p": None, "repetition_penalty": None} if standard else {}
+    return sampling.model_copy(update=left_out)
 
 
 def tool_selection(asked: EnvironmentConfig) -> ToolSelection:
