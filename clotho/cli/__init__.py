@@ -8,7 +8,9 @@ from typing import NoReturn
 import typer
 from temporalio.service import RPCError
 
-from clotho.cli import atropos_api, demo, dev, doctor, export, operate, run, show, status
+from clotho.cli import atropos_api, dev, export, operate, run, show, status
+from clotho.cli.demo import command as demo
+from clotho.cli.doctor import command as doctor
 from clotho.cli.terminal import foreign
 from clotho.errors import ClothoError
 

@@ -9,8 +9,8 @@ from temporalio.client import Client
 
 from clotho.cli.follow import groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.run_facts import drawn_text, served_text
 from clotho.cli.terminal import foreign, make_console, one_line
-from clotho.cli.training_run import drawn_text, served_text
 from clotho.cli.waiting import held_up
 from clotho.config import load_settings
 from clotho.errors import InvalidInput

@@ -13,7 +13,7 @@ from typing import TypeVar
 from rich.table import Table
 from temporalio.client import Client
 
-from clotho.cli.damage import HostSandboxes, damage_table, effects
+from clotho.cli.demo.damage import HostSandboxes, damage_table, effects
 from clotho.config import Settings
 from clotho.embedded.services import Services
 from clotho.entries.rollout import TurnEntry

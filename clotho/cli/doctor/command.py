@@ -9,10 +9,10 @@ from rich.console import Console
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from clotho.cli.custody import Custody, Held
-from clotho.cli.findings import Finding, show
+from clotho.cli.doctor.custody import Custody, Held
+from clotho.cli.doctor.findings import Finding, show
+from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
-from clotho.cli.stuck import stuck
 from clotho.cli.terminal import again, make_console
 from clotho.config import Settings, host_name, load_settings, program_on_path
 from clotho.errors import ClothoError, InvalidInput

@@ -9,7 +9,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
-from clotho.cli.findings import Finding
+from clotho.cli.doctor.findings import Finding
 from clotho.cli.waiting import is_polled, unserved
 from clotho.errors import bounded
 from clotho.records.stations import Stations

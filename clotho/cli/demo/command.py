@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 from temporalio.client import Client
 
-from clotho.cli import crashes
 from clotho.cli import run_options as option
+from clotho.cli.demo import crashes
+from clotho.cli.demo.training import GROUPS_PER_BATCH, TrainingChain
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
 from clotho.cli.terminal import again, make_console, one_line
-from clotho.cli.training import GROUPS_PER_BATCH, TrainingChain
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
 from clotho.entries.run import Endpoint, Rendering

@@ -1,0 +1,1 @@
+"""`clotho doctor`: what needs attention, and what to do about it."""
