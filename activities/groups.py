@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -64,8 +65,8 @@ class Groups:
         """Write the run's items into the store; returns how many there are, at most those asked for."""
         async with attempt(request.run):
             manifest = await read_manifest(self._journal, request.run)
-            environment = await self._environments.fresh(manifest)
-            return await enumerate_items(self._journal, request.run, environment, request.groups)
+            draw = partial(self._environments.draw, await self._environments.fresh(manifest))
+            return await enumerate_items(self._journal, request.run, draw, request.groups)
 
     @activity.defn
     async def unfinished_groups(self, request: UnfinishedRequest) -> list[int]:

@@ -70,7 +70,9 @@ class Verifier:
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
-        verification = Verification(self._sandboxes, request, environment, transcript.prompt.item)
+        verification = Verification(
+            self._sandboxes, self._environments, request, environment, transcript.prompt.item
+        )
         await self._checkpoint(request, manifest)
         while True:
             epoch = len(await self._journal.keys(epoch_prefix(request.rollout)))
@@ -155,6 +157,7 @@ class Verification:
     """One rollout's verification, and the sandbox that it opens at most once an epoch."""
 
     sandboxes: Sandboxes
+    environments: Environments
     request: RewardRequest
     environment: Environment
     item: Item
@@ -175,10 +178,7 @@ class Verification:
 
     async def _open(self, epoch: int) -> SandboxInstance:
         lease = await self._leased()
-        hidden = {
-            path: content.encode() if isinstance(content, str) else content
-            for path, content in self.environment.hidden_files(self.item).items()
-        }
+        hidden = await self.environments.run(hidden_files, self.environment, self.item)
         instance = await self.sandboxes.backend.open_verifier(
             lease_key(self.request.rollout, lease.number), epoch, hidden
         )
@@ -191,6 +191,13 @@ class Verification:
             request = LeaseRequest(run=self.request.run, rollout=self.request.rollout)
             self.lease = await self.sandboxes.lease(request)
         return self.lease
+
+
+def hidden_files(environment: Environment, item: Item) -> dict[str, bytes]:
+    return {
+        path: content.encode() if isinstance(content, str) else content
+        for path, content in environment.hidden_files(item).items()
+    }
 
 
 def agent_result(request: RewardRequest, transcript: Transcript) -> AgentResult:

@@ -1,17 +1,13 @@
 """Items in the order of an environment's dataset, from where the run has come to."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
-
-from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from clotho.atropos.ledger import Claim
 from clotho.entries.items import Item
-from clotho.errors import EnvironmentFailed
+from clotho.environment.base import json_item
 from clotho.identifiers import item_name
-
-JSON_OBJECT: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
 class ClaimedItem(dict[str, Any]):
@@ -42,12 +38,3 @@ class Items:
                 return item
             self._drawn_before[name] -= 1
         return None
-
-
-def json_item(drawn: Any) -> Item:
-    if not isinstance(drawn, Mapping):
-        raise EnvironmentFailed(f"get_next_item returned {drawn!r:.200}: an item is a JSON object")
-    try:
-        return JSON_OBJECT.validate_python(dict(drawn))
-    except ValidationError as error:
-        raise EnvironmentFailed(f"get_next_item returned an item that isn't JSON: {error}") from error

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from clotho.entries.items import Item
 from clotho.entries.rollout import ToolError
 from clotho.environment.tool_context import ToolContext
+from clotho.errors import EnvironmentFailed
 from clotho.records.base import Record
+
+ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 
 
 class EnvironmentConfig(BaseModel):
@@ -84,3 +87,13 @@ class Environment:
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
         """A finite number or a Reward; may be `async def`, with `ctx.aio`. An exception is no reward."""
         raise NotImplementedError
+
+
+def json_item(drawn: Any) -> Item:
+    """What `get_next_item` returned; raises EnvironmentFailed for what isn't a JSON object."""
+    if not isinstance(drawn, Mapping):
+        raise EnvironmentFailed(f"get_next_item returned {drawn!r:.200}: an item is a JSON object")
+    try:
+        return ITEM.validate_python(dict(drawn))
+    except ValidationError as error:
+        raise EnvironmentFailed(f"get_next_item returned an item that isn't JSON: {error}") from error

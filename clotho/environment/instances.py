@@ -7,8 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from clotho.entries.items import Item
 from clotho.entries.run import RunManifest
-from clotho.environment.base import Environment
+from clotho.environment.base import Environment, json_item
 from clotho.environment.loading import make_environment
 from clotho.errors import ClothoError, EnvironmentFailed
 
@@ -35,6 +36,11 @@ class Environments:
     async def fresh(self, manifest: RunManifest) -> Environment:
         """An instance of its own, for walking through the dataset from its start."""
         return await self._make(manifest)
+
+    async def draw(self, environment: Environment, number: int) -> tuple[Item, ...]:
+        """The next `number` items of its dataset, fewer where that ends. Raises as `run` does."""
+        items: tuple[Item, ...] = await self.run(_next_items, environment, number)
+        return items
 
     async def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call the author's `method` in a thread, awaiting it there if it is a coroutine function.
@@ -63,6 +69,13 @@ class Environments:
     def _forget_failed(self, key: str, task: asyncio.Task[Environment]) -> None:
         if task.cancelled() or task.exception() is not None:
             del self._ready[key]
+
+
+async def _next_items(environment: Environment, number: int) -> tuple[Item, ...]:
+    items: list[Item] = []
+    while len(items) < number and (drawn := await environment.get_next_item()) is not None:
+        items.append(json_item(drawn))
+    return tuple(items)
 
 
 async def _awaited(result: Any) -> Any:

@@ -1,16 +1,18 @@
 """A run's dataset in the store: written by who starts it, or taken from its environment."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 from clotho.entries.items import DrawnItem, Item, ItemChunk
-from clotho.environment import Environment
 from clotho.errors import InvalidInput
 from clotho.identifiers import drawn_key, items_key
 from clotho.journal import Journal
 
 CHUNK = 100
 """Items per manifest entry."""
+
+Draw = Callable[[int], Awaitable[tuple[Item, ...]]]
+"""Hands out the next items of a dataset: so many, or fewer where it ends."""
 
 
 async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None:
@@ -23,11 +25,10 @@ async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None
             )
 
 
-async def enumerate_items(journal: Journal, run: str, environment: Environment, wanted: int) -> int:
-    """Take items from the environment until the run has `wanted`; returns how many it has, fewer if they ran out.
+async def enumerate_items(journal: Journal, run: str, draw: Draw, wanted: int) -> int:
+    """Take items from the dataset until the run has `wanted`; returns how many it has, fewer if they ran out.
 
-    What an earlier call wrote stays as it is: the environment is asked for those items again and must
-    hand them out in the same order.
+    What an earlier call wrote stays as it is: those items are drawn again, and must come in the same order.
     """
     skipped = 0
     for number in count():
@@ -35,24 +36,14 @@ async def enumerate_items(journal: Journal, run: str, environment: Environment, 
             return wanted
         stored = await journal.read(items_key(run, number), ItemChunk)
         if stored is None:
-            await _draw(environment, skipped)
+            await draw(skipped)
             skipped = 0
-            stored = await journal.write(
-                items_key(run, number), ItemChunk(items=await _draw(environment, CHUNK))
-            )
+            stored = await journal.write(items_key(run, number), ItemChunk(items=await draw(CHUNK)))
         else:
             skipped += CHUNK
         if len(stored.items) < CHUNK:
             return min(wanted, number * CHUNK + len(stored.items))
     raise AssertionError("unreachable")
-
-
-async def _draw(environment: Environment, number: int) -> tuple[Item, ...]:
-    """The next `number` items, fewer where the dataset ends."""
-    items: list[Item] = []
-    while len(items) < number and (item := await environment.get_next_item()) is not None:
-        items.append(item)
-    return tuple(items)
 
 
 async def read_item(journal: Journal, run: str, index: int) -> Item:

@@ -45,6 +45,15 @@ class Swallows(Failing):
         return 1.0
 
 
+class NoFiles(Failing):
+    def hidden_files(self, item: Item) -> dict[str, str]:
+        raise ValueError("the author's missing file")
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
+        ctx.terminal("true")
+        return 1.0
+
+
 class Undecided(Failing):
     """Its commands differ from attempt to attempt; the first attempt is told from the second by what it left."""
 

@@ -56,6 +56,7 @@ async def test_a_retried_verification_finds_its_finished_commands(private_cluste
         ("NotANumber", "a reward must be finite"),
         ("NoReward", "return a number or a Reward"),
         ("Swallows", "/dev/null/impossible"),
+        ("NoFiles", "the author's missing file"),
     ],
 )
 async def test_what_goes_wrong_in_verification_is_no_reward(
