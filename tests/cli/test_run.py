@@ -50,12 +50,32 @@ async def test_a_run_is_linked_followed_and_summed_up(finished: Finished) -> Non
     assert "│ g000001 │ 1 0.5   │ 2 2   │" in finished.output
 
 
-async def test_results_are_shown_and_exported(finished: Finished, cluster: Cluster, tmp_path: Path) -> None:
+REFUSED = {
+    "folder": ". can't be written: Is a directory",
+    "nowhere": "/proc/nowhere/x can't be written",
+    "unknown": "there is no run 'no-such-run'",
+    "show-unknown": "there is no rollout 'whole-cli/g000000/r9'",
+    "show-path": "there is no rollout '../whole-cli/g000000'",
+    "status-unknown": "there is no run 'no-such-run'",
+    "changed": "run whole-cli exists with other settings (seed: 0 in the store, 7 now; group_size: 2 in",
+}
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands run: with an older export, and a link to it."""
+    folder = tmp_path_factory.mktemp("exports")
+    (folder / "old.jsonl").write_text("old")
+    (folder / "link.jsonl").symlink_to("old.jsonl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+async def said(finished: Finished, cluster: Cluster, exports: Path) -> dict[str, Finished]:
+    """What the commands say of the finished run."""
     store = place(cluster)[:2]
-    (tmp_path / "old.jsonl").write_text("old")
-    (tmp_path / "link.jsonl").symlink_to("old.jsonl")
     export = ("export", "whole-cli", *store)
-    said = await clotho_many(
+    return await clotho_many(
         {
             "messages": export,
             "sharegpt": (*export, "--format", "sharegpt", "--output", "link.jsonl"),
@@ -76,20 +96,25 @@ async def test_results_are_shown_and_exported(finished: Finished, cluster: Clust
                 *("--seed", "7", *place(cluster)),
             ),
         },
-        tmp_path,
+        exports,
     )
+
+
+async def test_results_are_exported(said: dict[str, Finished], exports: Path) -> None:
     lines = [json.loads(line) for line in said["messages"].output.splitlines()]
     assert [line["reward"] for line in lines] == [1.0, 0.5, 1.0, 0.5]
     assert lines[0]["messages"][-1]["content"] == HOSTILE
-    shared = [json.loads(line) for line in (tmp_path / "old.jsonl").read_text().splitlines()]
-    assert (tmp_path / "link.jsonl").is_symlink()
+    shared = [json.loads(line) for line in (exports / "old.jsonl").read_text().splitlines()]
+    assert (exports / "link.jsonl").is_symlink()
     assert [part["from"] for part in shared[0]["conversations"]] == ["human", "gpt", "tool", "gpt"]
-    groups = [json.loads(line) for line in (tmp_path / "new" / "groups.jsonl").read_text().splitlines()]
+    groups = [json.loads(line) for line in (exports / "new" / "groups.jsonl").read_text().splitlines()]
     assert [group["scores"] for group in groups] == [[1.0, 0.5], [1.0, 0.5]]
     assert said["groups"].error == "2 lines in new/groups.jsonl\n"
     assert Path("/dev/null").is_char_device()
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+    assert sorted(path.name for path in exports.iterdir() if path.name.startswith(".")) == []
 
+
+async def test_results_are_shown(said: dict[str, Finished]) -> None:
     shown = said["show"].output
     assert HARMLESS in shown
     assert "\x1b" not in shown
@@ -101,19 +126,13 @@ async def test_results_are_shown_and_exported(finished: Finished, cluster: Clust
     assert "whole-cli%2F~campaign" in said["status"].output
     assert "│ g000001 │ 1 0.5   │" in said["status-alone"].output
     assert "not shown: no Temporal server answers at 127.0.0.1:9" in said["status-alone"].output
-    refused = {
-        "folder": ". can't be written: Is a directory",
-        "nowhere": "/proc/nowhere/x can't be written",
-        "unknown": "there is no run 'no-such-run'",
-        "show-unknown": "there is no rollout 'whole-cli/g000000/r9'",
-        "show-path": "there is no rollout '../whole-cli/g000000'",
-        "status-unknown": "there is no run 'no-such-run'",
-        "changed": "run whole-cli exists with other settings (seed: 0 in the store, 7 now; group_size: 2 in",
-    }
-    for name, reason in refused.items():
+
+
+async def test_what_is_not_there_is_refused(said: dict[str, Finished]) -> None:
+    for name, reason in REFUSED.items():
         assert said[name].status == 1, name
         assert reason in said[name].complaint, name
-    assert {answer.status for name, answer in said.items() if name not in refused} == {0}
+    assert {answer.status for name, answer in said.items() if name not in REFUSED} == {0}
 
 
 async def test_a_reader_that_leaves_ends_an_export_quietly(finished: Finished, cluster: Cluster) -> None:

@@ -138,15 +138,21 @@ async def test_an_abandoned_flight_stops(journal: Journal) -> None:
 
 
 async def test_landing_waits_for_flights(journal: Journal) -> None:
+    answered = asyncio.Event()
+
     async def work() -> EpochEntry:
-        await asyncio.sleep(0.05)
+        await answered.wait()
         return await entry()
 
     attempt = asyncio.create_task(journal.once(KEY, EpochEntry, work))
     await asyncio.sleep(0)
-    await journal.land()
-    assert attempt.done() or await attempt
+    landing = asyncio.create_task(journal.land())
+    await asyncio.wait([landing], timeout=0.02)
+    assert not landing.done()
+    answered.set()
+    await landing
     assert await journal.read(KEY, EpochEntry) is not None
+    await attempt
 
 
 async def test_failed_work_writes_nothing_and_may_be_tried_again(journal: Journal) -> None:
