@@ -11,21 +11,14 @@ from contextlib import asynccontextmanager
 
 from temporalio.worker import Worker
 
-from activities.groups import Groups
-from activities.restore import Restorer
-from activities.reward import Verifier
-from activities.rollouts import Rollouts
-from activities.sandbox import Sandboxes
+from activities.host import Host
 from clotho.atropos.by_hand import HermesAgentLoop, ToolContext
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.atropos.ported import HermesAgentEnvConfig, OneInstance, PortedEnv
 from clotho.environment import AgentResult
 from clotho.processes.presence import is_present
-from clotho.sandbox.base import Labels
 from clotho.sandbox.local import LocalBackend
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.registry import Registry
 
 __all__ = [
     "AgentResult",
@@ -65,36 +58,20 @@ class HermesAgentBaseEnv(PortedEnv):
     def _worker(self) -> Worker:
         """What serves this environment's queue."""
         connected = self.durable.connections
-        settings, client, journal = connected.settings, connected.client, connected.journal
-        registry, environments = Registry.discover(), OneInstance(self)
-        dispatcher = Dispatcher(registry)
-        backend = LocalBackend(settings.sandbox.folder_of(journal.store_identity))
-        labels = Labels(
-            store=journal.store_identity,
-            cluster=client.service_client.config.target_host,
-            namespace=client.namespace,
-            rollout="",
-        )
         stations = self.durable.groups.order.stations
-        restorer = Restorer(journal, backend, dispatcher, labels)
-        sandboxes = Sandboxes(journal, backend, restorer, stations.sandbox.queue)
-        groups = Groups(journal, environments, registry, client)
-        rollouts = Rollouts(journal)
+        folder = connected.settings.sandbox.folder_of(connected.journal.store_identity)
+        host = Host(
+            connected.client,
+            connected.journal,
+            LocalBackend(folder),
+            OneInstance(self),
+            stations.sandbox.queue,
+        )
         return Worker(
-            client,
+            connected.client,
             task_queue=stations.environment.queue,
-            activities=[
-                groups.find_scored,
-                groups.prepare_group,
-                groups.conclude_group,
-                groups.repair_sibling,
-                groups.keep_attempt,
-                groups.await_closed,
-                rollouts.find_end,
-                rollouts.conclude,
-                Verifier(journal, environments, sandboxes, registry, dispatcher).verify,
-            ],
-            max_concurrent_activities=settings.worker.max_tool_calls,
+            activities=(*host.of_groups, *host.of_verification),
+            max_concurrent_activities=self.config.tool_pool_size,
         )
 
 

@@ -20,14 +20,9 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
-from activities.groups import Groups
+from activities.host import Host
 from activities.llm import Model
 from activities.pauses import WaitingRoom
-from activities.restore import Restorer
-from activities.reward import Verifier
-from activities.rollouts import Rollouts
-from activities.sandbox import Sandboxes
-from activities.tools import Tools
 from clotho import failpoints
 from clotho.config import Settings, cache_folder, host_name, load_settings, secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
@@ -43,13 +38,10 @@ from clotho.processes.presence import Presence
 from clotho.processes.seats import Seat
 from clotho.records.stations import Stations
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.base import Labels
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend
 from clotho.store.open import open_store
 from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.registry import Registry
 from workflows.registry import PINNED, UPGRADED, workflow_runner
 
 ROLES = ("workflows", "llm", "tools")
@@ -136,47 +128,13 @@ class Composition:
             for queue, activities in served.items()
         ]
 
-    def labels(self) -> Labels:
-        config = self.client.service_client.config
-        return Labels(
-            store=self.journal.store_identity,
-            cluster=config.target_host,
-            namespace=self.client.namespace,
-            rollout="",
-        )
-
     def tools(self, backend: LocalBackend, host_queue: str) -> list[Worker]:
-        registry, environments = Registry.discover(), Environments()
-        dispatcher = Dispatcher(registry)
-        restorer = Restorer(self.journal, backend, dispatcher, self.labels())
-        sandboxes = Sandboxes(self.journal, backend, restorer, host_queue)
-        tools = Tools(self.journal, sandboxes, dispatcher)
-        verifier = Verifier(self.journal, environments, sandboxes, registry, dispatcher)
-        groups = Groups(self.journal, environments, registry, self.client)
-        rollouts = Rollouts(self.journal)
-        in_sandbox: list[Callable[..., Any]] = [
-            sandboxes.acquire,
-            sandboxes.release,
-            sandboxes.host_is_present,
-            tools.call_tool,
-            verifier.verify,
-        ]
-        beside: list[Callable[..., Any]] = [
-            groups.enumerate_items,
-            groups.unfinished_groups,
-            groups.find_scored,
-            groups.prepare_group,
-            groups.conclude_group,
-            groups.repair_sibling,
-            groups.keep_attempt,
-            groups.await_closed,
-            rollouts.find_end,
-            rollouts.conclude,
-        ]
+        host = Host(self.client, self.journal, backend, Environments(), host_queue)
+        in_sandbox = (*host.of_sandboxes, *host.of_verification)
         served = {
             self.stations.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,
-            self.stations.environment.queue: beside,
+            self.stations.environment.queue: (*host.of_campaigns, *host.of_groups),
         }
         return [
             Worker(

@@ -1,0 +1,63 @@
+"""The activities of a host that has sandboxes, made once for all that serve them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from temporalio.client import Client
+
+from activities.groups import Groups
+from activities.restore import Restorer
+from activities.reward import Verifier
+from activities.rollouts import Rollouts
+from activities.sandbox import Sandboxes
+from activities.tools import Tools
+from clotho.environment.instances import Environments
+from clotho.journal import Journal
+from clotho.sandbox.base import Labels, SandboxBackend
+from clotho.toolsets.dispatch import Dispatcher
+from clotho.toolsets.registry import Registry
+
+Activities = tuple[Callable[..., Any], ...]
+
+
+class Host:
+    """What one process does where sandboxes live, and beside them; `queue` is the host's own."""
+
+    def __init__(
+        self,
+        client: Client,
+        journal: Journal,
+        backend: SandboxBackend,
+        environments: Environments,
+        queue: str,
+    ) -> None:
+        labels = Labels(
+            store=journal.store_identity,
+            cluster=client.service_client.config.target_host,
+            namespace=client.namespace,
+            rollout="",
+        )
+        registry = Registry.discover()
+        dispatcher = Dispatcher(registry)
+        sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, dispatcher, labels), queue)
+        tools = Tools(journal, sandboxes, dispatcher)
+        verifier = Verifier(journal, environments, sandboxes, registry, dispatcher)
+        groups, rollouts = Groups(journal, environments, registry, client), Rollouts(journal)
+        self.of_sandboxes: Activities = (
+            sandboxes.acquire,
+            sandboxes.release,
+            sandboxes.host_is_present,
+            tools.call_tool,
+        )
+        self.of_verification: Activities = (verifier.verify,)
+        self.of_campaigns: Activities = (groups.enumerate_items, groups.unfinished_groups)
+        self.of_groups: Activities = (
+            groups.find_scored,
+            groups.prepare_group,
+            groups.conclude_group,
+            groups.repair_sibling,
+            groups.keep_attempt,
+            groups.await_closed,
+            rollouts.find_end,
+            rollouts.conclude,
+        )
