@@ -71,7 +71,7 @@ class HermesAgentBaseEnv(PortedEnv):
             connected.client,
             task_queue=stations.environment.queue,
             activities=(*host.of_groups, *host.of_verification),
-            max_concurrent_activities=self.config.tool_pool_size,
+            max_concurrent_activities=connected.settings.worker.max_tool_calls,
         )
 
 
