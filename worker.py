@@ -253,7 +253,7 @@ def main(
 ) -> None:
     """Run Clotho's workers until SIGTERM; a second SIGTERM ends them at once."""
     try:
-        settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+        settings = load_settings(store, temporal)
         layout = [checked_roles(roles)] * processes if roles is not None else list(LAYOUT)
         if len(layout) > 1:
             asyncio.run(reach(settings))  # what would end every process is said once

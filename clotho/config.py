@@ -129,11 +129,16 @@ class Settings(BaseSettings):
         return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
 
 
-def load_settings(**arguments: Any) -> Settings:
-    """The settings of this process; raises InvalidInput that names the key, variable or line at fault."""
+def load_settings(store: str | None = None, temporal: str | None = None) -> Settings:
+    """The settings of this process, with the store and Temporal's address that its arguments give.
+
+    Raises InvalidInput that names the key, variable or line at fault.
+    """
     _refuse_unknown_variables()
+    arguments: dict[str, Any] = {"store": store} if store is not None else {}
+    arguments |= {"temporal": {"address": temporal}} if temporal is not None else {}
     try:
-        return Settings(**{name: value for name, value in arguments.items() if value is not None})
+        return Settings(**arguments)
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, e['loc'])) or CONFIG_FILE}: {e['msg']}" for e in error.errors()

@@ -32,8 +32,7 @@ class Connections:
 
 async def open_connections(config: ClothoEnvConfig) -> Connections:
     """Raises InvalidInput where Temporal or the store can't be used as configured."""
-    temporal = {"address": config.temporal} if config.temporal else None
-    settings = load_settings(store=config.store, temporal=temporal)
+    settings = load_settings(config.store, config.temporal)
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
     return Connections(

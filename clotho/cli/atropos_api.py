@@ -30,7 +30,7 @@ def command(
 
     A group sent with a `group_id` is queued once, however often it is sent.
     """
-    settings = load_settings(store=store)
+    settings = load_settings(store)
     if importlib.util.find_spec("atroposlib") is None:
         raise InvalidInput("atroposlib is missing: pip install 'clotho-rollouts[atropos]'")
     from clotho.atropos_api.server import serve

@@ -28,7 +28,7 @@ def command(
 
     Workers finish the calls that they have in flight; a second Ctrl-C ends these too.
     """
-    settings = load_settings(store=store)
+    settings = load_settings(store)
     ports = Ports(temporal_port, ui_port, model_port)
 
     async def serve() -> None:

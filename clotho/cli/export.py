@@ -33,7 +33,7 @@ def command(
     messages: a rollout a line, in the OpenAI format. sharegpt: a rollout a line, as from/value pairs.
     groups: a group a line, with its item and all of its rollouts.
     """
-    settings = load_settings(store=store)
+    settings = load_settings(store)
 
     async def to_file(path: Path) -> int:
         journal = await existing_journal(settings)

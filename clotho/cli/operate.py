@@ -53,7 +53,7 @@ def retry(name: Name, store: Store = None, temporal: Address = None) -> None:
 def operate(operation: Operation, name: str, store: str | None, temporal: str | None) -> None:
     """Do it with the store and the Temporal server that the options name."""
     target = Target.named(name)
-    settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+    settings = load_settings(store, temporal)
 
     async def work() -> None:
         journal = await existing_journal(settings)

@@ -87,7 +87,7 @@ def command(
         max_open_groups=max_open_groups,
         items=read_items(items) if items else None,
     )
-    settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+    settings = load_settings(store, temporal)
     asyncio.run(Following(settings, make_console()).run(order, detach))
 
 

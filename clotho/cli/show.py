@@ -29,7 +29,7 @@ def command(
     store: Store = None,
 ) -> None:
     """Show a rollout turn by turn, with its tool results, timings and reward. Running ones too."""
-    settings = load_settings(store=store)
+    settings = load_settings(store)
 
     async def show_stored() -> None:
         await show(make_console(), await existing_journal(settings), rollout)

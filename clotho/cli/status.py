@@ -31,7 +31,7 @@ def command(
     temporal: Address = None,
 ) -> None:
     """Show the runs in the store, or one run: its scored groups, and what runs or failed."""
-    settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+    settings = load_settings(store, temporal)
     console = make_console()
 
     async def show() -> None:

@@ -119,7 +119,5 @@ async def test_a_server_that_overwrites_is_refused(
 
 def test_stores_that_are_not_folders_keep_their_servers_apart() -> None:
     """Two stores must not share a development server: it would take one's runs for the other's."""
-    folders = {
-        load_settings(store=location).folder for location in ("s3://a/b", "s3://a/c", "s3://a", "x/store")
-    }
+    folders = {load_settings(location).folder for location in ("s3://a/b", "s3://a/c", "s3://a", "x/store")}
     assert len(folders) == 4

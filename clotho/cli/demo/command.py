@@ -54,7 +54,7 @@ def command(
         raise InvalidInput("--crash and --atropos are two demonstrations: give one")
     if crash and tokens:
         raise InvalidInput("--crash counts answers in chat mode: leave --tokens out")
-    settings = load_settings(store=store)
+    settings = load_settings(store)
     demonstration = Demonstration(settings, make_console(), groups, group_size, crash, atropos, tokens)
     asyncio.run(demonstration.run(keep))
 

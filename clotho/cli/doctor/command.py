@@ -40,7 +40,7 @@ def command(
 
     Exit status 1 if anything needs attention.
     """
-    settings = load_settings(store=store, temporal={"address": temporal} if temporal else None)
+    settings = load_settings(store, temporal)
     raise typer.Exit(asyncio.run(Doctor(settings, make_console()).examine(clean)))
 
 
