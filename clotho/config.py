@@ -136,7 +136,7 @@ def load_settings(store: str | None = None, temporal: str | None = None) -> Sett
     """
     _refuse_unknown_variables()
     arguments: dict[str, Any] = {"store": store} if store is not None else {}
-    arguments |= {"temporal": {"address": temporal}} if temporal is not None else {}
+    arguments |= {"temporal": {"address": temporal}} if temporal else {}
     try:
         return Settings(**arguments)
     except ValidationError as error:
