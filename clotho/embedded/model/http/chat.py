@@ -30,8 +30,6 @@ from clotho.embedded.model.http.responses import (
 from clotho.embedded.model.http.serving import (
     Admitted,
     Serving,
-    collected,
-    event_stream,
     ids_of,
     read_body,
     text_of,
@@ -53,10 +51,7 @@ class ChatEndpoint:
             prompt, asked, asked.max_completion_tokens or asked.max_tokens, asked.top_logprobs or 0
         )
         answer = _ChatAnswer(self._serving, asked, admitted)
-        if asked.stream:
-            return event_stream(answer.chunks())
-        steps = await collected(request, self._serving.steps(admitted))
-        return Response(answer.whole(steps).model_dump_json(), media_type="application/json")
+        return await self._serving.respond(request, admitted, answer, stream=bool(asked.stream))
 
     def _render(self, asked: ChatRequest) -> list[int]:
         try:

@@ -13,8 +13,6 @@ from clotho.embedded.model.http.responses import Completion, CompletionChoice, C
 from clotho.embedded.model.http.serving import (
     Admitted,
     Serving,
-    collected,
-    event_stream,
     ids_of,
     read_body,
     text_of,
@@ -33,10 +31,7 @@ class CompletionEndpoint:
             await self._prompt(asked), asked, asked.max_tokens or DEFAULT_MAX_TOKENS, asked.logprobs or 0
         )
         answer = _CompletionAnswer(self._serving, asked, admitted)
-        if asked.stream:
-            return event_stream(answer.chunks())
-        steps = await collected(request, self._serving.steps(admitted))
-        return Response(answer.whole(steps).model_dump_json(), media_type="application/json")
+        return await self._serving.respond(request, admitted, answer, stream=bool(asked.stream))
 
     async def _prompt(self, asked: CompletionRequest) -> list[int]:
         prompt = asked.prompt

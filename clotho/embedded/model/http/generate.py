@@ -19,8 +19,6 @@ from clotho.embedded.model.http.responses import (
 from clotho.embedded.model.http.serving import (
     Admitted,
     Serving,
-    collected,
-    event_stream,
     ids_of,
     read_body,
     versions_of,
@@ -37,10 +35,7 @@ class GenerateEndpoint:
         sampling = asked.sampling_params
         admitted = self._serving.admit(asked.token_ids, sampling, sampling.max_tokens, sampling.logprobs or 0)
         answer = _GenerateAnswer(self._serving, asked, admitted)
-        if asked.stream:
-            return event_stream(answer.chunks())
-        steps = await collected(request, self._serving.steps(admitted))
-        return Response(answer.whole(steps).model_dump_json(), media_type="application/json")
+        return await self._serving.respond(request, admitted, answer, stream=bool(asked.stream))
 
 
 class _GenerateAnswer:

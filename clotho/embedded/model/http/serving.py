@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from clotho.embedded.model.engine import Engine, EngineStopped
 from clotho.embedded.model.generation import Step
@@ -45,6 +45,16 @@ class Admitted:
             completion_tokens=completion_tokens,
             total_tokens=len(self.prompt) + completion_tokens,
         )
+
+
+class Answer(Protocol):
+    """What a request comes to, in the shape of its endpoint."""
+
+    def whole(self, steps: Sequence[Step]) -> BaseModel:
+        """From all steps of the generation."""
+
+    def chunks(self) -> AsyncGenerator[BaseModel]:
+        """As the generation goes on, which this starts."""
 
 
 class Serving:
@@ -85,6 +95,14 @@ class Serving:
     def steps(self, admitted: Admitted) -> AsyncGenerator[Step]:
         return self.engine.generate(admitted.prompt, admitted.parameters)
 
+    async def respond(
+        self, request: Request, admitted: Admitted, answer: Answer, *, stream: bool
+    ) -> Response:
+        if stream:
+            return _event_stream(answer.chunks())
+        steps = await _collected(request, self.steps(admitted))
+        return Response(answer.whole(steps).model_dump_json(), media_type="application/json")
+
 
 async def read_body(request: Request, model: type[Asked]) -> Asked:
     try:
@@ -93,7 +111,7 @@ async def read_body(request: Request, model: type[Asked]) -> Asked:
         raise invalid(error) from error
 
 
-async def collected(request: Request, steps: AsyncGenerator[Step]) -> list[Step]:
+async def _collected(request: Request, steps: AsyncGenerator[Step]) -> list[Step]:
     """All steps. Raises Refusal when the client leaves before the end, so that nothing is computed for nobody."""
 
     async def collect() -> list[Step]:
@@ -120,7 +138,7 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def event_stream(chunks: AsyncGenerator[BaseModel]) -> StreamingResponse:
+def _event_stream(chunks: AsyncGenerator[BaseModel]) -> StreamingResponse:
     """Chunks as server-sent events, closed by [DONE], or by an error when the engine stops before the end."""
 
     async def events() -> AsyncIterator[bytes]:
