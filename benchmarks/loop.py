@@ -12,7 +12,6 @@ from pathlib import Path
 
 from benchmarks.bare import WORKFLOWS, BareRollout
 from benchmarks.table import Row
-from clotho.config import cache_folder, program_on_path
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries.rollout import CallEntry, TurnEntry
@@ -21,7 +20,6 @@ from clotho.identifiers import call_key, turn_key
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.runs.campaigns import CampaignHandle
-from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn, terminal_turns
 
@@ -94,16 +92,8 @@ async def bench() -> AsyncIterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="clotho-bench-") as name:
         folder = Path(name)
         await asyncio.to_thread(folder.chmod, 0o711)
-        binary = await temporal_binary(
-            cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
-        )
-        server = TemporalServer(
-            binary,
-            folder / "temporal.log",
-            ui_port=None,
-            db=folder / "temporal.db",
-            search_attributes=SEARCH_ATTRIBUTES,
-        )
+        binary = await temporal_binary()
+        server = TemporalServer(binary, folder / "temporal.log", ui_port=None, db=folder / "temporal.db")
         async with server, cluster_in(server, folder / "cluster", "default") as cluster:
             await cluster.start_worker("llm")
             await cluster.start_worker("workflows,tools")

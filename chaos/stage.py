@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chaos.disk import SmallDisk
 from chaos.link import Link
-from clotho.config import SandboxSettings, TemporalSettings, cache_folder, program_on_path
+from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
@@ -20,7 +20,6 @@ from clotho.identifiers import group_id, lease_key, rollout_id
 from clotho.processes.child import ChildProcess
 from clotho.runs.campaigns import CampaignHandle
 from clotho.sandbox.folders import SandboxFolder
-from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.store.filesystem import FilesystemStore
 from clotho.temporal import connect, ensure_search_attributes
 from clotho.testing.cluster import FAST, Cluster, register
@@ -61,17 +60,9 @@ class Servers:
 @asynccontextmanager
 async def servers_in(folder: Path) -> AsyncIterator[Servers]:
     await asyncio.to_thread(folder.mkdir, mode=0o711, parents=True)
-    binary = await temporal_binary(
-        cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
-    )
+    binary = await temporal_binary()
     async with AsyncExitStack() as stack:
-        temporal = TemporalServer(
-            binary,
-            folder / "temporal.log",
-            ui_port=None,
-            db=folder / "temporal.db",
-            search_attributes=SEARCH_ATTRIBUTES,
-        )
+        temporal = TemporalServer(binary, folder / "temporal.log", ui_port=None, db=folder / "temporal.db")
         await stack.enter_async_context(temporal)
         model = await stack.enter_async_context(EmbeddedModelServer(folder / "model.log"))
         yield Servers(folder, temporal, model)

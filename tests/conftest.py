@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clotho.config import cache_folder, program_on_path
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in
 
 LOG_SHOWN = 6_000
@@ -38,17 +36,9 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-async def server_binary() -> Path:
-    return await temporal_binary(
-        cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
-    )
-
-
 @pytest.fixture(scope="session")
 async def temporal(folder: Path) -> AsyncIterator[TemporalServer]:
-    server = TemporalServer(
-        await server_binary(), folder / "temporal.log", ui_port=None, search_attributes=SEARCH_ATTRIBUTES
-    )
+    server = TemporalServer(await temporal_binary(), folder / "temporal.log", ui_port=None)
     async with server:
         yield server
 

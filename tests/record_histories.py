@@ -12,12 +12,10 @@ from typing import Any
 
 from temporalio.client import Client
 
-from clotho.config import cache_folder, program_on_path
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers import turn_key
 from clotho.runs.operations import Operations, Target
-from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -39,11 +37,9 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="clotho-histories-") as name:
         folder = Path(name)
         folder.chmod(0o711)
-        binary = await temporal_binary(
-            cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
-        )
+        binary = await temporal_binary()
         log = folder / "temporal.log"
-        server = TemporalServer(binary, log, ui_port=None, search_attributes=SEARCH_ATTRIBUTES)
+        server = TemporalServer(binary, log, ui_port=None)
         async with server, cluster_in(server, folder / "cluster", "default") as cluster:
             await cluster.start_worker()
             await live(cluster)

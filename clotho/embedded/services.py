@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clotho.config import Settings, cache_folder, program_on_path
+from clotho.config import Settings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import InvalidInput, Unavailable
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import claim, free_port, port_is_free
-from clotho.search_attributes import SEARCH_ATTRIBUTES
 
 WORKER = Path("worker.py")
 TEMPORAL_PORT = 7233
@@ -96,19 +95,9 @@ async def local_services(
         stack.enter_context(exclusive(folder))
         for port in (ports.temporal, ports.ui, ports.model):
             claim(port)
-        binary = await temporal_binary(
-            cache_folder() / "bin",
-            on_path=program_on_path("temporal"),
-            go=program_on_path("go"),
-            announce=announce,
-        )
+        binary = await temporal_binary(announce)
         temporal = TemporalServer(
-            binary,
-            logs / "temporal.log",
-            port=ports.temporal,
-            ui_port=ports.ui,
-            db=folder / "temporal.db",
-            search_attributes=SEARCH_ATTRIBUTES,
+            binary, logs / "temporal.log", port=ports.temporal, ui_port=ports.ui, db=folder / "temporal.db"
         )
         model = EmbeddedModelServer(logs / "model.log", port=ports.model)
         stack.push_async_callback(temporal.stop)

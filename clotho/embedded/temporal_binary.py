@@ -1,4 +1,4 @@
-"""Where a `temporal` binary comes from: the user, PATH, the cache, a download, or the Go toolchain."""
+"""Where a `temporal` binary comes from: PATH, the cache, a download, or the Go toolchain."""
 
 import asyncio
 import fcntl
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
 
+from clotho.config import cache_folder, program_on_path
 from clotho.errors import InvalidInput, bounded
 
 GO_PACKAGE = "github.com/temporalio/cli/cmd/temporal@v1.5.1"
@@ -31,26 +32,28 @@ class Unobtainable(Exception):
     """One way to a binary led nowhere."""
 
 
-async def temporal_binary(
-    cache: Path,
-    *,
-    explicit: Path | None = None,
-    on_path: Path | None = None,
-    go: Path | None = None,
-    announce: Announce = to_stderr,
+async def temporal_binary(announce: Announce = to_stderr) -> Path:
+    """This machine's; raises InvalidInput if there is none."""
+    return await binary_from(
+        cache_folder() / "bin",
+        on_path=program_on_path("temporal"),
+        go=program_on_path("go"),
+        announce=announce,
+    )
+
+
+async def binary_from(
+    cache: Path, *, on_path: Path | None = None, go: Path | None = None, announce: Announce = to_stderr
 ) -> Path:
-    """The first of: `explicit`, `on_path`, the one in folder `cache`, a download, a build with `go`.
+    """The first of: `on_path`, the one in folder `cache`, a download, a build with `go`.
 
     A download or a build is kept in `cache`; processes that ask at the same time wait for one of them.
     Raises InvalidInput if there is none.
     """
-    if explicit is not None and not _executable(explicit):
-        raise InvalidInput(f"{explicit} is not an executable file")
     cached = cache / "temporal"
-    found = explicit or on_path
-    if found is None and not _executable(cached):
+    if on_path is None and not _executable(cached):
         await _obtain(cached, go, announce)
-    return found or cached
+    return on_path or cached
 
 
 async def _obtain(target: Path, go: Path | None, announce: Announce) -> None:

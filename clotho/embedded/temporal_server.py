@@ -13,6 +13,7 @@ from temporalio.service import RPCError
 from clotho.errors import InvalidInput
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import HOST, claim, free_port
+from clotho.search_attributes import SEARCH_ATTRIBUTES
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.1
@@ -42,7 +43,7 @@ class TemporalServer:
         port: int = 0,
         ui_port: int | None = 0,
         db: Path | None = None,
-        search_attributes: Mapping[str, str],
+        search_attributes: Mapping[str, str] = SEARCH_ATTRIBUTES,
     ) -> None:
         self.port = port or free_port()
         self.ui_port = free_port() if ui_port == 0 else ui_port

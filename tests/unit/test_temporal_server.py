@@ -8,7 +8,6 @@ import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
-from clotho.config import cache_folder, program_on_path
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer, server_command
 from clotho.errors import InvalidInput
@@ -17,9 +16,7 @@ from clotho.processes.ports import free_port
 
 @pytest.fixture(scope="module")
 async def binary() -> Path:
-    return await temporal_binary(
-        cache_folder() / "bin", on_path=program_on_path("temporal"), go=program_on_path("go")
-    )
+    return await temporal_binary()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded import temporal_binary as module
-from clotho.embedded.temporal_binary import GO_PACKAGE, Unobtainable, temporal_binary
+from clotho.embedded.temporal_binary import GO_PACKAGE, Unobtainable, binary_from
 from clotho.errors import InvalidInput
 
 
@@ -38,23 +38,15 @@ def go(tmp_path: Path) -> Path:
 async def test_order(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
-    cached, mine, on_path = (
-        program(path, "") for path in (cache / "temporal", tmp_path / "a", tmp_path / "b")
-    )
-    assert await temporal_binary(cache, explicit=mine, on_path=on_path) == mine
-    assert await temporal_binary(cache, on_path=on_path) == on_path
-    assert await temporal_binary(cache) == cached
-
-
-async def test_an_explicit_path_has_no_substitute(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="not an executable file"):
-        await temporal_binary(tmp_path, explicit=tmp_path / "missing", on_path=program(tmp_path / "b", ""))
+    cached, on_path = program(cache / "temporal", ""), program(tmp_path / "here", "")
+    assert await binary_from(cache, on_path=on_path) == on_path
+    assert await binary_from(cache) == cached
 
 
 @pytest.mark.usefixtures("offline")
 async def test_builds_once_for_callers_at_the_same_time(tmp_path: Path, go: Path) -> None:
     cache, lines = tmp_path / "cache", list[str]()
-    found = await asyncio.gather(*(temporal_binary(cache, go=go, announce=lines.append) for _ in range(3)))
+    found = await asyncio.gather(*(binary_from(cache, go=go, announce=lines.append) for _ in range(3)))
     assert set(found) == {cache / "temporal"}
     assert (tmp_path / "asked").read_text() == f"install {GO_PACKAGE}\n"
     assert len(lines) == 1
@@ -66,21 +58,21 @@ async def test_builds_once_for_callers_at_the_same_time(tmp_path: Path, go: Path
 async def test_a_failed_build_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     go = program(tmp_path / "go", "echo module proxy unreachable >&2; exit 1")
     with pytest.raises(InvalidInput, match=r"PATH.*TEMPORAL_ADDRESS.*Go.*module proxy unreachable"):
-        await temporal_binary(tmp_path / "cache", go=go)
+        await binary_from(tmp_path / "cache", go=go)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["temporal.lock"]
 
 
 @pytest.mark.usefixtures("offline")
 async def test_no_way_left(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no Go toolchain"):
-        await temporal_binary(tmp_path / "cache")
+        await binary_from(tmp_path / "cache")
     assert "\n" not in module.THREE_WAYS
 
 
 @pytest.mark.usefixtures("offline")
 async def test_a_cancelled_build_ends(tmp_path: Path) -> None:
     go = program(tmp_path / "go", f"echo $$ > {tmp_path}/pid; sleep 60")
-    build = asyncio.ensure_future(temporal_binary(tmp_path / "cache", go=go))
+    build = asyncio.ensure_future(binary_from(tmp_path / "cache", go=go))
     pid = tmp_path / "pid"
     async with asyncio.timeout(10):
         while not pid.exists() or not pid.read_text().strip():

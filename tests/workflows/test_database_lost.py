@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
+from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers import turn_key
 from clotho.runs.rollouts import read_end
-from clotho.search_attributes import SEARCH_ATTRIBUTES
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from tests.conftest import server_binary
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 from tests.workflows.test_runs import failure
@@ -26,11 +25,7 @@ async def test_a_run_goes_on_without_its_database(folder: Path) -> None:
     home = folder / "database-lost"
     home.mkdir(mode=0o711)
     server = TemporalServer(
-        await server_binary(),
-        home / "temporal.log",
-        ui_port=None,
-        db=home / "temporal.db",
-        search_attributes=SEARCH_ATTRIBUTES,
+        await temporal_binary(), home / "temporal.log", ui_port=None, db=home / "temporal.db"
     )
     turns = [run(f"echo {number} >> /work/ran") for number in range(4)]
     last = (run("test $(tr -d '\\n' < /work/ran) = 0123 && echo -n 1 > /work/score"), say("Done."))
