@@ -15,7 +15,8 @@ from temporalio.client import Client
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers import turn_key
-from clotho.runs.operations import Operations, Target
+from clotho.runs.operations import Operations
+from clotho.runs.targets import Target
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

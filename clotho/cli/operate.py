@@ -11,7 +11,8 @@ from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import again, make_console, one_line
 from clotho.config import Settings, load_settings
-from clotho.runs.operations import Boundaries, Operations, Target
+from clotho.runs.operations import Boundaries, Operations
+from clotho.runs.targets import Target
 from clotho.temporal import connect
 
 PERIOD = 0.5

@@ -1,7 +1,6 @@
 """What an operator does to a live run, a group or a rollout: pause, resume, cancel, retry."""
 
 import asyncio
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,51 +12,16 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.entries.group import GroupEntry
 from clotho.entries.items import Delivery, DrawnOrder
 from clotho.errors import InvalidInput
-from clotho.identifiers import DRAWN_GROUP, campaign_id, checked_run_name, delivered_key, scored_key
+from clotho.identifiers import campaign_id, delivered_key, scored_key
 from clotho.journal import Journal
 from clotho.records.group import GroupRequest
 from clotho.runs.campaigns import read_order, start_requested
 from clotho.runs.drawn import drawn_groups, read_drawn_order, start_group
 from clotho.runs.manifest import read_manifest
 from clotho.runs.pauses import pause_run, resume_run
+from clotho.runs.targets import Target, running_rollouts
 from clotho.search_attributes import OUTCOME, PAUSED, RUN, identify
 from clotho.temporal import is_running
-
-TARGET = re.compile(
-    rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{DRAWN_GROUP})(/(?P<rollout>r\d+(\.\d+)?))?)?", re.ASCII
-)
-
-
-@dataclass(frozen=True)
-class Target:
-    """A run, a group or a rollout, as its id names it."""
-
-    run: str
-    group: str | None = None
-    item: int | None = None
-    """The group's, where its name is the item's number: an item that was drawn by itself has another."""
-    rollout: str | None = None
-
-    @classmethod
-    def named(cls, name: str) -> "Target":
-        """Raises InvalidInput for what is no id."""
-        found = TARGET.fullmatch(name)
-        if found is None:
-            raise InvalidInput(
-                f"{name!r} names nothing: give RUN, RUN/GROUP or RUN/GROUP/r0, "
-                "with a group such as g000000 or i-name.0, as `clotho status RUN` shows them"
-            )
-        run = checked_run_name(found["run"])
-        group = f"{run}/{found['group']}" if found["group"] else None
-        item = int(found["item"]) if found["item"] else None
-        return cls(run, group, item, name if found["rollout"] else None)
-
-    @property
-    def workflow(self) -> str:
-        return self.rollout or self.group or campaign_id(self.run)
-
-    def __str__(self) -> str:
-        return self.rollout or self.group or self.run
 
 
 @dataclass(frozen=True)
@@ -231,11 +195,3 @@ class Operations:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # it has just ended
                 raise
-
-
-def running_rollouts(target: Target) -> str:
-    """A query for visibility: the rollouts of `target` that run."""
-    query = f"{RUN} = '{target.run}' AND WorkflowType = 'Rollout' AND ExecutionStatus = 'Running'"
-    if target.rollout is not None:
-        return f"{query} AND WorkflowId = '{target.rollout}'"
-    return f"{query} AND WorkflowId STARTS_WITH '{target.group}/'" if target.group is not None else query

@@ -18,8 +18,9 @@ from clotho.inference.base import Inference, ServedModel
 from clotho.runs.drawn import open_drawn_run
 from clotho.runs.export import Format, export_lines
 from clotho.runs.manifest import note_served
-from clotho.runs.operations import Boundaries, Operations, Target
+from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.order import run_manifest
+from clotho.runs.targets import Target
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -2,8 +2,8 @@
 
 from clotho.entries.rollout import LeaseEntry
 from clotho.identifiers import call_key, lease_key
-from clotho.runs.operations import Target
 from clotho.runs.rollouts import read_end
+from clotho.runs.targets import Target
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

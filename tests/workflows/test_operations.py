@@ -16,8 +16,9 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from clotho.errors import InvalidInput
 from clotho.records.campaign import CampaignProgress
 from clotho.records.outcome import Outcome
-from clotho.runs.operations import Boundaries, Operations, Target
+from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.rollouts import read_end
+from clotho.runs.targets import Target
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

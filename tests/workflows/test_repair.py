@@ -16,7 +16,8 @@ from clotho.records.group import RepairBounds
 from clotho.runs.campaigns import CampaignHandle, read_order, start_requested
 from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
-from clotho.runs.operations import Operations, Target
+from clotho.runs.operations import Operations
+from clotho.runs.targets import Target
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

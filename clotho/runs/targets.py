@@ -1,0 +1,52 @@
+"""What an operator names: a run, a group or a rollout."""
+
+import re
+from dataclasses import dataclass
+
+from clotho.errors import InvalidInput
+from clotho.identifiers import DRAWN_GROUP, campaign_id, checked_run_name
+from clotho.search_attributes import RUN
+
+TARGET = re.compile(
+    rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{DRAWN_GROUP})(/(?P<rollout>r\d+(\.\d+)?))?)?", re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run, a group or a rollout, as its id names it."""
+
+    run: str
+    group: str | None = None
+    item: int | None = None
+    """The group's, where its name is the item's number: an item that was drawn by itself has another."""
+    rollout: str | None = None
+
+    @classmethod
+    def named(cls, name: str) -> "Target":
+        """Raises InvalidInput for what is no id."""
+        found = TARGET.fullmatch(name)
+        if found is None:
+            raise InvalidInput(
+                f"{name!r} names nothing: give RUN, RUN/GROUP or RUN/GROUP/r0, "
+                "with a group such as g000000 or i-name.0, as `clotho status RUN` shows them"
+            )
+        run = checked_run_name(found["run"])
+        group = f"{run}/{found['group']}" if found["group"] else None
+        item = int(found["item"]) if found["item"] else None
+        return cls(run, group, item, name if found["rollout"] else None)
+
+    @property
+    def workflow(self) -> str:
+        return self.rollout or self.group or campaign_id(self.run)
+
+    def __str__(self) -> str:
+        return self.rollout or self.group or self.run
+
+
+def running_rollouts(target: Target) -> str:
+    """A query for visibility: the rollouts of `target` that run."""
+    query = f"{RUN} = '{target.run}' AND WorkflowType = 'Rollout' AND ExecutionStatus = 'Running'"
+    if target.rollout is not None:
+        return f"{query} AND WorkflowId = '{target.rollout}'"
+    return f"{query} AND WorkflowId STARTS_WITH '{target.group}/'" if target.group is not None else query
