@@ -1,5 +1,6 @@
 """The agent loop as a durable workflow."""
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -48,6 +49,7 @@ class Rollout(Pausable):
         self.state = request.state or RolloutState()
         self.sandbox = HeldSandbox(request)
         self.keeps_sandbox = False
+        self.releasing: asyncio.Task[None] | None = None
         self.unserved = False
         self.paused = request.paused
 
@@ -64,7 +66,7 @@ class Rollout(Pausable):
             raise
         finally:
             if not self.keeps_sandbox:
-                await clean_up(self.sandbox.release(), "release of the sandbox")
+                await clean_up(self.let_go(), "release of the sandbox")
 
     async def begin(self) -> RolloutSummary | None:
         """What an earlier run of this rollout came to; None if there is more to do."""
@@ -183,6 +185,7 @@ class Rollout(Pausable):
         await self.sandbox.use(run, self.state.turn)
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
+        self.let_go()  # meanwhile: the end is written from the journal
         request = ConcludeRequest(
             run=self.request.run, rollout=self.rollout, ending=ending, state=self.whole_state()
         )
@@ -190,6 +193,12 @@ class Rollout(Pausable):
         attributes.show_result(summary.ending.outcome, summary.score)
         self.show(f"{summary.ending.outcome}, reward {summary.score:g}")
         return summary
+
+    def let_go(self) -> asyncio.Task[None]:
+        """The release of the sandbox, begun once."""
+        if self.releasing is None:
+            self.releasing = asyncio.create_task(self.sandbox.release())
+        return self.releasing
 
     def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():

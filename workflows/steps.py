@@ -87,12 +87,11 @@ async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:
             raise result
 
 
-async def clean_up(work: Coroutine[Any, Any, None], what: str) -> None:
-    """Run `work` to its end however often the workflow is cancelled meanwhile; never raises.
+async def clean_up(task: asyncio.Task[None], what: str) -> None:
+    """Wait for `task` to its end however often the workflow is cancelled meanwhile; never raises.
 
     A clean-up that fails must not replace a paid result: what it leaves behind, lease expiry takes.
     """
-    task = asyncio.ensure_future(work)
     while not task.done():
         try:
             await asyncio.shield(task)
