@@ -8,8 +8,7 @@ from urllib.parse import quote
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client, RetryConfig, WorkflowExecutionStatus
-from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
-from temporalio.converter import DataConverter
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -18,15 +17,6 @@ from clotho.errors import InvalidInput, Unavailable, bounded
 from clotho.sandbox.keeper import OwnerState
 from clotho.search_attributes import RUN, SEARCH_ATTRIBUTES
 
-
-class BriefPayloadConverter(PydanticPayloadConverter):
-    """Leaves out the fields that nobody set: histories are kept small."""
-
-    def __init__(self) -> None:
-        super().__init__(ToJsonOptions(exclude_unset=True))
-
-
-DATA_CONVERTER = DataConverter(payload_converter_class=BriefPayloadConverter)
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
@@ -48,7 +38,7 @@ async def connect(settings: TemporalSettings) -> Client:
     # A handle that waits for a result outlives any outage of the server; workers have limits of their own.
     patient = RetryConfig(max_elapsed_time_millis=None, max_retries=0)
     try:
-        return await Client.connect(**options, data_converter=DATA_CONVERTER, retry_config=patient)
+        return await Client.connect(**options, data_converter=pydantic_data_converter, retry_config=patient)
     except RuntimeError as error:
         raise InvalidInput(
             f"no Temporal server answers at {options['target_host']}: start one with `clotho dev`, "
