@@ -44,7 +44,7 @@ class Model:
         self._queue = queue
         self._pauses = Recent(partial(paused_because, journal))
         self._found: dict[str, ServedModel] = {}
-        self._noted: dict[str, ServedModel] = {}
+        self._noted: dict[tuple[str, str], ServedModel] = {}
         self._steps = Recent(partial(known_step, journal))
 
     @activity.defn
@@ -87,10 +87,11 @@ class Model:
         """
         async with attempt(request.run):
             manifest = await read_manifest(self._journal, request.run)
-            served = await (await self._backend(manifest)).check(manifest.model)
-            if served is not None:
-                log.info("model server: %s", served)
-                await note_served(self._journal, request.run, served)
+            for server in (await self._endpoint(request.run)).servers:
+                served = await self._backends(manifest, server).check(manifest.model)
+                if served is not None:
+                    log.info("model server: %s", served)
+                    await note_served(self._journal, request.run, served)
 
     async def _queue_for(self, request: ModelProcessRequest) -> str:
         kept = request.queue is not None and await is_present(self._journal, request.queue)
@@ -102,7 +103,8 @@ class Model:
         manifest = await read_manifest(self._journal, request.run)
         tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         transcript = await read_transcript(self._journal, request.rollout, request.turn)
-        backend = await self._backend(manifest)
+        endpoint = await self._endpoint(request.run)
+        backend = self._backends(manifest, endpoint.server_for(request.rollout, activity.info().attempt))
         call = _call(request, manifest, tools, transcript)
         if manifest.rendering is not None:
             call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
@@ -119,15 +121,15 @@ class Model:
     async def _note_served(self, run: str) -> None:
         """Once in a process, after a turn: a run without a campaign checks no model before its first one."""
         found = self._found.get(run)
-        if found is not None and self._noted.get(run) != found:
+        if found is not None and self._noted.get((run, found.base_url)) != found:
             await note_served(self._journal, run, found)
-            self._noted[run] = found
+            self._noted[run, found.base_url] = found
 
-    async def _backend(self, manifest: RunManifest) -> ModelBackend:
-        endpoint = await read_endpoint(self._journal, manifest.run)
+    async def _endpoint(self, run: str) -> Endpoint:
+        endpoint = await read_endpoint(self._journal, run)
         if endpoint is None:
-            raise InvalidInput(f"run {manifest.run!r} has no model server; start it with --model URL")
-        return self._backends(manifest, endpoint)
+            raise InvalidInput(f"run {run!r} has no model server; start it with --model URL")
+        return endpoint
 
 
 def _call(

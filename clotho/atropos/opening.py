@@ -41,20 +41,24 @@ async def open_connections(config: ClothoEnvConfig) -> Connections:
 
 
 def served_model(configs: Any, config: ClothoEnvConfig) -> tuple[Endpoint, str]:
-    """Where turns are sampled, and the model's name there. Raises InvalidInput unless it is one."""
+    """Where turns are sampled, and the model's name there. Raises InvalidInput unless all serve the same one."""
     servers = configs if isinstance(configs, list) else [configs]
-    if len(servers) != 1 or not isinstance(servers[0], APIServerConfig) or not servers[0].base_url:
+    if not servers or not all(isinstance(each, APIServerConfig) and each.base_url for each in servers):
         raise InvalidInput(
-            "give one model server: --openai.base_url http://host:8000/v1 --openai.model_name NAME "
-            "(several are served through one address by a router)"
+            "give a model server: --openai.base_url http://host:8000/v1 --openai.model_name NAME, "
+            "or a list of them under openai in a YAML file"
         )
-    base_url = checked_base_url(servers[0].base_url)
+    models = sorted({each.model_name for each in servers})
+    if len(models) != 1:
+        raise InvalidInput(f"a run samples from one model, and openai names {', '.join(models)}")
+    first, *more = dict.fromkeys(checked_base_url(each.base_url) for each in servers)
     endpoint = Endpoint(
-        base_url=base_url,
+        base_url=first,
+        more_urls=tuple(more),
         api_key_variable=config.api_key_variable,
         inference=Inference(config.inference),
     )
-    return endpoint, servers[0].model_name
+    return endpoint, models[0]
 
 
 def manifest_of(config: ClothoEnvConfig, model: str) -> RunManifest:

@@ -1,5 +1,7 @@
 """Whether a run's turns can be trained on at all: asked before any is served."""
 
+from functools import partial
+
 from clotho.atropos.delivery import outlasting
 from clotho.atropos.evaluation import OpenRun
 from clotho.atropos.opening import Connections
@@ -26,12 +28,13 @@ async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:
                 "or --env.accept_chat_data True to serve them all the same"
             )
     elif manifest.sampling.reshaped_by:
-        served = await outlasting(
-            lambda: _found(run.connections, manifest, run.endpoint),
-            "find out what the model server's logprobs are of",
-        )
-        await note_served(run.connections.journal, manifest.run, served)
-        check_sampling(manifest.sampling, served)
+        for server in run.endpoint.servers:
+            served = await outlasting(
+                partial(_found, run.connections, manifest, server),
+                "find out what the model server's logprobs are of",
+            )
+            await note_served(run.connections.journal, manifest.run, served)
+            check_sampling(manifest.sampling, served)
 
 
 def check_sampling(sampling: Sampling, served: ServedModel) -> None:

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
+from clotho.identifiers import derived_seed
 from clotho.inference.base import Inference, Sampling
 from clotho.records.base import Record
 from clotho.records.outcome import Limits
@@ -85,9 +86,22 @@ class Endpoint(Record):
     """Where a run's model is served: may change between restarts, the last entry counts."""
 
     base_url: str
+    more_urls: tuple[str, ...] = ()
+    """Of further servers of the same model."""
     api_key_variable: str | None = None
     """The environment variable that holds the key, in the processes that call models."""
     inference: Inference = Inference.CHAT
+
+    @property
+    def servers(self) -> tuple["Endpoint", ...]:
+        """Each server as an endpoint of its own."""
+        urls = (self.base_url, *self.more_urls)
+        return tuple(self.model_copy(update={"base_url": url, "more_urls": ()}) for url in urls)
+
+    def server_for(self, rollout: str, attempt: int) -> "Endpoint":
+        """The rollout's own, which has its prompts cached; the next one at every attempt after the first."""
+        servers = self.servers
+        return servers[(derived_seed(rollout) + attempt - 1) % len(servers)]
 
 
 class PauseEntry(Record):
