@@ -152,6 +152,10 @@ def registration_prefix(run: str) -> str:
     return f"{run}/~registration/"
 
 
+def tenure_prefix(run: str) -> str:
+    return f"{run}/~tenure/"
+
+
 def sending_prefix(group: str) -> str:
     return f"{group}/sending/"
 

@@ -9,13 +9,15 @@ from typing import Any
 from clotho.atropos.api import TrainerApi
 from clotho.atropos.book import Book
 from clotho.atropos.delivery import Courier, outlasting
-from clotho.atropos.items import ClaimedItem, Items, json_item
+from clotho.atropos.items import ClaimedItem, Items
 from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.metrics import Tally
 from clotho.atropos.opening import Connections
 from clotho.atropos.rollouts import Groups
+from clotho.atropos.tenure import Tenure
 from clotho.entries.items import DrawnOrder, Item
 from clotho.entries.run import Endpoint, RunManifest
+from clotho.environment.base import json_item
 from clotho.errors import Unfit
 from clotho.runs.drawn import open_drawn_run
 
@@ -27,6 +29,7 @@ class Durable:
     """One run between opening and the end of the process."""
 
     connections: Connections
+    tenure: Tenure
     manifest: RunManifest
     endpoint: Endpoint
     groups: Groups
@@ -94,6 +97,7 @@ class Durable:
 
 async def open_durable(
     connections: Connections,
+    tenure: Tenure,
     manifest: RunManifest,
     endpoint: Endpoint,
     order: DrawnOrder,
@@ -112,6 +116,7 @@ async def open_durable(
     book = Book(await ledger.undelivered(claims) if delivers else claims)
     return Durable(
         connections=connections,
+        tenure=tenure,
         manifest=manifest,
         endpoint=endpoint,
         groups=Groups(

@@ -22,13 +22,14 @@ from clotho.atropos.group_file import GroupFile
 from clotho.atropos.items import ClaimedItem
 from clotho.atropos.ledger import Claim
 from clotho.atropos.main import main
-from clotho.atropos.metrics import shown_rows
 from clotho.atropos.opening import manifest_of, open_connections, served_model
 from clotho.atropos.patient import PatientEnv
 from clotho.atropos.processing import process_groups
 from clotho.atropos.scored import Sibling, Wave, read_siblings, readable_waves, waves_of
 from clotho.atropos.secrets import Secrets
+from clotho.atropos.shown import shown_rows
 from clotho.atropos.sweep import sweep
+from clotho.atropos.tenure import held
 from clotho.atropos.trainable import require_trainable
 from clotho.config import Settings
 from clotho.entries.items import DrawnOrder
@@ -70,7 +71,6 @@ class ClothoEnv(PatientEnv):
         path, config.data_path_to_save_groups = config.data_path_to_save_groups, None
         super().__init__(config, self.secrets.reveal(server_configs), slurm, testing)
         config.data_path_to_save_groups = path
-        self.jsonl_writer = GroupFile(Path(path)) if path is not None else None
         self.server_configs = server_configs
         # Atropos and a subclass call the same name: what the subclass hands out is drawn once, then claimed.
         self._draw = self.get_next_item
@@ -132,28 +132,36 @@ class ClothoEnv(PatientEnv):
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Temporal, the store and the run, with what is left of it."""
+        """Temporal, the store and the run, for this process alone, with what is left of it."""
         connections = await open_connections(self.config)
         endpoint, model = served_model(self.server_configs, self.config)
-        self.durable = await open_durable(
-            connections,
-            self.make_manifest(model),
-            endpoint,
-            DrawnOrder(stations=self.stations(connections.settings)),
-            attempts=self.config.group_attempts,
-            draw=self._draw,
-            api=self.trainer_api,
-            current_env=self.current_env_id,
-            delivers=not self.process_mode,
-        )
+        manifest = self.make_manifest(model)
+        async with held(connections.journal, manifest.run) as tenure:
+            self.durable = await open_durable(
+                connections,
+                tenure,
+                manifest,
+                endpoint,
+                DrawnOrder(stations=self.stations(connections.settings)),
+                attempts=self.config.group_attempts,
+                draw=self._draw,
+                api=self.trainer_api,
+                current_env=self.current_env_id,
+                delivers=not self.process_mode,
+            )
+            self._warn_of_keys()
+            path = self.config.data_path_to_save_groups
+            self.jsonl_writer = GroupFile(Path(path)) if path is not None else None
+            try:
+                yield
+            finally:
+                await self.trainer_api.aclose()
+                if self.jsonl_writer is not None:
+                    self.jsonl_writer.close()
+
+    def _warn_of_keys(self) -> None:
         if self.secrets.given and self.config.api_key_variable is None:
             log.warning("workers aren't told openai.api_key: name their variable with env.api_key_variable")
-        try:
-            yield
-        finally:
-            await self.trainer_api.aclose()
-            if self.jsonl_writer is not None:
-                self.jsonl_writer.close()
 
     # An item's way, from the dataset to the API.
 
@@ -231,6 +239,11 @@ class ClothoEnv(PatientEnv):
 
     # What the trainer's API says.
 
+    async def current_env_id(self) -> int:
+        """Asked before every request that delivers. Raises InvalidInput where another adapter has the run now."""
+        await self.durable.tenure.confirm()
+        return await super().current_env_id()
+
     async def registered(self, env_id: int, name: str) -> None:
         now = Registration(url=self.trainer_api.url, env_id=env_id, name=name)
         await disconnect_ghost(
@@ -262,7 +275,7 @@ class ClothoEnv(PatientEnv):
     # What goes to wandb.
 
     async def add_rollouts_for_wandb(self, scored_data: Any, item: Any = None) -> None:
-        """The rows' text; of rows without tokens, the conversation."""
+        """The rows' conversations; of rows without messages, the text of their tokens."""
         keep = self.config.num_rollouts_per_group_for_logging
         shown = self.config.group_size if keep == -1 else keep
         self.rollouts_for_wandb.append(shown_rows(scored_data, shown, self.tokenizer.decode))

@@ -1,8 +1,7 @@
 """What goes to wandb besides Atropos' own: outcomes, tool errors, turns, tokens, and what was restarted."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from clotho.atropos.scored import Sibling
 from clotho.entries.group import GroupEntry
@@ -35,20 +34,6 @@ class Tally:
         dropped = {f"train/dropped/{reason}": count for reason, count in self._dropped.items()}
         self._groups, self._dropped = [], Counter()
         return {**dropped, **(_of_rollouts(siblings, repairs) if siblings else {})}
-
-
-def shown_rows(
-    group: Mapping[str, Any], most: int, decode: Callable[[list[int]], str]
-) -> list[tuple[str, float]]:
-    """Text and score of the first `most` rows of a ScoredDataGroup; of rows without tokens, the conversation."""
-    said = group.get("messages") or [[]] * len(group["tokens"])
-    texts = [
-        decode(tokens)
-        if tokens
-        else "\n".join(f"{message['role']}: {message['content']}" for message in messages)
-        for tokens, messages in zip(group["tokens"][:most], said[:most], strict=True)
-    ]
-    return list(zip(texts, group["scores"], strict=False))
 
 
 def _of_rollouts(siblings: Sequence[Sibling], repairs: int) -> Metrics:

@@ -18,6 +18,8 @@ log = logging.getLogger("clotho.atropos")
 class Sweeping(Protocol):
     """What is needed of the adapter."""
 
+    backlog: list[Any]
+
     @property
     def durable(self) -> Durable: ...
 
@@ -46,7 +48,8 @@ async def _sweep_up(env: Sweeping, claim: Claim) -> None:
     item = run.book.item(claim)
     with run.book.hold(claim):
         try:
-            trajectories, _ = await env.collect_trajectories(item)
+            trajectories, further = await env.collect_trajectories(item)
+            env.backlog.extend(further)
             if trajectories is not None:
                 trajectories = await env.postprocess_histories(trajectories)
             if claim in run.book:

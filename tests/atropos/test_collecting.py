@@ -16,11 +16,12 @@ from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput, Unfit
+from clotho.identifiers import sealed_key
 from clotho.runs.manifest import read_served
 from clotho.runs.pauses import pause_run, paused_because
 from clotho.runs.trainer_steps import known_step
 from clotho.testing.cluster import Cluster
-from clotho.testing.script import Fault, Script
+from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.atropos.adapter import deliveries, register_trainer
 from tests.atropos.inside import adapter, serving_inside
@@ -29,18 +30,7 @@ from tests.support import eventually
 from tests.token_servers import SequenceSampler
 from tests.workflows.scripts import scoring
 
-
-@pytest.fixture(scope="module")
-async def stock(folder: Path) -> AsyncIterator[Api]:
-    async with running(folder / "api-collecting", stock=True) as api:
-        yield api
-
-
-@pytest.fixture
-async def api(stock: Api) -> Api:
-    await stock.http.get("/reset_data")
-    await register_trainer(stock)
-    return stock
+VERIFIERS = "tests.environments.failing_verifiers"
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +62,13 @@ async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
         assert await runs()
+        author, more = env.collect_trajectories, {"number": 99}
+
+        async def wrapped(item: Any) -> Any:
+            groups, _ = await author(item)
+            return groups, [] if groups is None else [more]
+
+        env.__dict__["collect_trajectories"] = wrapped
         sweeper = asyncio.create_task(sweep(env))
 
         async def delivered() -> bool:
@@ -82,6 +79,8 @@ async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
         assert await queued(api) == 1
         assert await env.collect_trajectories(item) == (None, [])
         assert len(env.durable.book) == 0
+        assert env.backlog == [more]
+        assert await env.durable.claim_of(more, 0) in env.durable.book, "what Atropos didn't draw is claimed"
 
 
 async def _true_without_error(question: Any) -> bool:
@@ -135,6 +134,38 @@ async def test_what_atropos_drops_in_silence_is_recorded(cluster: Cluster, api: 
     assert await queued(api) == 0
 
 
+async def test_a_group_that_cannot_be_read_or_is_held_back_says_so(
+    cluster: Cluster, api: Api, scores: str
+) -> None:
+    async with serving_inside(cluster, "unreadable", scores, api, group_size=2) as env:
+        damaged, held_back = await env.get_next_item(), await env.get_next_item()
+        await env.durable.groups.until_scored(damaged.claim, print)
+        (cluster.store / sealed_key(f"{damaged.claim.group}/r1")).write_bytes(b"not a rollout")
+        assert await env.collect_trajectories(damaged) == (None, [])
+        await env.handle_send_to_api(None, held_back)
+        found = {group: entry.reason for group, entry in (await deliveries(cluster, "unreadable")).items()}
+        assert found == {damaged.claim.group: "corrupt", held_back.claim.group: "withheld"}
+
+
+async def test_a_verifier_that_gives_no_number_costs_its_group_and_no_other(
+    cluster: Cluster, api: Api, scores: str
+) -> None:
+    fields = {"environment": f"{VERIFIERS}:NotANumber", "group_size": 1, "group_attempts": 1}
+    async with serving_inside(cluster, "no-number", scores, api, **fields) as env:
+        item = await env.get_next_item()
+        assert await env.collect_trajectories(item) == (None, [])
+        delivery = (await deliveries(cluster, "no-number"))[item.claim.group]
+        assert delivery.reason == "environment_failed"
+        assert "a reward must be finite" in delivery.detail
+        assert len(env.durable.book) == 0
+
+
+async def test_groups_larger_than_a_batch_are_refused(cluster: Cluster, api: Api, scores: str) -> None:
+    with pytest.raises(InvalidInput, match=r"groups of 9 don't fit the trainer's batches of 8"):
+        async with serving_inside(cluster, "too-large", scores, api, group_size=9):
+            pass
+
+
 async def test_errors_of_the_run_wait_and_burn_no_items(cluster: Cluster, api: Api) -> None:
     """A refused key fails every group: the one in hand waits until somebody has mended it."""
     refused = Fault(kind="status", status=401, requests=(1, 2, 3, 4))
@@ -179,7 +210,7 @@ async def test_stale_groups_are_not_sampled_and_not_delivered(
         await env.durable.groups.until_scored(finished.claim, print)
         env.status_dict = {"current_step": 2}
         assert await env.collect_trajectories(finished) == (None, [])
-        await env.durable.drop_stale(2, 1)
+        await env.env_step_checks()
         reasons = {group: entry.reason for group, entry in (await deliveries(cluster, "stale")).items()}
         assert reasons == {finished.claim.group: "stale", open_.claim.group: "stale"}
 
@@ -217,11 +248,17 @@ async def test_logprobs_that_would_bias_a_trainer_are_refused_at_the_start(
 
 
 async def test_wandb_shows_outcomes_and_tool_errors(
-    cluster: Cluster, api: Api, scores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    async with serving_inside(cluster, "metrics", scores, api, use_wandb=True) as env:
+    failing = ScriptedTurn(calls=(ScriptedCall(name="no_such_tool", arguments={}),))
+    variants = ((failing, ScriptedTurn(content="Done.")), *scoring(1).variants)
+    model = ScriptedModel(Script(conversations=(Conversation(variants=variants),)))
+    async with (
+        serving(model) as url,
+        serving_inside(cluster, "metrics", url, api, use_wandb=True, group_size=2) as env,
+    ):
         await env.setup_wandb()
         item = await env.get_next_item()
         groups, _ = await env.collect_trajectories(item)
@@ -230,11 +267,15 @@ async def test_wandb_shows_outcomes_and_tool_errors(
         await env.wandb_log()
         wandb.finish()
     (record,) = tmp_path.rglob("run-*.wandb")
-    names = ("tool_errors_count", "outcome/completed", "turns_mean", "sampled_tokens", "repairs", "rollouts")
+    names = (
+        *("outcome/completed", "turns_mean", "sampled_tokens", "prompt_tokens", "resumed_turns", "repairs"),
+        *("rollouts", "tool_errors_count", "tool_error_details", "open_groups"),
+    )
 
     async def logged() -> bool:  # its own process writes the file
         content = record.read_bytes()
-        return all(f"metrics_0_train/{name}".encode() in content for name in names)
+        shown = all(f"metrics_0_train/{name}".encode() in content for name in names)
+        return shown and b"turn 0 no_such_tool({})" in content
 
     await eventually(logged, f"{names} in {record}", 20)
 

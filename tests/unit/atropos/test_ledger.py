@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from clotho.atropos.book import Book
-from clotho.atropos.items import Items, json_item
+from clotho.atropos.items import Items
 from clotho.atropos.ledger import Claim, Ledger, State
 from clotho.entries.group import GroupEntry
 from clotho.entries.items import Item
+from clotho.environment.base import json_item
 from clotho.errors import EnvironmentFailed
 from clotho.identifiers import item_name, original_of, rollout_id, scored_key, sibling_number
 from clotho.journal import Journal

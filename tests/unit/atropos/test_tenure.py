@@ -1,0 +1,126 @@
+"""One adapter a run: who has it, and how it changes hands."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from clotho.atropos.holder import Holder
+from clotho.atropos.tenure import TenureEntry, held
+from clotho.errors import InvalidInput
+from clotho.identifiers import tenure_prefix
+from clotho.journal import Journal
+from clotho.processes.presence import Presence
+from clotho.store.filesystem import FilesystemStore
+
+RUN = "run"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(FilesystemStore(tmp_path))
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def elsewhere(holder: Holder) -> Holder:
+    """As seen from a host that can't look at the process."""
+    return holder.model_copy(update={"host": "elsewhere", "numbering": "another boot"})
+
+
+async def let_hold(journal: Journal, holder: Holder) -> None:
+    await journal.write(f"{tenure_prefix(RUN)}000000", TenureEntry(holder=holder))
+
+
+@asynccontextmanager
+async def showing_signs(journal: Journal) -> AsyncIterator[None]:
+    presence = Presence(journal, f"adapter/{RUN}")
+
+    async def show() -> None:
+        while True:
+            await asyncio.sleep(0.2)
+            await presence.show()
+
+    await presence.show()
+    signs = asyncio.create_task(show())
+    try:
+        yield
+    finally:
+        signs.cancel()
+
+
+def test_a_process_is_told_from_others_that_have_its_number(process: subprocess.Popen[bytes]) -> None:
+    holder = Holder.of(process.pid, since=0.0)
+    assert holder.lives() is True
+    assert holder.model_copy(update={"began": holder.began - 1}).lives() is False
+    assert elsewhere(holder).lives() is None
+    process.kill()
+    assert process.wait() != 0
+    assert holder.lives() is False
+
+
+def test_a_process_that_nobody_reaps_is_dead(process: subprocess.Popen[bytes]) -> None:
+    holder = Holder.of(process.pid, since=0.0)
+    process.kill()
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        pass
+    assert holder.lives() is False
+
+
+async def test_the_second_is_told_who_has_the_run_and_since_when(journal: Journal) -> None:
+    async with held(journal, RUN):
+        with pytest.raises(InvalidInput, match=r"served by process \d+ on \S+ since \d{4}-\d\d-\d\d .* UTC"):
+            async with held(journal, RUN):
+                pass
+        async with held(journal, "another-run"):
+            pass
+    async with held(journal, RUN):
+        pass
+
+
+async def test_a_dead_holder_is_followed_at_once(journal: Journal, process: subprocess.Popen[bytes]) -> None:
+    await let_hold(journal, Holder.of(process.pid, since=0.0))
+    with pytest.raises(InvalidInput, match=f"process {process.pid} on"):
+        async with held(journal, RUN):
+            pass
+    process.kill()
+    process.wait()
+    await Presence(journal, f"adapter/{RUN}").show()
+    async with asyncio.timeout(1), held(journal, RUN):
+        pass
+
+
+async def test_signs_tell_whether_a_holder_elsewhere_lives(
+    journal: Journal, process: subprocess.Popen[bytes]
+) -> None:
+    await let_hold(journal, elsewhere(Holder.of(process.pid, since=0.0)))
+    async with showing_signs(journal):
+        with pytest.raises(InvalidInput, match="on elsewhere since"):
+            async with held(journal, RUN, period=0.5, lapse=10):
+                pass
+    async with held(journal, RUN, period=0.5, lapse=1):
+        pass
+
+
+async def test_a_holder_that_was_followed_ends_before_it_delivers(journal: Journal) -> None:
+    """It slept, or was cut off, and somebody elsewhere took the run meanwhile."""
+    followed = False
+    with pytest.raises(InvalidInput, match=r"run was taken over by process \d+ on elsewhere"):
+        async with held(journal, RUN, period=1, lapse=1) as tenure:
+            await tenure.confirm()
+            following = TenureEntry(holder=elsewhere(Holder.here(since=0.0)))
+            await journal.write(f"{tenure_prefix(RUN)}000001", following)
+            with pytest.raises(InvalidInput, match="taken over"):
+                await tenure.confirm()
+            followed = True
+            await asyncio.sleep(60)
+    assert followed
+    assert await journal.latest(tenure_prefix(RUN), TenureEntry) == following, "the run stays the other's"
