@@ -15,7 +15,8 @@ from activities.host import Host
 from clotho.atropos.by_hand import HermesAgentLoop, ToolContext
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
-from clotho.atropos.ported import HermesAgentEnvConfig, OneInstance, PortedEnv
+from clotho.atropos.ported import OneInstance, PortedEnv
+from clotho.atropos.ported_config import HermesAgentEnvConfig
 from clotho.environment import AgentResult
 from clotho.processes.presence import is_present
 from clotho.sandbox.local import LocalBackend
@@ -71,7 +72,7 @@ class HermesAgentBaseEnv(PortedEnv):
             connected.client,
             task_queue=stations.environment.queue,
             activities=(*host.of_groups, *host.of_verification),
-            max_concurrent_activities=connected.settings.worker.max_tool_calls,
+            max_concurrent_activities=self.config.tool_pool_size,
         )
 
 

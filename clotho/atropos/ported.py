@@ -12,13 +12,13 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any, ClassVar
 
-from atroposlib.envs.base import BaseEnvConfig
-from pydantic import Field, JsonValue, field_validator
+from pydantic import JsonValue
 
 from clotho.atropos.by_hand import BY_HAND, Hand
-from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.env import ClothoEnv
+from clotho.atropos.by_row import current_row, rows_through
+from clotho.atropos.env import ClothoEnv, Trajectories
 from clotho.atropos.opening import rendering_of, thinking
+from clotho.atropos.ported_config import HermesAgentEnvConfig, own_fields
 from clotho.config import Settings, host_name
 from clotho.entries.items import Item
 from clotho.entries.run import RunManifest, ToolSelection
@@ -35,27 +35,6 @@ from clotho.toolsets.resolution import resolve
 
 PATIENCE = timedelta(days=30)
 """How long prompts and rewards wait for an adapter that is down."""
-
-
-class HermesAgentEnvConfig(ClothoEnvConfig):
-    """The fields of the in-memory design, on top of the adapter's."""
-
-    enabled_toolsets: list[str] | str | None = Field(default=None, description="None: all available ones.")
-    disabled_toolsets: list[str] | str | None = Field(default=None, description="Toolsets to leave out.")
-    distribution: str | None = Field(default=None, description="Sample each group's toolsets from this.")
-    max_agent_turns: int = Field(default=30, description="Model calls of one rollout.")
-    system_prompt: str | None = Field(default=None, description="Put before every prompt.")
-    agent_temperature: float = Field(default=1.0, description="Of every turn.")
-    terminal_timeout: float = Field(default=120, description="Seconds that a command may take.")
-    dataset_name: str | None = Field(default=None, description="For the environment's own use.")
-    dataset_split: str = Field(default="train", description="For the environment's own use.")
-    prompt_field: str = Field(default="prompt", description="For the environment's own use.")
-    extra_body: dict[str, Any] | None = Field(default=None, description="Further fields of model requests.")
-
-    @field_validator("enabled_toolsets", "disabled_toolsets")
-    @classmethod
-    def _split(cls, value: list[str] | str | None) -> list[str] | None:
-        return value.split(",") if isinstance(value, str) else value
 
 
 class PortedEnv(ClothoEnv):
@@ -90,10 +69,23 @@ class PortedEnv(ClothoEnv):
     async def compute_reward(self, item: Any, result: AgentResult, ctx: Any) -> Any:
         raise NotImplementedError
 
+    async def collect_trajectory(self, item: Any) -> tuple[dict[str, Any] | None, list[Any]]:
+        """The row of the rollout that its group is being put together of; for an override to change.
+
+        Its score counts for all rows of that rollout. None withholds the group. Raises InvalidInput elsewhere.
+        """
+        return current_row(), []
+
     async def evaluate(self, *_: Any, **__: Any) -> None:
         raise NotImplementedError
 
     # The durable path.
+
+    async def collect_trajectories(self, item: Any) -> tuple[Trajectories, list[Any]]:
+        groups, further = await super().collect_trajectories(item)
+        if groups is None or type(self).collect_trajectory is PortedEnv.collect_trajectory:
+            return groups, further
+        return await rows_through(self.collect_trajectory, groups, item)
 
     def make_manifest(self, model: str) -> RunManifest:
         config = self.config
@@ -104,7 +96,7 @@ class PortedEnv(ClothoEnv):
             environment_config=own_fields(config),
             model=model,
             sampling=Sampling(
-                temperature=config.agent_temperature,
+                temperature=config.agent_temperature if config.temperature is None else config.temperature,
                 max_tokens=config.max_token_length,
                 extra_body=config.extra_body or {},
             ),
@@ -117,7 +109,7 @@ class PortedEnv(ClothoEnv):
                 distribution=config.distribution,
             ),
             tool_settings=ToolSettings(terminal_timeout=config.terminal_timeout),
-            sandbox=SandboxSpec(unsafe_local=config.unsafe_local),
+            sandbox=SandboxSpec(backend=config.terminal_backend, unsafe_local=config.unsafe_local),
             limits=Limits(max_turns=config.max_agent_turns),
             group_size=config.group_size,
         )
@@ -206,11 +198,3 @@ class HomeLoop:
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
         return call
-
-
-def own_fields(config: ClothoEnvConfig) -> dict[str, JsonValue]:
-    """What an author's configuration adds, and the fields that say what the dataset is."""
-    dataset = {"dataset_name", "dataset_split", "prompt_field"}
-    inherited = (HermesAgentEnvConfig.model_fields.keys() | BaseEnvConfig.model_fields.keys()) - dataset
-    fields: dict[str, JsonValue] = config.model_dump(mode="json", exclude=set(inherited))
-    return fields

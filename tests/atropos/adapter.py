@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.entries.items import Delivery
 from clotho.identifiers import delivered_key
@@ -14,6 +16,7 @@ from clotho.testing.cluster import Cluster
 from tests.atropos_api.service import TRAINER, Api
 from tests.support import eventually
 
+PROGRAM = str(Path("atropos_adapter.py").resolve())
 TOKENIZER = str(Path("clotho/embedded/model/weights").resolve())
 GROUP_SIZE = 4
 BATCH = 8
@@ -23,12 +26,15 @@ def command(
     cluster: Cluster,
     mode: str,
     run: str,
-    model_url: str,
-    program: str = "atropos_adapter.py",
+    *model_urls: str,
+    program: str = PROGRAM,
     model: str = "clotho-tiny",
     **fields: Any,
 ) -> list[str]:
-    """`python atropos_adapter.py MODE …`; `fields` are of the environment's configuration."""
+    """`python atropos_adapter.py MODE …`; `fields` are of the environment's configuration.
+
+    Several servers are told in a file.
+    """
     settings = {
         "run": run,
         "store": cluster.store_location,
@@ -40,11 +46,15 @@ def command(
         **fields,
     }
     flags = [f"--env.{name}={value}" for name, value in settings.items() if value is not None]
-    flags += [
-        f"--openai.base_url={model_url}/v1",
-        f"--openai.model_name={model}",
-        "--openai.api_key=a-secret-key",
+    servers = [
+        {"base_url": f"{url}/v1", "model_name": model, "api_key": "a-secret-key"} for url in model_urls
     ]
+    if len(servers) == 1:
+        flags += [f"--openai.{name}={value}" for name, value in servers[0].items()]
+    else:
+        file = cluster.folder / f"{run}.yaml"
+        file.write_text(yaml.safe_dump({"openai": servers}))
+        flags.append(f"--config={file}")
     return [
         "env",
         f"CLOTHO_TEMPORAL__NAMESPACE={cluster.client.namespace}",

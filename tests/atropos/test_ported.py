@@ -1,6 +1,7 @@
 """An environment of the in-memory design, run by its own program."""
 
 import json
+import re
 from pathlib import Path
 
 from clotho.embedded.model import EmbeddedModelServer
@@ -51,16 +52,16 @@ async def test_rewards_run_on_the_one_instance_and_wait_while_it_is_down(
         assert adapter.process.running
 
 
-async def test_its_groups_are_written_by_process(
+async def test_what_wraps_its_hooks_sees_every_rollout_and_group(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
-    path = cluster.folder / "ported.jsonl"
+    path = cluster.folder / "wrapped.jsonl"
     argv = command(
         cluster,
         "process",
         "ported-process",
         embedded_model.url,
-        program=PROGRAM,
+        program="-m tests.atropos.wrapped_files",
         environment=None,
         total_steps=2,
         words=1,
@@ -71,8 +72,16 @@ async def test_its_groups_are_written_by_process(
     assert await adapter.process.wait() == 0, adapter.process.output
     groups = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(groups) == 2
-    assert all(len(group["tokens"]) == GROUP_SIZE and all(group["tokens"]) for group in groups)
-    assert "containing exactly the text" in groups[0]["messages"][0][0]["content"]
+    journal = cluster.open_journal()
+    for group in groups:
+        assert len(group["tokens"]) == GROUP_SIZE and all(group["tokens"])
+        assert "containing exactly the text" in group["messages"][0][0]["content"]
+        entry = await journal.require(scored_key(name_of(group)), GroupEntry)
+        assert group["scores"] == [sibling.score / 2 for sibling in entry.siblings]
+        assert list(map(len, group["distill_token_ids"])) == list(map(len, group["tokens"]))
+    kept = re.findall(r"rewards kept: (\d+), tools: (\d+)", adapter.process.output)
+    assert sum(int(rewards) for rewards, _ in kept) == 2 * GROUP_SIZE
+    assert all(int(tools) > 0 for _, tools in kept)
 
 
 async def test_an_evaluation_by_hand_looks_into_the_workspaces(

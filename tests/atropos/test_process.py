@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from clotho.embedded.model import EmbeddedModelServer
+from clotho.processes.ports import free_port
+from clotho.runs.manifest import read_endpoint
 from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import GROUP_SIZE, Adapter, command
 from tests.support import eventually
@@ -43,15 +45,17 @@ async def test_a_killed_process_goes_on_with_the_same_file(
     assert "a-secret-key" not in adapter.process.log.read_text()
 
 
-async def test_chat_groups_are_written_with_empty_rows(
+async def test_chat_groups_are_written_with_empty_rows_by_whichever_server_answers(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
+    """Of several in a file one is down."""
     path = cluster.folder / "chat.jsonl"
     argv = command(
         cluster,
         "process",
         "processed-chat",
         embedded_model.url,
+        f"http://127.0.0.1:{free_port()}",
         total_steps=1,
         inference="chat",
         data_path_to_save_groups=path,
@@ -62,6 +66,9 @@ async def test_chat_groups_are_written_with_empty_rows(
     (group,) = lines(path)
     assert group["tokens"] == group["masks"] == [[]] * GROUP_SIZE
     assert group["generation_params"]["trainable"] is False
+    endpoint = await read_endpoint(cluster.open_journal(), "processed-chat")
+    assert endpoint is not None and len(endpoint.servers) == 2
+    assert "a-secret-key" not in adapter.process.log.read_text()
 
 
 async def test_an_evaluation_of_a_held_out_set(cluster: Cluster, embedded_model: EmbeddedModelServer) -> None:

@@ -1,0 +1,96 @@
+"""What environments of the in-memory design import, call and configure is there, by the old names."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from atropos_adapter import (
+    AgentResult,
+    HermesAgentBaseEnv,
+    HermesAgentEnvConfig,
+    HermesAgentLoop,
+    ToolContext,
+)
+from clotho.atropos.by_row import current_row, rows_through
+from clotho.errors import InvalidInput
+
+DEFAULTS = {
+    "enabled_toolsets": None,
+    "disabled_toolsets": None,
+    "distribution": None,
+    "max_agent_turns": 30,
+    "system_prompt": None,
+    "agent_temperature": 1.0,
+    "terminal_backend": "local",
+    "terminal_timeout": 120,
+    "terminal_lifetime": 3600,
+    "dataset_name": None,
+    "dataset_split": "train",
+    "prompt_field": "prompt",
+    "tool_pool_size": 128,
+    "tool_call_parser": "hermes",
+    "extra_body": None,
+}
+OVERRIDDEN = ("setup", "get_next_item", "format_prompt", "compute_reward", "evaluate", "wandb_log")
+CALLED = ("_resolve_tools_for_group", "_use_managed_server", "collect_trajectories", "collect_trajectory")
+
+
+def test_fields_have_their_old_names_and_defaults() -> None:
+    config = HermesAgentEnvConfig()
+    assert {name: getattr(config, name) for name in DEFAULTS} == DEFAULTS
+    assert HermesAgentEnvConfig(enabled_toolsets="terminal,file").enabled_toolsets == ["terminal", "file"]
+
+
+@pytest.mark.parametrize("field", [{"terminal_backend": "docker"}, {"agent_temprature": 1.0}])
+def test_what_cannot_be_had_is_an_error(field: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(field))):
+        HermesAgentEnvConfig(**field)
+
+
+def test_methods_and_results_have_their_old_names() -> None:
+    assert all(callable(getattr(HermesAgentBaseEnv, name)) for name in (*OVERRIDDEN, *CALLED))
+    result = AgentResult(
+        messages=[], turns_used=1, finished_naturally=True, reasoning_per_turn=[None], tool_errors=[]
+    )
+    assert result.managed_state is None
+
+
+def test_a_workspace_is_that_of_a_loop_that_has_run() -> None:
+    with pytest.raises(InvalidInput, match="no HermesAgentLoop has run under the task id 'unknown'"):
+        ToolContext("unknown")
+    with pytest.raises(InvalidInput, match="give HermesAgentLoop a task_id"):
+        HermesAgentLoop(server=None, tool_schemas=[], valid_tool_names=set())
+
+
+def wave(*scores: float) -> dict[str, Any]:
+    rows = range(len(scores))
+    return {
+        "group_id": "run/i-a.0",
+        "tokens": [[row] for row in rows],
+        "masks": [[row] for row in rows],
+        "scores": list(scores),
+        "advantages": None,
+        "messages": [[] for _ in rows],
+    }
+
+
+async def test_each_rollouts_row_passes_through_the_hook() -> None:
+    async def halve(item: str) -> tuple[dict[str, Any] | None, list[Any]]:
+        row = current_row()
+        return {**row, "scores": row["scores"] / 2, "overrides": {"item": item}}, [row["tokens"][0]]
+
+    (first, second), further = await rows_through(halve, [wave(1.0, 0.5), wave(1.0, 0.5)], "a")
+    assert first == wave(0.5, 0.25) | {"overrides": [{"item": "a"}] * 2}
+    assert second == wave(0.5, 0.25), "a rollout has one score in all waves"
+    assert further == [0, 1]
+
+
+async def test_a_row_that_the_hook_withholds_withholds_its_group() -> None:
+    async def choose(_: str) -> tuple[dict[str, Any] | None, list[Any]]:
+        row = current_row()
+        return (row if row["scores"] else None), []
+
+    assert await rows_through(choose, wave(1.0, 0.0), "a") == (None, [])
+    with pytest.raises(InvalidInput, match="HermesAgentLoop runs rollouts by hand"):
+        current_row()
