@@ -1,6 +1,8 @@
 """Tool calls: look the key up, run the tool in the rollout's sandbox, journal what the model is shown."""
 
+import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -21,6 +23,7 @@ from clotho.journal import Journal
 from clotho.records.lease import Fidelity, LeaseRequest
 from clotho.records.steps import CallRequest, CallResult
 from clotho.runs.manifest import read_manifest
+from clotho.sandbox.base import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.calls import BoundCall
@@ -70,11 +73,15 @@ class Tools:
         )
 
     async def _call(self, request: CallRequest, progress: Progress) -> CallEntry:
-        manifest = await read_manifest(self._journal, request.run)
-        tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
-        turn = await self._journal.require(turn_key(request.rollout, request.turn), TurnEntry)
+        manifest, tools, turn, state, instance = await asyncio.gather(
+            read_manifest(self._journal, request.run),
+            self._journal.require(tools_key(group_of(request.rollout)), ToolManifest),
+            self._journal.require(turn_key(request.rollout, request.turn), TurnEntry),
+            self._state(request),
+            self._attached(request),
+        )
         asked = turn.tool_calls[request.index]
-        context = await self._context(request, asked, manifest.tool_settings, progress)
+        context = _context(request, asked, manifest.tool_settings, state, instance, progress)
         started = time.time()
         clock = time.monotonic()
         dispatched = await self._dispatcher.run(
@@ -136,20 +143,8 @@ class Tools:
         if older is not None and entry.checkpoint and older.digest != entry.checkpoint.digest:
             await self._journal.forget_blob(request.rollout, older.digest)
 
-    async def _context(
-        self, request: CallRequest, asked: ToolCall, settings: ToolSettings, progress: Progress
-    ) -> BoundCall:
-        call = call_id(request.turn, request.index)
-        lease = request.lease
-        return BoundCall(
-            rollout=request.rollout,
-            scope=call_scope(call, lease.number) if lease else ("call", call),
-            tool_call_id=asked.id,
-            settings=settings,
-            state=await self._state(request),
-            instance=await self._sandboxes.attach(request.rollout, lease) if lease else None,
-            seen=progress.seen,
-        )
+    async def _attached(self, request: CallRequest) -> SandboxInstance | None:
+        return await self._sandboxes.attach(request.rollout, request.lease) if request.lease else None
 
     async def _state(self, request: CallRequest) -> dict[str, JsonValue]:
         """The slots of tool state as the calls that last wrote them left them, in the sandbox of this lease."""
@@ -174,6 +169,26 @@ class Tools:
         """Characters of this turn's earlier results."""
         keys = [call_key(request.rollout, call_id(request.turn, index)) for index in range(request.index)]
         return sum(len(entry.content) for entry in await self._journal.read_many(keys, CallEntry) if entry)
+
+
+def _context(
+    request: CallRequest,
+    asked: ToolCall,
+    settings: ToolSettings,
+    state: Mapping[str, JsonValue],
+    instance: SandboxInstance | None,
+    progress: Progress,
+) -> BoundCall:
+    call = call_id(request.turn, request.index)
+    return BoundCall(
+        rollout=request.rollout,
+        scope=call_scope(call, request.lease.number) if request.lease else ("call", call),
+        tool_call_id=asked.id,
+        settings=settings,
+        state=state,
+        instance=instance,
+        seen=progress.seen,
+    )
 
 
 def _error(turn: int, dispatched: Dispatched) -> ToolError | None:

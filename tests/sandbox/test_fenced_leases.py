@@ -1,21 +1,25 @@
 """Leases that were followed by others are fenced, however alive their sandboxes are."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
 from activities.restore import Restorer
 from activities.sandbox import Sandboxes
+from activities.tools import Tools
 from clotho.entries.group import ToolManifest
-from clotho.entries.rollout import Prompt
+from clotho.entries.rollout import Prompt, TurnEntry
 from clotho.entries.run import Endpoint
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
-from clotho.identifiers import lease_key, prompt_key, tools_key
+from clotho.identifiers import lease_key, prompt_key, tools_key, turn_key
+from clotho.inference.base import ChatMessage, FunctionCall, SampledTurn, Sampling, ToolCall, Usage
 from clotho.journal import Journal
 from clotho.records.lease import LeaseRequest
-from clotho.runs.manifest import open_run
+from clotho.records.steps import CallRequest
+from clotho.runs.manifest import open_run, read_manifest
 from clotho.runs.order import run_manifest
 from clotho.sandbox.base import Labels, SandboxSpec
 from clotho.sandbox.local import LocalBackend
@@ -27,6 +31,7 @@ from tests.support import ONE_FILE
 
 RUN = "fenced"
 ROLLOUT = f"{RUN}/g000000/r0"
+CALL = ToolCall(id="1", function=FunctionCall(name="terminal", arguments="{}"))
 LABELS = Labels(store="store", cluster="cluster", namespace="default", rollout="")
 
 
@@ -93,3 +98,47 @@ async def test_a_sandbox_of_another_host_is_not_taken_for_lost(journal: Journal,
         with pytest.raises(SandboxLost) as lost:
             await there.attach(ROLLOUT, lease)
         assert not isinstance(lost.value, SandboxFenced)
+
+
+class RemoteStore(FilesystemStore):
+    """A store that counts how often a reader waits for it: once for what is asked for together."""
+
+    waits = 0
+    _reading = 0
+
+    async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        self.waits += self._reading == 0
+        self._reading += 1
+        try:
+            return await super().read_many(keys)
+        finally:
+            self._reading -= 1
+
+
+@needs_root
+async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
+    journal: Journal, tmp_path: Path, folder: Path
+) -> None:
+    """The turn is another process's entry, so it has to be read."""
+    sampled = SampledTurn(
+        message=ChatMessage(role="assistant", tool_calls=(CALL,)),
+        finish_reason="tool_calls",
+        usage=Usage(),
+        model="scripted",
+        sampling=Sampling(),
+        started=0.0,
+        seconds=0.0,
+    )
+    await journal.write(turn_key(ROLLOUT, 0), TurnEntry(sampled=sampled))
+    store = RemoteStore(tmp_path)
+    here = Journal(store)
+    await read_manifest(here, RUN)
+    await here.require(tools_key(f"{RUN}/g000000"), ToolManifest)
+    async with host(here, folder / "host-remote") as sandboxes:
+        lease = await sandboxes.lease(request(0))
+        tools = Tools(here, sandboxes, Dispatcher(Registry.discover()))
+        call = CallRequest(run=RUN, rollout=ROLLOUT, turn=0, index=0, lease=lease, tool_state={})
+        store.waits = 0
+        result = await ActivityEnvironment().run(tools.call_tool, call)
+    assert result.failed, "no tool was offered"
+    assert store.waits == 2, "for the call's own entry, then for all that it is made from"
