@@ -19,7 +19,7 @@ from clotho.journal import Journal
 from clotho.records.campaign import CampaignProgress
 from clotho.records.outcome import Ending
 from clotho.runs.campaigns import CampaignHandle
-from clotho.runs.groups import scored_groups, scored_keys
+from clotho.runs.groups import scored_groups
 
 PERIOD = 0.5
 TROUBLE_PERIOD = 5.0
@@ -103,13 +103,12 @@ def paused_text(reason: str) -> str:
 
 
 async def groups_table(journal: Journal, run: str) -> Table:
-    """A row for each scored group of the run, up to a screenful or two."""
-    count = len(await scored_keys(journal, run))
-    caption = (
-        None if count <= GROUPS_SHOWN else f"the first {GROUPS_SHOWN} of {count}; `clotho export` has all"
-    )
+    """A row for each scored group of the run, up to a screenful or two: nobody counts those of a large run."""
+    groups = await scored_groups(journal, run, GROUPS_SHOWN + 1)
+    more = len(groups) > GROUPS_SHOWN
+    caption = f"the first {GROUPS_SHOWN}; `clotho export` has all" if more else None
     table = Table("group", "rewards", "turns", "tokens", "outcomes", title=f"run {run}", caption=caption)
-    for group, entry in await scored_groups(journal, run, GROUPS_SHOWN):
+    for group, entry in groups[:GROUPS_SHOWN]:
         siblings = entry.siblings
         endings = [ending_text(sibling.ending) for sibling in siblings]
         table.add_row(

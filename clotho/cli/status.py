@@ -7,8 +7,9 @@ import typer
 from rich.table import Table
 from temporalio.client import Client
 
-from clotho.cli.follow import groups_table, paused_text
+from clotho.cli.follow import current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.progress import progress_line
 from clotho.cli.run_facts import drawn_text, served_text
 from clotho.cli.terminal import foreign, make_console, one_line
 from clotho.cli.waiting import held_up
@@ -55,6 +56,9 @@ def command(
         workflows = await workflows_table(client, run)
         if workflows.row_count:
             console.print(workflows)
+            progress = await current_progress(client.get_workflow_handle(campaign_id(run)))
+            if progress is not None:
+                one_line(console, progress_line(progress))
             if trouble := await held_up(client, run):
                 console.print(foreign(trouble, "yellow"), soft_wrap=True)
         ui, namespace = settings.temporal.ui, client.namespace

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from clotho.cli.follow import GROUPS_SHOWN, groups_table
 from clotho.entries.group import GroupEntry
 from clotho.identifiers import group_id, scored_key
 from clotho.journal import Journal
@@ -48,3 +49,15 @@ async def test_groups_of_items_that_were_never_enumerated_are_looked_for(store: 
     journal = Journal(store)
     await write_scored(journal, "drawn/abc.0", "drawn/abc.1")
     assert [group for group, _ in await scored_groups(journal, "drawn")] == ["drawn/abc.0", "drawn/abc.1"]
+
+
+async def test_no_run_is_listed_to_show_its_first_groups(store: Listed) -> None:
+    wanted = [group_id("shown", item) for item in range(GROUPS_SHOWN + 1)]
+    await write_items(Journal(store), "shown", [{"number": number} for number in range(60)])
+    await write_scored(Journal(store), *wanted[:-1])
+    all_of_them = await groups_table(Journal(store), "shown")
+    assert (all_of_them.row_count, all_of_them.caption) == (GROUPS_SHOWN, None)
+    await write_scored(Journal(store), wanted[-1])
+    first_ones = await groups_table(Journal(store), "shown")
+    assert (first_ones.row_count, first_ones.caption is None) == (GROUPS_SHOWN, False)
+    assert set(store.prefixes) == {"shown/~items/"}
