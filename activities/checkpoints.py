@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import tempfile
-from pathlib import Path
 
 from clotho import failpoints
 from clotho.errors import SandboxUnavailable
@@ -11,6 +9,7 @@ from clotho.identifiers import blob_key
 from clotho.journal import Journal
 from clotho.sandbox.base import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
+from clotho.sandbox.scratch import scratch
 
 log = logging.getLogger("clotho")
 
@@ -24,8 +23,8 @@ async def take_checkpoint(
     previous: Checkpoint | None,
 ) -> Checkpoint | None:
     """Checkpoint the sandbox and keep the blob; None where none could be taken, which costs no rollout."""
-    with tempfile.TemporaryDirectory(prefix="clotho-checkpoint-") as folder:
-        blob = Path(folder, "blob")
+    with scratch() as folder:
+        blob = folder / "blob"
         try:
             taken = await sandbox.checkpoint(blob, after=shell, previous=previous, max_bytes=megabytes << 20)
         except SandboxUnavailable as error:

@@ -8,10 +8,8 @@ inexact ones out.
 import asyncio
 import base64
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -28,6 +26,7 @@ from clotho.records.lease import Fidelity, LeaseRequest
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.base import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, Restore
+from clotho.sandbox.scratch import scratch
 from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.shell import SLOT, last_job
@@ -125,8 +124,8 @@ class Restorer:
         blob = await self._journal.read_blob(request.rollout, checkpoint.digest)
         if blob is None:
             raise SandboxLost(f"the checkpoint of {request.rollout} is gone from the store")
-        with tempfile.TemporaryDirectory(prefix="clotho-restore-") as folder:
-            path = Path(folder, "blob")
+        with scratch() as folder:
+            path = folder / "blob"
             await asyncio.to_thread(path.write_bytes, blob)
             restore = Restore(checkpoint, path)
             return await self._backend.create(lease, manifest.sandbox, labels, restore, private)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from clotho.records.base import Record
-from clotho.sandbox.checkpoints import Applied, Checkpoint, Manifest, NotTaken, Restore
+from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Exhausted
 from clotho.sandbox.states import JobState as JobState
 
@@ -184,7 +184,8 @@ class SandboxInstance(Protocol):
     async def manifest(self) -> Manifest:
         """The files of the workspace, all commands stopped meanwhile."""
 
-    async def applied(self) -> Applied: ...
+    async def applied(self) -> frozenset[str]:
+        """The keys of jobs that were started and of files that were written."""
 
 
 class SandboxBackend(Protocol):

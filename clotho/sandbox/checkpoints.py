@@ -20,47 +20,25 @@ class ShellState(Record):
     """Where the workspace was, as commands saw it."""
 
 
-class AppliedJob(Record):
-    """A job that this sandbox has started, or whose effect it was restored with."""
-
-    key: str
-    identity: str
-    """Hash of the command."""
-    state: JobState
-    exit_code: int | None
-
-
-class AppliedWrite(Record):
-    """A file write that had a key."""
-
-    key: str
-    path: str
-    """Where the file was written."""
-
-
-class Applied(Record):
-    """What has been done to a sandbox: to be compared with what the journal says was done."""
-
-    jobs: tuple[AppliedJob, ...]
-    writes: tuple[AppliedWrite, ...]
-
-    @property
-    def keys(self) -> frozenset[str]:
-        return frozenset((*(job.key for job in self.jobs), *(write.key for write in self.writes)))
-
-
 class KeptSession(Record):
     """A background job as it was at the checkpoint: one that ran then is lost in a restored sandbox."""
 
     key: str
+    identity: str
+    """Hash of the command."""
     session: str
     script: str
     started: float
     """Unix seconds."""
+    state: JobState
+    exit_code: int | None
 
 
 class Checkpoint(Record):
-    """An archive of workspace, HOME and /tmp, and what belongs to it."""
+    """An archive of workspace, HOME and /tmp, and what belongs to it.
+
+    Of jobs and file writes it keeps only what a later call may ask for: a restored sandbox has keys of its own.
+    """
 
     digest: str
     """SHA-256 of the archive before compression: the address of its blob."""
@@ -73,7 +51,6 @@ class Checkpoint(Record):
     fingerprint: str
     """Of names, sizes and change times, in this sandbox: the same again means that nothing has changed."""
     shell: ShellState | None
-    applied: Applied
     sessions: tuple[KeptSession, ...]
 
 

@@ -11,18 +11,18 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, cast
 
 from clotho.errors import CommandConflict, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import FileContent, Job, JobState, JobStatus, SessionInfo
-from clotho.sandbox.checkpoints import Applied, AppliedJob, AppliedWrite, Checkpoint, KeptSession, ShellState
-from clotho.sandbox.exhaustion import Exhausted, Usage
-from clotho.sandbox.staged import header_of, identity_of, moved, restored_job, split
+from clotho.sandbox.checkpoints import Checkpoint, KeptSession, ShellState
+from clotho.sandbox.exhaustion import Exhausted, Usage, is_full
+from clotho.sandbox.staged import NEVER, header_of, identity_of, restored_session, restored_shell, split
 
-NEVER = "-"
-"""Identity of a key that was killed before it held a command."""
+MOST_SESSIONS_KEPT = 64
+"""In a checkpoint, so that a rollout's don't grow with every background job: as many as can run at once."""
 _staged = itertools.count()
 
 
@@ -36,9 +36,10 @@ class ControlDirectory:
         self._transfers = path / "f"
 
     def create(self) -> None:
-        for folder in (self.path, self.path / "c", self.path / "f", self.path / "sessions"):
-            folder.mkdir(mode=0o700, parents=True)
-            self._give(folder)
+        with self._room():
+            for folder in (self.path, self.path / "c", self.path / "f", self.path / "sessions"):
+                folder.mkdir(mode=0o700, parents=True)
+                self._give(folder)
 
     def job_folder(self, key: str) -> Path:
         return self._jobs / key
@@ -103,6 +104,31 @@ class ControlDirectory:
         finally:
             os.close(queue)
 
+    # ---- the disk that the outputs of commands go to, too ----
+
+    def require_room(self) -> None:
+        """Raises SandboxLost where commands have filled it: no supervisor could serve them any more."""
+        if self._on_disk_of_its_own() and is_full(self.path.parent):
+            raise self._without_room()
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """For what is written here."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise self._without_room() from error
+            raise
+
+    def _without_room(self) -> Exception:
+        if self._on_disk_of_its_own():
+            return SandboxLost("the sandbox's disk was filled by the output of its commands", "disk")
+        return SandboxUnavailable("the disk on which this host has its sandboxes is full")
+
+    def _on_disk_of_its_own(self) -> bool:
+        return self.path.parent.is_mount()
+
     # ---- jobs ----
 
     def stage_job(self, job: Job, usage: Usage) -> None:
@@ -114,10 +140,11 @@ class ControlDirectory:
         entries = {"job": header + job.script.encode(), "usage": str(usage).encode()}
         if job.stdin is not None:
             entries["stdin"] = job.stdin
-        if not self._stage(self._jobs, job.key, entries) and self._identity(job.key) not in (identity, NEVER):
+        known = self.job_folder(job.key).exists() or not self._stage(self._jobs, job.key, entries)
+        if known and self._identity(job.key) not in (identity, NEVER):
             raise CommandConflict(f"job {job.key} already holds another command")
         if job.session is not None:
-            (self.path / "sessions" / job.key).touch()
+            self._list_session(job.key)
 
     def kill(self, key: str) -> None:
         """A key that holds no command yet is taken, so that none can start under it."""
@@ -153,8 +180,8 @@ class ControlDirectory:
         """What a job that has ended had run out of: whoever looks first decides, since counters go on."""
         folder = self._jobs / key
         unfinished = folder / f".exhausted.{os.getpid()}.{next(_staged)}"
-        unfinished.write_text(exhausted or "")
-        with suppress(FileExistsError):
+        with self._room(), suppress(FileExistsError):
+            unfinished.write_text(exhausted or "")
             os.link(unfinished, folder / "exhausted")
         unfinished.unlink()
         return self.settled(key) or None
@@ -180,8 +207,9 @@ class ControlDirectory:
         if (folder / f"taken.{request}").exists():
             return False
         unfinished = folder / f".in.{request}.{os.getpid()}.{next(_staged)}"
-        self._write(unfinished, content)
-        unfinished.rename(folder / f"in.{request}")
+        with self._room():
+            self._write(unfinished, content)
+            unfinished.rename(folder / f"in.{request}")
         return True
 
     def sessions(self, incarnation: str) -> Iterator[SessionInfo]:
@@ -241,28 +269,27 @@ class ControlDirectory:
         request = f"verb manifest\nroot work {workspace}\n\n".encode()
         self._stage(self._transfers, key, {"request": request})
 
-    def applied(self, incarnation: str) -> Applied:
-        keys = [key for key in _entries(self._jobs) if self.job_started(key)]
-        statuses = {key: self.job_status(key, incarnation) for key in keys}
+    def applied(self) -> frozenset[str]:
         answers = ((key, self.transfer_answer(key)) for key in _entries(self._transfers))
-        return Applied(
-            jobs=tuple(
-                AppliedJob(
-                    key=key, identity=self._identity(key), state=status.state, exit_code=status.exit_code
-                )
-                for key, status in statuses.items()
-            ),
-            writes=tuple(
-                AppliedWrite(key=key, path=answer[2])
-                for key, answer in answers
-                if answer is not None and answer[0] == "ok"
-            ),
-        )
+        writes = (key for key, answer in answers if answer is not None and answer[0] == "ok")
+        return frozenset((*filter(self.job_started, _entries(self._jobs)), *writes))
 
     def kept_sessions(self, incarnation: str) -> tuple[KeptSession, ...]:
+        """Those that run, and the latest of the others."""
+        found = sorted(
+            self.sessions(incarnation), key=lambda one: (one.status.state is JobState.RUNNING, one.started)
+        )
         return tuple(
-            KeptSession(key=each.key, session=each.session, script=each.script, started=each.started)
-            for each in self.sessions(incarnation)
+            KeptSession(
+                key=each.key,
+                identity=self._identity(each.key),
+                session=each.session,
+                script=each.script,
+                started=each.started,
+                state=each.status.state,
+                exit_code=each.status.exit_code,
+            )
+            for each in found[-MOST_SESSIONS_KEPT:]
         )
 
     def shell_state(self, key: str, workspace: str) -> ShellState | None:
@@ -276,44 +303,39 @@ class ControlDirectory:
         )
 
     def stage_restored(self, checkpoint: Checkpoint, workspace: str) -> None:
-        """Put down what had been applied. A job that ran then has no result here: it is lost."""
-        sessions = {session.key: session for session in checkpoint.sessions}
-        for job in checkpoint.applied.jobs:
-            session = sessions.get(job.key)
-            entries = {"job": restored_job(job.identity, session), "started": b"restored\n"}
-            if job.exit_code is not None:
-                entries["done"] = f"{job.state} {job.exit_code} 0\n".encode()
-            if checkpoint.shell is not None and job.key == checkpoint.shell.job:
-                entries |= moved(checkpoint.shell, workspace)
-            self._stage(self._jobs, job.key, entries)
-            if session is not None:
-                os.utime(self._jobs / job.key / "started", (session.started, session.started))
-                (self.path / "sessions" / job.key).touch()
-        for write in checkpoint.applied.writes:
-            self._stage(self._transfers, write.key, {"done": f"ok 0\n{write.path}".encode()})
+        if checkpoint.shell is not None:
+            self._stage(self._jobs, checkpoint.shell.job, restored_shell(checkpoint.shell, workspace))
+        for session in checkpoint.sessions:
+            self._stage(self._jobs, session.key, restored_session(session))
+            os.utime(self._jobs / session.key / "started", (session.started, session.started))
+            self._list_session(session.key)
 
     # ---- staging ----
+
+    def _list_session(self, key: str) -> None:
+        with self._room():
+            (self.path / "sessions" / key).touch()
 
     def _stage(self, parent: Path, key: str, entries: Mapping[str, bytes], fifo: str | None = None) -> bool:
         """Returns False where `key` was staged before."""
         unfinished = parent / f".{key}.{os.getpid()}.{next(_staged)}"
-        try:
-            unfinished.mkdir(0o700)
-        except FileNotFoundError:
-            raise SandboxLost("the sandbox was destroyed") from None
-        try:
-            for name, content in entries.items():
-                self._write(unfinished / name, content)
-            if fifo is not None:
-                os.mkfifo(unfinished / fifo, 0o600)
-                self._give(unfinished / fifo)
-            self._give(unfinished)
-            unfinished.rename(parent / key)
-        except OSError as error:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                return False
-            raise
+        with self._room():
+            try:
+                unfinished.mkdir(0o700)
+                for name, content in entries.items():
+                    self._write(unfinished / name, content)
+                if fifo is not None:
+                    os.mkfifo(unfinished / fifo, 0o600)
+                    self._give(unfinished / fifo)
+                self._give(unfinished)
+                unfinished.rename(parent / key)
+            except FileNotFoundError:
+                raise SandboxLost("the sandbox was destroyed") from None
+            except OSError as error:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    return False
+                raise
         return True
 
     def _write(self, path: Path, content: bytes) -> None:

@@ -12,18 +12,14 @@ OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
 PROBE_MB = 4
 
 
-def usable(scratch: Path) -> bool:
-    """Whether this process can make and mount a bounded disk; tried in folder `scratch`."""
+def usable(image: Path, mount_point: Path) -> bool:
+    """Whether this process can make and mount a bounded disk: tried, and to be removed in any case."""
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         return False
-    image, mount_point = scratch / "probe.img", scratch / "probe"
-    mount_point.mkdir()
     try:
         make(image, mount_point, PROBE_MB)
     except SandboxUnavailable:
         return False
-    finally:
-        remove(image, mount_point)
     return True
 
 

@@ -47,17 +47,16 @@ class Bounds:
         now = self.usage()
         if now.oom_kills > before.oom_kills:
             return "memory"
-        if exit_code == FILE_SIZE_SIGNAL or self._disk_full():
+        if exit_code == FILE_SIZE_SIGNAL or (self.disk is not None and is_full(self.disk)):
             return "disk"
         if before.most_processes < self.max_processes <= now.most_processes:
             return "processes"
         return None
 
-    def _disk_full(self) -> bool:
-        if self.disk is None:
-            return False
-        disk = os.statvfs(self.disk)
-        return disk.f_bavail * disk.f_frsize < FULL_BYTES or disk.f_favail == 0
+
+def is_full(disk: Path) -> bool:
+    status = os.statvfs(disk)
+    return status.f_bavail * status.f_frsize < FULL_BYTES or status.f_favail == 0
 
 
 OOM_FILES = ("memory.events", "memory.oom_control")

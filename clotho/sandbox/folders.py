@@ -3,7 +3,11 @@
 Names of folders say nothing about the rollout: a sandbox can read them from its list of mounts.
 """
 
+import fcntl
 import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +89,13 @@ class SandboxFolder:
 
     def instances(self) -> list[Path]:
         """The control directories of the agent's instance and of verifiers."""
-        return [self.control(), *self.controls.glob("verifier-*")]
+        return [self.control(), *self.verifiers()]
+
+    def verifiers(self) -> list[Path]:
+        """Control directories; none where the sandbox is just being ended."""
+        with suppress(FileNotFoundError):
+            return [path for path in self.controls.iterdir() if path.name.startswith("verifier-")]
+        return []
 
     def control(self, instance: str = AGENT) -> Path:
         return self.controls / instance
@@ -94,26 +104,47 @@ class SandboxFolder:
         return self.controls / f"verifier-{epoch}"
 
     def verifier_epochs(self) -> list[int]:
-        return [int(path.name.partition("-")[2]) for path in self.controls.glob("verifier-*")]
+        return [int(path.name.partition("-")[2]) for path in self.verifiers()]
 
     @property
     def control_group(self) -> str:
         """Control groups are the machine's: another backend there may hold a lease of the same name."""
         return f"{self.name}-{hashlib.sha256(str(self.root).encode()).hexdigest()[:8]}"
 
+    @contextmanager
+    def locked(self, *, wait: bool = True) -> Iterator[bool]:
+        """Whoever makes or ends the sandbox holds this lock, which goes with its process.
+
+        Yields whether it is held: always, unless the caller doesn't `wait`. Some sandboxes share one, so that the
+        number of locks is bounded.
+        """
+        file = self.root / "locks" / self.name[:3]
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            held = False
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = True
+            yield held
+        finally:
+            os.close(descriptor)
+
+    def is_unfinished(self) -> bool:
+        """Whether there is a sandbox without a record: one that is being made, or whose maker or ender has died."""
+        return self.files.exists() and not self._record.exists()
+
     @property
-    def lock(self) -> Path:
-        """Serialises making and ending sandboxes; shared by some, so that their number is bounded."""
-        return self.root / "locks" / self.name[:3]
+    def _record(self) -> Path:
+        return self.files / "sandbox.json"
 
     def read_record(self) -> SandboxRecord | None:
         """None where there is no sandbox, or one that was never finished."""
         try:
-            return SandboxRecord.model_validate_json((self.files / "sandbox.json").read_text())
+            return SandboxRecord.model_validate_json(self._record.read_text())
         except (FileNotFoundError, ValidationError):
             return None
 
     def write_record(self, record: SandboxRecord) -> None:
         unfinished = self.files / ".sandbox.json"
         unfinished.write_text(record.model_dump_json())
-        unfinished.rename(self.files / "sandbox.json")
+        unfinished.rename(self._record)

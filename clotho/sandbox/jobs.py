@@ -23,7 +23,7 @@ from clotho.sandbox.base import (
     SessionInfo,
 )
 from clotho.sandbox.bubblewrap import Layout, located
-from clotho.sandbox.checkpoints import Applied, Checkpoint, Manifest, NotTaken, Restore
+from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.threads import with_archives, with_files
@@ -78,8 +78,9 @@ class SupervisedSandbox:
         return self.control.job_status(job.key, self._incarnation)
 
     def _ask_to_run(self, key: str) -> None:
-        """A full disk can keep a supervisor from starting a job."""
+        """A full disk can keep a supervisor from starting a job, now or when it was first asked."""
         if not self.control.job_started(key):
+            self.control.require_room()
             self.control.say("run", key)
 
     async def wait(self, key: str, timeout: float) -> JobStatus:
@@ -147,6 +148,7 @@ class SupervisedSandbox:
             if word == "ok":
                 return await with_files(self.control.transfer_content, key)
             if word not in READ_ERRORS:
+                await with_files(self.control.require_room)
                 raise SandboxUnavailable(f"reading a file of the sandbox: {word} {size}")
             return FileContent.model_validate({"error": word, "size": size})
         finally:
@@ -211,10 +213,7 @@ class SupervisedSandbox:
         self, to: Path, after: str | None, previous: Checkpoint | None, fields: Mapping[str, str]
     ) -> Checkpoint | NotTaken:
         shell = self.control.shell_state(after, self.workspace) if after else None
-        applied, sessions = (
-            self.control.applied(self._incarnation),
-            self.control.kept_sessions(self._incarnation),
-        )
+        sessions = self.control.kept_sessions(self._incarnation)
         packed = self._archive().pack(fields, self._layout.archived, to)
         match packed.word:
             case "too_large" | "too_slow" as reason:
@@ -233,7 +232,6 @@ class SupervisedSandbox:
             exact=self._layout.isolated and left == ["0", "0", "0"],
             fingerprint=fingerprint,
             shell=shell,
-            applied=applied,
             sessions=sessions,
         )
 
@@ -254,14 +252,15 @@ class SupervisedSandbox:
             answer = await with_files(self.control.transfer_answer, key)
             assert answer is not None
             if answer[0] != "ok":
+                await with_files(self.control.require_room)
                 raise SandboxUnavailable(f"listing the workspace: {answer[0]} {answer[1]}")
             listing = (await with_files(self.control.transfer_content, key)).content
         finally:
             await with_files(self.control.forget_transfer, key)
         return Manifest(hashlib.sha256(listing).hexdigest(), listing)
 
-    async def applied(self) -> Applied:
-        return await with_files(self.control.applied, self._incarnation)
+    async def applied(self) -> frozenset[str]:
+        return await with_files(self.control.applied)
 
     # ---- the instance ----
 
@@ -288,7 +287,8 @@ class SupervisedSandbox:
                     raise SandboxLost("the sandbox's supervisor is gone")
                 if asyncio.get_running_loop().time() > deadline:
                     raise SandboxUnavailable("the sandbox's supervisor doesn't answer: is its disk full?")
-                await _set_within(changed, RECHECK)
+                if not await _set_within(changed, RECHECK):
+                    await with_files(self.control.require_room)
                 changed.clear()
 
 

@@ -44,27 +44,27 @@ def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[b
     groups = [str(group / "cgroup.procs") for group in launch.groups]
     join = ["/bin/sh", "-c", JOIN_GROUPS, "sh", *groups, "--"] if groups else []
     try:
-        with launch.log.open("wb") as log:
-            process = subprocess.Popen(
-                [*join, *supervisor],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(directory, tell, *launch.inherited),
-                env=dict(launch.environment),
-                cwd=launch.folder,
-            )
-    finally:
-        os.close(directory)
-        os.close(tell)
-    try:
-        if not select.select([ready], [], [], READY_TIMEOUT)[0]:
-            process.kill()
-        incarnation = os.read(ready, 64).decode().strip()
+        try:
+            with launch.log.open("wb") as log:
+                process = subprocess.Popen(
+                    [*join, *supervisor],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=(directory, tell, *launch.inherited),
+                    env=dict(launch.environment),
+                    cwd=launch.folder,
+                )
+        finally:
+            os.close(directory)
+            os.close(tell)
+        answered = select.select([ready], [], [], READY_TIMEOUT)[0]
+        incarnation = os.read(ready, 64).decode().strip() if answered else ""
     finally:
         os.close(ready)
     if not incarnation:
+        process.kill()
         process.wait()
         raise SandboxUnavailable(
             f"the sandbox didn't start: {launch.log.read_text(errors='replace').strip()}"

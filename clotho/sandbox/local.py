@@ -4,7 +4,6 @@ A sandbox outlives the worker that made it. Whether it lives is told by the lock
 process id. Making and ending one is serialised by a lock on its folder, across processes.
 """
 
-import fcntl
 import logging
 import os
 import shutil
@@ -22,6 +21,7 @@ from clotho.sandbox.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.jobs import SupervisedSandbox
 from clotho.sandbox.local_host import LocalHost
+from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.threads import with_sandboxes
 from clotho.sandbox.users import RANGE, UserRegistry
 
@@ -79,7 +79,7 @@ class LocalBackend:
         return await with_sandboxes(self._leases)
 
     async def reap(self) -> Sequence[str]:
-        """Destroy sandboxes past their lease and grace; returns the names of their folders."""
+        """Destroy sandboxes past their lease and grace, and unfinished ones; returns the names of their folders."""
         return await with_sandboxes(self._reap)
 
     async def probe(self) -> IsolationReport:
@@ -184,11 +184,13 @@ class LocalBackend:
         agent.renew(seconds)
 
     def _reap(self) -> Sequence[str]:
-        return [folder.name for folder in self._folders() if _overdue(folder) and self._reaped(folder)]
+        reap_scratch()
+        return [folder.name for folder in self._folders() if _is_left(folder) and self._reaped(folder)]
 
     def _reaped(self, folder: SandboxFolder) -> bool:
-        with self._locked(folder):
-            if not _overdue(folder):
+        """What somebody is making or ending is left to them, and to the next look."""
+        with folder.locked(wait=False) as held:
+            if not held or not _is_left(folder):
                 return False
             try:
                 self._host.end(folder)
@@ -242,12 +244,8 @@ class LocalBackend:
     @contextmanager
     def _locked(self, folder: SandboxFolder) -> Iterator[None]:
         self._prepare_root()
-        descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with folder.locked():
             yield
-        finally:
-            os.close(descriptor)
 
 
 def _require_owner(record: SandboxRecord, labels: Labels | None) -> None:
@@ -261,6 +259,7 @@ def _require_owner(record: SandboxRecord, labels: Labels | None) -> None:
 
 def _seal(agent: ControlDirectory) -> None:
     """The agent's processes end, and it starts no more; its supervisor stays, and with it the lease."""
+    agent.require_room()
     agent.say("seal")
     deadline = time.monotonic() + SEAL_TIMEOUT
     while not agent.sealed():
@@ -276,11 +275,20 @@ def _check_hidden(names: Iterable[str]) -> None:
             raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
 
 
-def _overdue(folder: SandboxFolder) -> bool:
-    return folder.files.exists() and _expiry(folder) + GRACE < time.time()
+def _is_left(folder: SandboxFolder) -> bool:
+    """To be judged with its lock held: what is unfinished then has lost its maker."""
+    return folder.is_unfinished() or (folder.files.exists() and _expiry(folder) + GRACE < time.time())
 
 
 def _expiry(folder: SandboxFolder) -> float:
-    """Of half-made ones too, by the age of their folder."""
+    """Of one whose supervisor was never given a deadline, by the age of its folder."""
     files = [path / "deadline" for path in folder.instances()]
-    return max((path.stat().st_mtime for path in (*files, folder.files) if path.exists()), default=0.0)
+    return max(map(_changed, (*files, folder.files)))
+
+
+def _changed(path: Path) -> float:
+    """Unix seconds; 0 for what isn't there, or has just gone."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -52,27 +52,26 @@ class LocalHost:
             return self._report
 
     def _probe(self) -> IsolationReport:
-        return IsolationReport(
-            missing=self._failed_checks(),
-            own_user=self._privileged,
-            memory="cgroup" if self._controllers else "unlimited",
-            processes="cgroup" if self._controllers else "user",
-            disk="disk" if self._disk_usable() else "file size",
-        )
+        """In a sandbox that is never finished: should this process die meanwhile, another reaps it."""
+        folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
+        with folder.locked():
+            folder.files.mkdir(mode=0o711)
+            folder.disk.mkdir()
+            try:
+                bounded = disk.usable(folder.image, folder.disk)
+                return IsolationReport(
+                    missing=self._failed_checks(folder),
+                    own_user=self._privileged,
+                    memory="cgroup" if self._controllers else "unlimited",
+                    processes="cgroup" if self._controllers else "user",
+                    disk="disk" if bounded else "file size",
+                )
+            finally:
+                self._remove(folder)
 
-    def _disk_usable(self) -> bool:
-        scratch = self._root / "programs" / f"probe-{os.getpid()}-{time.monotonic_ns()}"
-        scratch.mkdir()
-        try:
-            return disk.usable(scratch)
-        finally:
-            shutil.rmtree(scratch)
-
-    def _failed_checks(self) -> tuple[str, ...]:
+    def _failed_checks(self, folder: SandboxFolder) -> tuple[str, ...]:
         if self._bubblewrap is None:
             return ("starts at all: bubblewrap isn't installed",)
-        folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
-        folder.files.mkdir(mode=0o711)
         try:
             user = self._claim_user(folder)
             self._fill(folder, user)
@@ -80,8 +79,6 @@ class LocalHost:
                 return failed_checks(self._isolated(View(folder), user, SandboxSpec(), seccomp), (seccomp,))
         except (IsolationUnavailable, SandboxUnavailable) as error:
             return (f"starts at all: {error}",)
-        finally:
-            self._remove(folder)
 
     def _require(self, spec: SandboxSpec) -> bool:
         """Whether a sandbox of `spec` is isolated. Raises IsolationUnavailable where it must be and can't."""
@@ -169,7 +166,7 @@ class LocalHost:
 
     def end_verifiers(self, folder: SandboxFolder) -> None:
         """End superseded verifiers; one that was never started is removed, so that it can be started anew."""
-        for path in folder.controls.glob("verifier-*"):
+        for path in folder.verifiers():
             control = ControlDirectory(path, None)
             launch.end(control)
             if not control.was_started():
@@ -196,11 +193,8 @@ class LocalHost:
             end_processes_of(user)
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
-        for path in (
-            folder.controls,
-            folder.files,
-        ):  # by rm: folders can be nested deeper than Python follows
-            subprocess.run(["rm", "-rf", "--one-file-system", str(path)], check=True)
+        _delete(folder.controls)
+        _delete(folder.files)
         if user is not None:
             self._users.release(user, folder.files)
 
@@ -237,6 +231,13 @@ class LocalHost:
             unfinished.chmod(0o755)
             unfinished.rename(copy)
         return copy
+
+
+def _delete(folder: Path) -> None:
+    """By rm: folders can be nested deeper than Python follows."""
+    result = subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
 
 
 def _make_owned(path: Path, user: int | None) -> None:

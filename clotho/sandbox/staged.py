@@ -9,6 +9,9 @@ from clotho.sandbox.base import Job
 from clotho.sandbox.checkpoints import KeptSession, ShellState
 
 GRACE_MS = 2_000
+RESTORED = b"restored\n"
+NEVER = "-"
+"""Identity of a key that holds no command here."""
 
 
 def identity_of(job: Job) -> str:
@@ -45,10 +48,18 @@ def split(content: bytes) -> tuple[dict[str, str], bytes]:
     return {name: value for name, _, value in fields}, body
 
 
-def restored_job(identity: str, session: KeptSession | None) -> bytes:
-    if session is None:
-        return f"identity {identity}\n\n".encode()
-    return f"identity {identity}\nsession {session.session}\n\n{session.script}".encode()
+def restored_session(session: KeptSession) -> dict[str, bytes]:
+    """One that ran at the checkpoint has no result here: it is lost."""
+    header = f"identity {session.identity}\nsession {session.session}\n\n"
+    entries = {"job": header.encode() + session.script.encode(), "started": RESTORED}
+    if session.exit_code is not None:
+        entries["done"] = f"{session.state} {session.exit_code} 0\n".encode()
+    return entries
+
+
+def restored_shell(shell: ShellState, workspace: str) -> dict[str, bytes]:
+    """Of the job that left it there is no more than that."""
+    return {"job": f"identity {NEVER}\n\n".encode(), "started": RESTORED, **moved(shell, workspace)}
 
 
 def moved(shell: ShellState, workspace: str) -> dict[str, bytes]:

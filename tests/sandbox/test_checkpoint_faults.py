@@ -17,7 +17,7 @@ from zstandard import ZstdCompressor
 
 from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import SandboxSpec
-from clotho.sandbox.checkpoints import Applied, Checkpoint, Restore
+from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.launch import lock_holder
 from clotho.sandbox.local import LocalBackend
 from tests.sandbox.conftest import needs_root
@@ -36,7 +36,6 @@ def checkpoint_of(content: bytes, blob: Path) -> Restore:
         exact=True,
         fingerprint="",
         shell=None,
-        applied=Applied(jobs=(), writes=()),
         sessions=(),
     )
     return Restore(taken, blob)

@@ -12,6 +12,7 @@ from clotho.sandbox.launch import lock_holder
 from tests.sandbox.conftest import Fresh, needs_root
 from tests.sandbox.shell import Shell, until
 from tests.sandbox.tool_calls import Calls
+from tests.support import eventually
 
 needs_groups = pytest.mark.skipif(not usable(), reason="this process can make no control groups")
 HOG = "python3 -c 'x = bytearray(1 << 30)'"
@@ -59,6 +60,25 @@ async def test_processes(fresh: Fresh) -> None:
     bomb = "python3 -c 'import os, time\nfor n in range(100):\n    if os.fork() == 0: time.sleep(30)'"
     assert await exhausted(shell, bomb, "bomb") == (1, "processes")
     assert await exhausted(shell, "exit 3", "after") == (3, None)
+
+
+@needs_root
+async def test_output_of_commands_fills_no_more_than_their_sandbox(fresh: Fresh) -> None:
+    """One that has no room for another command's is lost, by their doing."""
+    shell = await fresh(disk_mb=300)
+    printed = await shell.run("exec head -c 10G /dev/zero")
+    assert (printed.state, len(printed.output)) == (JobState.OUTPUT_CAP, 50_000_000)
+    for number in range(6):
+        await shell.sandbox.start(shell.job("sleep 0.5; head -c 45M /dev/zero", session=f"proc_{number}"))
+
+    async def lost() -> str | None:
+        try:
+            await shell.run("true")
+        except SandboxLost as lost:
+            return lost.exhausted
+        return None
+
+    assert await eventually(lost, "the loss of the sandbox") == "disk"
 
 
 @needs_groups

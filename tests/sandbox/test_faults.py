@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from clotho.errors import SandboxUnavailable
 from clotho.sandbox.base import JobState, SandboxSpec
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.launch import lock_holder
@@ -83,7 +84,7 @@ def tiny(folder: Path) -> Iterator[Path]:
 async def test_disk_of_the_host_fills_up_under_a_command(
     tiny: Path, lease: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clotho.sandbox.disk.usable", lambda scratch: False)
+    monkeypatch.setattr("clotho.sandbox.disk.usable", lambda image, mount_point: False)
     backend = LocalBackend(tiny)
     assert (await backend.probe()).disk == "file size"
     shell = Shell(await backend.create(lease, SandboxSpec()))
@@ -91,7 +92,7 @@ async def test_disk_of_the_host_fills_up_under_a_command(
     result = await shell.run("cat /dev/zero > fill; echo $?; exit 9")
     assert (result.state, result.code) == (JobState.EXITED, 9)
     job = shell.job("echo later")
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(SandboxUnavailable, match="full"):
         await shell.sandbox.start(job)
     assert not [name for name in os.listdir(shell.sandbox.control.path / "c") if name.startswith(".")]
     (tiny / "sandboxes" / shell.sandbox.control.path.parent.name / "disk" / "work" / "fill").unlink()

@@ -27,6 +27,16 @@ def test_shipped_program_is_what_the_sources_build(architecture: str, tmp_path: 
     assert os.access(supervisor_path(architecture), os.X_OK)
 
 
+def test_supervisor_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    control = ControlDirectory(tmp_path / "control", None)
+    control.create()
+    wanted = Launch(["/not/installed"], {}, tmp_path, tmp_path / "log", (), 60, 0, 0, ())
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileNotFoundError):
+        start(wanted, control)
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_other_machines_are_refused() -> None:
     with pytest.raises(IsolationUnavailable, match="riscv64"):
         supervisor_path("riscv64")

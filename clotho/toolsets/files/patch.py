@@ -182,7 +182,7 @@ async def _carry_out(intent: Intent, context: CallContext) -> None:
 async def _carry_on(intent: Intent, context: CallContext) -> None:
     """Finish what an earlier attempt began: its steps and writes happen once by their keys."""
     await _take_steps(intent, context)
-    made = (await context.sandbox.applied()).keys
+    made = await context.sandbox.applied()
     for index, write in enumerate(intent.writes):
         if _write_key(index, context) in made:
             continue
