@@ -1,16 +1,23 @@
 """Groups reach the trainer over the deaths of everybody on the way."""
 
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clotho.atropos.ledger import Ledger
+from clotho.atropos.main import REJECTED
 from clotho.embedded.model import EmbeddedModelServer
+from clotho.entries.items import Item
+from clotho.environment.loading import make_environment
+from clotho.processes.child import ChildProcess
 from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import (
     GROUP_SIZE,
+    Adapter,
     deliveries,
     name_of,
     register_trainer,
@@ -35,11 +42,32 @@ def check_rows(group: dict[str, Any]) -> None:
     assert group["generation_params"]["temperature"] == 1.0
 
 
+async def check_it_is_alone(adapter: Adapter, run: str) -> None:
+    second = ChildProcess(adapter.argv, adapter.process.log.with_suffix(".second.log"))
+    await second.start()
+    assert await second.wait() == REJECTED
+    assert re.match(rf"run {run} is served by process \d+ on \S+ since .* UTC: stop", second.last_words)
+    assert adapter.process.running
+
+
+async def drawn_items(cluster: Cluster, run: str) -> list[Item]:
+    return [claim.item for claim in await Ledger(cluster.open_journal(), run).load()]
+
+
+async def first_items(number: int) -> list[Item | None]:
+    environment = make_environment("file_tasks", {})
+    await environment.setup()
+    return [await environment.get_next_item() for _ in range(number)]
+
+
 @pytest.mark.parametrize("stock", [False, True])
 async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
     cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path, stock: bool
 ) -> None:
-    """Clotho's API knows the group that is sent again. Atropos' own has it twice: that window stays open."""
+    """Clotho's API knows the group that is sent again. Atropos' own has it twice: that window stays open.
+
+    Nothing of it is on the host: the second adapter goes on from another one's name, home and folder.
+    """
     run = f"killed-{'stock' if stock else 'durable'}"
     async with (
         running(folder / f"api-{run}", stock=stock) as api,
@@ -51,9 +79,14 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
         await adapter.start(CLOTHO_FAIL="delivery.sent:kill@2")
         assert await adapter.process.wait() != 0
         before = await deliveries(cluster, run)
+        drawn = len(await drawn_items(cluster, run))
         assert len(before) >= 1
+        elsewhere = [word.replace("CLOTHO_HOST=", "CLOTHO_HOST=another-") for word in adapter.argv]
+        adapter.argv = ["env", f"--chdir={folder}", f"HOME={folder}", *elsewhere]
         await adapter.start()
         groups = await take_groups(api, 6)
+        if not stock:
+            await check_it_is_alone(adapter, run)
         for group in groups:
             check_rows(group)
         sent = Counter(map(name_of, groups))
@@ -68,6 +101,9 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
         assert set(sent.values()) <= ({1, 2} if stock else {1})
         assert sum(count - 1 for count in sent.values()) == (1 if stock else 0)
         assert "sent again" in adapter.process.output
+        items = await drawn_items(cluster, run)
+        assert items == await first_items(len(items)), "the dataset goes on where it was"
+        assert len(items) > drawn
         assert "a-secret-key" not in adapter.process.log.read_text()
         assert "clotho-tiny" in adapter.process.output, "the configuration is printed"
         ghost = (await api.http.request("GET", "/status-env", json={"env_id": 1})).json()
