@@ -31,9 +31,13 @@ class Batch:
     """Of the whole batch, in each of its parts too: what losses are a mean over."""
 
     def parts(self, rows: int) -> Iterator["Batch"]:
-        """The same batch a few rows at a time, each part as long as it must be; their losses add up to its own."""
-        for first in range(0, len(self.tokens), rows):
-            part = slice(first, first + rows)
+        """The same batch a few rows at a time, each part as long as it must be; their losses add up to its own.
+
+        Rows without an advantage are in none: they add nothing to it.
+        """
+        learned = np.flatnonzero(self.advantages)
+        for first in range(0, len(learned), rows):
+            part = learned[first : first + rows]
             length = 2 + int(np.flatnonzero(self.trained[part].any(axis=0)).max(initial=0))
             yield replace(
                 self,
@@ -50,7 +54,7 @@ class Loss:
     by_logprobs: Array
     """Its gradient, (rows, length - 1)."""
     clipped: float
-    """Share of trained tokens whose ratio the clip holds."""
+    """Share of the batch's trained tokens whose ratio the clip holds."""
     largest_drift: float
     """Of a trained token's logprob since it was sampled."""
 

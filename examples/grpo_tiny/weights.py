@@ -1,68 +1,66 @@
-"""Weights on disk and in the server: started from, damaged, written under a version, and taken up."""
+"""Weights and the optimizer beside them: read, damaged, written under a version, and taken up by the server."""
 
-import os
 import shutil
 from pathlib import Path
 
 import httpx
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from clotho.embedded.model.checkpoint import VERSION_KEY, read_checkpoint
 from examples.grpo_tiny.adamw import AdamW
 from examples.grpo_tiny.layers import Array
+from examples.grpo_tiny.whole_files import write_whole
 
 FILE = "model.safetensors"
-MOMENTS = "optimizer.safetensors"
+MOMENTS = "optimizer-{version}.safetensors"
 RELOAD_SECONDS = 60.0
 
+Weights = dict[str, Array]
 
-def read(folder: Path) -> tuple[dict[str, Array], str]:
+
+def read(folder: Path) -> tuple[Weights, str]:
     """In float32, and their version."""
     checkpoint = read_checkpoint(folder)
     return {name: each.astype(np.float32) for name, each in checkpoint.tensors.items()}, checkpoint.version
 
 
-def write(folder: Path, weights: dict[str, Array], version: int) -> None:
-    """Whole or not at all: the server may read them at any time."""
-    _replace(folder / FILE, weights, version)
+def read_optimizer(folder: Path, version: int, rate: float) -> AdamW:
+    """As it was written with the weights of `version`; a fresh one for weights that were never trained."""
+    optimizer = AdamW(rate, steps=version)
+    moments = {"first": optimizer.first, "second": optimizer.second}
+    if version > 0:
+        for name, tensor in load_file(folder / MOMENTS.format(version=version)).items():
+            moment, _, parameter = name.partition(".")
+            moments[moment][parameter] = tensor
+    return optimizer
 
 
-def write_moments(folder: Path, optimizer: AdamW, version: int) -> None:
-    """What the optimizer knows beside the weights of `version`."""
-    tensors = {f"first.{name}": each for name, each in optimizer.first.items()}
-    tensors |= {f"second.{name}": each for name, each in optimizer.second.items()}
-    _replace(folder / MOMENTS, tensors, version)
+def write(folder: Path, weights: Weights, optimizer: AdamW) -> None:
+    """Under the version that the optimizer has made steps. The weights come last: with them the step counts."""
+    version = optimizer.steps
+    moments = {f"first.{name}": each for name, each in optimizer.first.items()}
+    moments |= {f"second.{name}": each for name, each in optimizer.second.items()}
+    beside = folder / MOMENTS.format(version=version)
+    write_whole(beside, _packed(moments, version))
+    write_whole(folder / FILE, _packed(weights, version))
+    for old in set(folder.glob(MOMENTS.format(version="*"))) - {beside}:
+        old.unlink()
 
 
-def read_moments(folder: Path, optimizer: AdamW) -> None:
-    """Nothing changes where there are none."""
-    path = folder / MOMENTS
-    if not path.exists():
-        return
-    for name, tensor in load_file(path).items():
-        moment, _, parameter = name.partition(".")
-        (optimizer.first if moment == "first" else optimizer.second)[parameter] = tensor
+def write_damaged(source: Path, folder: Path, damage: float, seed: int) -> None:
+    """Make `folder` a copy of `source` with noise on every matrix, `damage` times its entries' deviation.
 
-
-def start(source: Path, folder: Path, damage: float, seed: int) -> None:
-    """Make `folder` a damaged copy of `source`, version 0; one that is there already is left as it is."""
-    if (folder / FILE).exists():
-        return
-    shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(FILE))
+    The version is 0.
+    """
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(FILE))
     weights, _ = read(source)
-    write(folder, damaged(weights, damage, seed), 0)
-
-
-def damaged(weights: dict[str, Array], damage: float, seed: int) -> dict[str, Array]:
-    """With noise on every matrix, `damage` times as large as its entries are on average."""
-    noise = np.random.default_rng(seed)
-    return {
-        name: each + (noise.standard_normal(each.shape) * damage * each.std()).astype(np.float32)
-        if each.ndim > 1
-        else each
-        for name, each in weights.items()
-    }
+    draw = np.random.default_rng(seed)
+    for name, each in weights.items():
+        if each.ndim > 1:
+            noise = draw.standard_normal(each.shape) * damage * each.std()
+            weights[name] = each + noise.astype(np.float32)
+    write_whole(folder / FILE, _packed(weights, 0))
 
 
 def reload(server: str) -> str:
@@ -72,10 +70,7 @@ def reload(server: str) -> str:
     return str(version)
 
 
-def _replace(path: Path, tensors: dict[str, Array], version: int) -> None:
-    partial = path.with_suffix(".partial")
+def _packed(tensors: Weights, version: int) -> bytes:
     contiguous = {name: np.ascontiguousarray(each) for name, each in tensors.items()}
-    save_file(contiguous, partial, metadata={VERSION_KEY: str(version)})
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    content: bytes = save(contiguous, metadata={VERSION_KEY: str(version)})
+    return content

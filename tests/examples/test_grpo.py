@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import httpx
 import numpy as np
@@ -19,10 +18,12 @@ from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
 from examples.grpo_tiny import weights as weight_files
 from examples.grpo_tiny.adamw import AdamW
+from examples.grpo_tiny.inbox import Inbox
+from examples.grpo_tiny.kills import draw_strikes
 from examples.grpo_tiny.layers import Array, Gradients
 from examples.grpo_tiny.loss import Batch, batch_of, group_advantages, grpo_loss
 from examples.grpo_tiny.model import sequence_logprobs
-from examples.grpo_tiny.plot import plot, smoothed
+from examples.grpo_tiny.steps import Steps
 from examples.grpo_tiny.train import Trainer
 from examples.trainer.api import TrainingGroup
 from examples.trainer.checks import Limits
@@ -120,6 +121,7 @@ def group(**changes: Any) -> TrainingGroup:
             "masks": [[-100, 4, -100, 6], [-100, -100, 7], [-100, -100]],
             "scores": [1.0, 0.0, 0.5],
             "inference_logprobs": [[1.0, -0.5, 1.0, -2.0], [1.0, 1.0, -0.25], [1.0, 1.0]],
+            "generation_params": {"weight_versions": [["0"], ["0"], []]},
             **changes,
         }
     )
@@ -235,47 +237,56 @@ def trained_logprobs(batch: Batch, logprobs: Array) -> Array:
 
 
 async def test_a_trainer_that_is_started_again_goes_on_where_it_was(tmp_path: Path) -> None:
-    folder, limits = tmp_path / "policy", Limits(batch_size=3, max_token_len=8)
-    weight_files.start(BUNDLED, folder, damage=0.05, seed=1)
+    folder, steps = tmp_path / "policy", Steps(tmp_path)
+    weight_files.write_damaged(BUNDLED, folder, damage=0.05, seed=1)
     async with EmbeddedModelServer(tmp_path / "server.log", weights=folder) as server:
-        first = Trainer(folder, server.url, limits)
+        first = Trainer(folder, server.url, steps, rate=1e-4)
         reports = [await asyncio.to_thread(first.train_on, [group()])]
-        second = Trainer(folder, server.url, limits)
+        second = Trainer(folder, server.url, steps, rate=1e-4)
         reports.append(await asyncio.to_thread(second.train_on, [group()]))
         reports.append(await asyncio.to_thread(first.train_on, [group()]))
-        assert [report.step for report in reports] == [1, 2, 2]
-        # Weights and moments both came back: the one that lived on makes the same step.
-        assert reports[1].model_dump(exclude={"seconds"}) == reports[2].model_dump(exclude={"seconds"})
-        assert reports[0].score == 0.5
-        assert reports[0].trained == 3
-        assert (await asyncio.to_thread(httpx.get, f"{server.url}/health")).json()["weight_version"] == "2"
-        with pytest.raises(ValueError, match="has no logprobs"):
-            first.train_on([group(inference_logprobs=None)])
-    drawn = plot({"first & second": reports[:2], "other": reports[2:]})
-    assert ElementTree.fromstring(drawn).findall("{*}polyline")[0].get("points", "").count(",") == 2
-    assert smoothed(reports[:2])[-1] == (2, 0.5)
+        health = (await asyncio.to_thread(httpx.get, f"{server.url}/health")).json()
+    assert [report.step for report in reports] == [1, 2, 2]
+    # Weights and moments both came back: the one that lived on makes the same step.
+    clock = {"seconds", "finished"}
+    assert reports[1].model_dump(exclude=clock) == reports[2].model_dump(exclude=clock)
+    assert (reports[0].score, reports[0].trained, reports[0].lag) == (0.5, 3, 0)
+    assert (reports[1].versions, reports[1].lag) == ((0,), 1)
+    assert health["weight_version"] == "2"
+    assert (steps.reports(), steps.last_made()) == ([reports[0], reports[2]], 2)
 
 
-async def test_weights_travel_to_the_server_under_their_version(tmp_path: Path) -> None:
-    folder = tmp_path / "policy"
-    weight_files.start(BUNDLED, folder, damage=0.05, seed=1)
-    damaged, version = weight_files.read(folder)
-    assert version == "0"
+def test_damage_is_noise_on_matrices(tmp_path: Path) -> None:
+    weight_files.write_damaged(BUNDLED, tmp_path / "policy", damage=0.05, seed=1)
+    damaged, version = weight_files.read(tmp_path / "policy")
     original, _ = weight_files.read(BUNDLED)
+    assert version == "0"
     name = "model.layers.0.mlp.up_proj.weight"
-    assert np.abs(damaged[name] - original[name]).std() > 0
+    assert (damaged[name] - original[name]).std() == pytest.approx(0.05 * original[name].std(), rel=0.02)
     assert (damaged["model.norm.weight"] == original["model.norm.weight"]).all()
-    async with EmbeddedModelServer(tmp_path / "server.log", weights=folder) as server:
-        weight_files.write(folder, original, 3)
-        assert weight_files.reload(server.url) == "3"
-    # A second start finds what there is.
-    weight_files.start(BUNDLED, folder, damage=0.05, seed=1)
-    found, version = weight_files.read(folder)
-    assert version == "3"
-    assert all((found[name] == original[name]).all() for name in original)
-    optimizer = AdamW(rate=0.1)
-    optimizer.step(original, {name: np.ones_like(original[name])})
-    weight_files.write_moments(folder, optimizer, 3)
-    again = AdamW(rate=0.1)
-    weight_files.read_moments(folder, again)
-    assert (again.second[name] == optimizer.second[name]).all()
+
+
+def test_each_group_is_in_one_batch_whatever_is_served_again(tmp_path: Path) -> None:
+    steps, limits = Steps(tmp_path), Limits(batch_size=6, max_token_len=8)
+    one, two, three, four, five = ([group(group_id=f"g{number}")] for number in range(5))
+    served = iter([[*one, *two], [*one, *two], [*two, *three], [*four, *five]])
+    first = Inbox(steps, served, limits)
+    assert first.batch(1) == [*one, *two]
+    # A trainer that dies with a batch finds it again; the API, which died too, hands it out once more.
+    second = Inbox(steps, served, limits)
+    assert second.batch(1) == [*one, *two]
+    assert second.batch(2) == three
+    assert second.batch(3) == [*four, *five]
+    assert steps.served_again() == ["g0", "g1", "g1"]
+    faulty = iter([[*one, *one], [group(group_id="bad", inference_logprobs=None)] * 2])
+    with pytest.raises(ValueError, match="bad: has no logprobs"):
+        Inbox(steps, faulty, limits).batch(4)
+
+
+def test_kills_come_at_random_but_to_everybody() -> None:
+    parts = ("model server", "API", "trainer")
+    strikes = draw_strikes(parts, 4, 10, seed=3)
+    assert strikes == draw_strikes(parts, 4, 10, seed=3) != draw_strikes(parts, 4, 10, seed=4)
+    assert {strike.part for strike in strikes[:3]} == set(parts)
+    assert [strike.step for strike in strikes] == sorted({strike.step for strike in strikes})
+    assert all(1 <= strike.step < 10 for strike in strikes)

@@ -1,0 +1,110 @@
+"""The same training twice, left alone and with parts killed on the way; evaluated before and after each."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from clotho.atropos.statistics import Estimate
+from clotho.embedded.temporal_binary import temporal_binary
+from clotho.embedded.temporal_server import TemporalServer
+from clotho.records.base import Record
+from clotho.testing.cluster import cluster_in
+from examples.grpo_tiny.chain import Training, chain_on
+from examples.grpo_tiny.fates import Fates, fates_of
+from examples.grpo_tiny.held_out import HeldOut, Size, also_trained_on, difference, evaluate
+from examples.grpo_tiny.kills import Kill, draw_strikes, train
+from examples.grpo_tiny.steps import StepReport
+
+BEFORE, AFTER = "held-out-before", "held-out-after"
+
+Announce = Callable[[str], None]
+
+
+class Order(Record):
+    """What is compared."""
+
+    training: Training = Training()
+    held_out: Size = Size()
+    kills: int = 8
+    """In the second run."""
+    seed: int = 0
+    """Of the kills."""
+
+
+class TrainingRun(Record):
+    name: str
+    before: HeldOut
+    after: HeldOut
+    rise: Estimate
+    """From before to after, over the same items."""
+    also_trained_on: int
+    """Held-out items that training drew, too."""
+    started: float
+    """Training, Unix time."""
+    seconds: float
+    """Until the server had the last weights."""
+    steps: tuple[StepReport, ...]
+    kills: tuple[Kill, ...]
+    fates: Fates
+
+
+class Comparison(Record):
+    order: Order
+    undisturbed: TrainingRun
+    killed: TrainingRun
+    killed_more: Estimate
+    """What the killed run's policy earns more in the end than the undisturbed one's, over the same items."""
+
+
+async def compare(folder: Path, order: Order, announce: Announce) -> Comparison:
+    """Both runs, one after the other, each with workers, a store and a model's server of its own in `folder`."""
+    server = TemporalServer(
+        await temporal_binary(announce), folder / "temporal.log", ui_port=None, db=folder / "temporal.db"
+    )
+    async with server as temporal:
+        undisturbed = await training_run(temporal, folder, "undisturbed", order, 0, announce)
+        killed = await training_run(temporal, folder, "killed", order, order.kills, announce)
+    return Comparison(
+        order=order,
+        undisturbed=undisturbed,
+        killed=killed,
+        killed_more=difference(undisturbed.after, killed.after),
+    )
+
+
+async def training_run(
+    temporal: TemporalServer, folder: Path, name: str, order: Order, kills: int, announce: Announce
+) -> TrainingRun:
+    async with cluster_in(temporal, folder / name, name) as cluster:
+        workers = {
+            "model worker": await cluster.start_worker("llm"),
+            "tool worker": await cluster.start_worker("workflows,tools"),
+        }
+        async with chain_on(cluster, order.training, workers) as chain:
+            announce(f"{name}: logs in {cluster.folder}")
+            before = await evaluate(chain, BEFORE, order.held_out)
+            announce(f"{name}: held out, before {shown(before.score)}")
+            strikes = draw_strikes(tuple(chain.parts), kills, order.training.steps, order.seed)
+            started = time.time()
+            struck = await train(chain, strikes, announce)
+            seconds = time.time() - started
+            announce(f"{name}: {order.training.steps} steps in {seconds:.0f} s")
+            after = await evaluate(chain, AFTER, order.held_out)
+            announce(f"{name}: held out, after {shown(after.score)}")
+            return TrainingRun(
+                name=name,
+                before=before,
+                after=after,
+                rise=difference(before, after),
+                also_trained_on=await also_trained_on(chain, (BEFORE, AFTER)),
+                started=started,
+                seconds=seconds,
+                steps=tuple(await asyncio.to_thread(chain.steps.reports)),
+                kills=struck,
+                fates=await fates_of(chain),
+            )
+
+
+def shown(estimate: Estimate) -> str:
+    return f"{estimate.mean:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"

@@ -1,0 +1,81 @@
+"""What the policy earns on items that it isn't trained on, sampled as in training."""
+
+import statistics
+from collections.abc import Sequence
+
+import httpx
+
+from clotho.atropos.ledger import Ledger
+from clotho.atropos.statistics import Estimate, mean_of_items
+from clotho.embedded.model.bundled import TINY
+from clotho.entries.run import Rendering
+from clotho.errors import Unavailable
+from clotho.inference.base import Inference
+from clotho.records.base import Record
+from clotho.runs.groups import scored_groups
+from examples.grpo_tiny.chain import ENVIRONMENT, Chain
+
+SEED = 20_000
+"""Of the environment, which draws other tasks by it than those trained on."""
+
+
+class Size(Record):
+    items: int = 64
+    rollouts: int = 4
+    """Of each item."""
+
+
+class HeldOut(Record):
+    """One evaluation."""
+
+    version: str
+    """Of the weights."""
+    by_item: tuple[float, ...]
+    """Mean score of each item's rollouts."""
+    score: Estimate
+    """Over items."""
+
+
+async def evaluate(chain: Chain, run: str, size: Size) -> HeldOut:
+    """The same items in every chain; in runs of one name, with the same seeds too."""
+    handle = await chain.cluster.start(
+        run,
+        f"{chain.model.url}/v1",
+        environment=ENVIRONMENT,
+        model=TINY,
+        groups=size.items,
+        group_size=size.rollouts,
+        inference=Inference.TOKENS,
+        rendering=Rendering(),
+        temperature=1.0,
+        overrides={"seed": SEED},
+    )
+    if (failed := (await handle.result()).failed) > 0:
+        raise Unavailable(f"{failed} of {size.items} held-out groups could not be rolled out")
+    groups = await scored_groups(chain.cluster.open_journal(), run)
+    scores = [[sibling.score for sibling in group.siblings] for _, group in groups]
+    return HeldOut(
+        version=await sampled_version(chain),
+        by_item=tuple(map(statistics.fmean, scores)),
+        score=mean_of_items(scores),
+    )
+
+
+async def sampled_version(chain: Chain) -> str:
+    """Of the weights that the server samples from."""
+    async with httpx.AsyncClient(base_url=chain.model.url) as http:
+        health = (await http.get("/health")).raise_for_status().json()
+    return str(health["weight_version"])
+
+
+def difference(one: HeldOut, other: HeldOut) -> Estimate:
+    """How much more `other` earns, over the same items: what is hard for both doesn't widen the interval."""
+    return mean_of_items([[b - a] for a, b in zip(one.by_item, other.by_item, strict=True)])
+
+
+async def also_trained_on(chain: Chain, evaluations: Sequence[str]) -> int:
+    """How many of the held-out items the training run has drawn, too."""
+    journal = chain.cluster.open_journal()
+    drawn = {claim.item["prompt"] for claim in await Ledger(journal, chain.training.run).load()}
+    held_out = {group.item["prompt"] for run in evaluations for _, group in await scored_groups(journal, run)}
+    return len(drawn & held_out)

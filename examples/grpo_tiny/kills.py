@@ -1,0 +1,83 @@
+"""Training to its end while parts of the chain are killed."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from clotho.errors import Unavailable
+from clotho.records.base import Record
+from examples.grpo_tiny.chain import Chain
+
+LONGEST_DELAY = 4.0
+PATIENCE = 300.0
+"""Seconds without a step after which a run counts as stuck."""
+POLL_SECONDS = 0.2
+
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Strike:
+    """A SIGKILL to come."""
+
+    part: str
+    step: int
+    """After which it comes."""
+    delay: float = 0.0
+    """Seconds after that."""
+
+
+class Kill(Record):
+    """One that came."""
+
+    part: str
+    at: float
+    """Unix time."""
+
+
+def draw_strikes(parts: Sequence[str], kills: int, steps: int, seed: int) -> list[Strike]:
+    """At random moments of a run, on random parts, but on each of them before any a second time."""
+    draw = random.Random(seed)
+    struck: list[str] = []
+    while len(struck) < kills:
+        struck += draw.sample(parts, len(parts))
+    moments = sorted(draw.sample(range(1, steps), kills))
+    return [
+        Strike(part, step, draw.uniform(0, LONGEST_DELAY))
+        for part, step in zip(struck[:kills], moments, strict=True)
+    ]
+
+
+async def train(chain: Chain, strikes: Sequence[Strike], announce: Announce) -> tuple[Kill, ...]:
+    """From the start of the chain to its trainer's last step. Raises Unavailable for a run that doesn't go on."""
+    kills = []
+    await chain.start()
+    try:
+        for strike in strikes:
+            await _until_made(chain, strike.step)
+            await asyncio.sleep(strike.delay)
+            kills.append(Kill(part=strike.part, at=time.time()))
+            await chain.strike(strike.part)
+            announce(f"after step {strike.step}, killed and started again: {strike.part}")
+        await _until_made(chain, chain.training.steps)
+    finally:
+        await chain.stop()
+    await chain.cancel_open_groups()
+    return tuple(kills)
+
+
+async def _until_made(chain: Chain, step: int) -> None:
+    """For the last step: until the server samples from it, too."""
+    made, since = -1, time.monotonic()
+    last = step == chain.training.steps
+    while not await chain.has_trained():
+        now = await asyncio.to_thread(chain.steps.last_made)
+        if now >= step and not last:
+            return
+        if now > made:
+            made, since = now, time.monotonic()
+        if time.monotonic() - since > PATIENCE:
+            raise Unavailable(f"no step within {PATIENCE:.0f} s after step {made}")
+        await asyncio.sleep(POLL_SECONDS)
