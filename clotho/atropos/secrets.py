@@ -64,12 +64,7 @@ class Secrets:
         except (OSError, yaml.YAMLError) as error:
             raise InvalidInput(f"{path}: {' '.join(str(error).split())}") from error
         _check_names(path, content)
-        servers = content.get("openai", {})
-        found = [
-            server
-            for server in (servers if isinstance(servers, list) else [servers])
-            if server.get("api_key")
-        ]
+        found = [server for server in _servers(path, content) if server.get("api_key")]
         if not found:
             return path
         for server in found:
@@ -83,10 +78,21 @@ def _check_names(path: Path, content: Any) -> None:
     """Atropos passes over what it doesn't know, a misspelt field among it."""
     if not isinstance(content, dict):
         raise InvalidInput(f"{path} must hold sections: {', '.join(sorted(SECTIONS))}")
-    servers = content.get("openai", {})
     known = APIServerConfig.model_fields
     unknown = [name for name in content if name not in SECTIONS]
-    for server in servers if isinstance(servers, list) else [servers]:
+    for server in _servers(path, content):
         unknown += [f"openai.{name}" for name in server if name not in known]
     if unknown:
         raise InvalidInput(f"{path}: unknown: {', '.join(unknown)}")
+
+
+def _servers(path: Path, content: dict[str, Any]) -> list[dict[str, Any]]:
+    """The model servers of a configuration."""
+    section = content.get("openai") or {}
+    servers = section if isinstance(section, list) else [section]
+    if not all(isinstance(server, dict) for server in servers):
+        raise InvalidInput(f"{path}: openai must hold a server's fields, or a list of servers")
+    if isinstance(section, list) and len(section) == 1:
+        # Atropos' own `serve` passes over such a list.
+        raise InvalidInput(f"{path}: openai: give one server without the dash before it")
+    return servers

@@ -34,12 +34,23 @@ def test_keys_in_a_file_are_masked_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["enviroment: {}", "openai: {api_kye: x}", "openai: [{modelname: x}]", "- 1", "env: [", ""]
+    "text",
+    [
+        "enviroment: {}",
+        "openai: {api_kye: x}",
+        "openai: [{modelname: x}, {}]",
+        "openai: [{model_name: x}]",
+        "openai: [x, y]",
+        "- 1",
+        "env: [",
+        "",
+        "openai:",
+    ],
 )
 def test_unknown_sections_and_fields_are_errors(tmp_path: Path, text: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    if not text:
+    if text in ("", "openai:"):
         assert Secrets().conceal_flags([f"--config={file}"]) == [f"--config={file}"]
         return
     with pytest.raises(InvalidInput):
