@@ -6,13 +6,13 @@ import statistics
 import time
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import httpx
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
 from benchmarks.in_memory import InMemory, InMemoryConfig
 from benchmarks.table import Row
+from benchmarks.trainers_end import TrainersEnd
 from clotho.atropos.api import TrainerApi
 from clotho.atropos.delivery import Courier
 from clotho.atropos.ledger import Ledger
@@ -56,17 +56,6 @@ PROSE = (
 CALL = '<tool_call>\n{"name": "terminal", "arguments": {"command": "cat notes.txt"}}\n</tool_call>'
 
 
-class Api(Protocol):
-    """Where groups are delivered."""
-
-    url: str
-    http: httpx.AsyncClient
-
-    async def begin(self, rows: int) -> None: ...
-
-    async def batch(self) -> list[dict[str, Any]]: ...
-
-
 async def turn_cost(folder: Path) -> list[Row]:
     """From a turn's last token to its entry on the disk: parsed for tool calls, encoded, written, flushed."""
     renderer = open_renderer(str(BUNDLED))
@@ -92,17 +81,11 @@ async def turn_cost(folder: Path) -> list[Row]:
     return [Row(f"a turn of {TURN:,} tokens parsed and journalled", f"{_ms(seconds):.1f} ms", "≤ 3 ms")]
 
 
-async def delivery(api: Api, folder: Path) -> list[Row]:
+async def delivery(api: TrainersEnd, folder: Path) -> list[Row]:
     """A large group from the journal to Atropos' own API, by Clotho and by BaseEnv, in turns."""
     entry = await _write_group(Journal(FilesystemStore(folder)))
     await api.begin(ROWS)
-    registration = {
-        "max_token_length": 1 << 16,
-        "desired_name": "delivery",
-        "weight": 1.0,
-        "group_size": ROWS,
-    }
-    env_id = (await api.http.post("/register-env", json=registration)).json()["env_id"]
+    env_id = await api.admit("delivery", ROWS)
     trainer_api = TrainerApi(api.url)
     config = InMemoryConfig(rollout_server_url=api.url, tokenizer_name=str(BUNDLED), use_wandb=False)
     base = InMemory(config, [APIServerConfig(model_name=TINY, base_url=api.url, api_key="none")])
@@ -110,7 +93,7 @@ async def delivery(api: Api, folder: Path) -> list[Row]:
 
     async def current_env() -> int:
         await trainer_api.status(env_id)
-        return int(env_id)
+        return env_id
 
     async def from_the_journal(group: str) -> list[dict[str, Any]]:
         siblings = await read_siblings(Journal(FilesystemStore(folder)), entry)

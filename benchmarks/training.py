@@ -4,13 +4,9 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import httpx
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -19,13 +15,14 @@ from benchmarks.delivery import delivery, turn_cost
 from benchmarks.exactness import exactness
 from benchmarks.in_memory import lease_name
 from benchmarks.loop import Bench
+from benchmarks.queueing import queueing
 from benchmarks.table import Row
+from benchmarks.trainers_end import POLL, Group, TrainersEnd, trainers_end
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import Unavailable
 from clotho.identifiers import is_rollout
 from clotho.processes.child import ChildProcess
-from clotho.processes.ports import free_port
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.local import LocalBackend
 from clotho.search_attributes import RUN
@@ -34,12 +31,14 @@ from clotho.testing.cluster import Cluster
 GROUP_SIZE = 4
 WIDTHS = (16, 64)
 """Rollouts at once."""
-WINDOW = 15.0
-"""Seconds that are counted, from when as many groups were delivered as there are at once."""
+WINDOW, WAVES = 15.0, 3
+"""Least seconds that are counted, and least groups, in multiples of those at once.
+
+All begin at the same time, so they come in waves at first: a window shorter than a wave counts by its luck.
+"""
 CHECKED_GROUPS = 24
 MOST_ROLLOUTS = 10_000
-PATIENCE = 90.0
-POLL = 0.05
+PATIENCE = 240.0
 COMMON = {
     "tokenizer_name": str(BUNDLED),
     "group_size": GROUP_SIZE,
@@ -50,13 +49,11 @@ COMMON = {
     "max_batches_offpolicy": 1_000,
 }
 
-Group = dict[str, Any]
-
 
 async def measure(measured: Bench) -> list[Row]:
     """Both sides deliver to Atropos' own API, one after the other, from the same model server."""
     cluster, folder = measured.cluster, measured.folder
-    async with EmbeddedModelServer(folder / "policy.log") as policy, trainer(folder / "api.log") as api:
+    async with EmbeddedModelServer(folder / "policy.log") as policy, trainers_end(folder / "api.log") as api:
         start = await adapter_start(
             lambda url: durable(cluster, "start", policy.url, rollout_server_url=url), folder / "start.log"
         )
@@ -86,84 +83,35 @@ async def measure(measured: Bench) -> list[Row]:
                 exact = await exactness(cluster.open_journal(), policy.url, delivered[:CHECKED_GROUPS])
         cost = await turn_cost(folder / "turn-cost")
         sent = await delivery(api, folder / "delivery")
-    return [*rows, *exact, *cost, *sent, *start]
-
-
-@dataclass
-class TrainersEnd:
-    """Atropos' own API, and the trainer that takes from it."""
-
-    url: str
-    http: httpx.AsyncClient
-
-    async def begin(self, rows: int) -> None:
-        """Forget all, and register a trainer with batches of so many rows."""
-        await self.http.get("/reset_data")
-        registration = {
-            "wandb_group": "bench",
-            "wandb_project": "bench",
-            "batch_size": rows,
-            "max_token_len": 1 << 16,
-            "checkpoint_dir": "",
-            "save_checkpoint_interval": 0,
-            "starting_step": 0,
-            "num_steps": -1,
-        }
-        (await self.http.post("/register", json=registration)).raise_for_status()
-        await self.batch()
-
-    async def batch(self) -> list[Group]:
-        """The next batch, empty where none is ready."""
-        found: list[Group] | None = (await self.http.get("/batch")).raise_for_status().json()["batch"]
-        return found or []
-
-
-@asynccontextmanager
-async def trainer(log: Path) -> AsyncIterator[TrainersEnd]:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1", "--port", str(port)]
-    process = ChildProcess(command, log)
-    await process.start()
-    try:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
-            async with asyncio.timeout(PATIENCE):
-                while not await _answers(http):  # noqa: ASYNC110  # nobody tells that it listens
-                    await asyncio.sleep(POLL)
-            yield TrainersEnd(url, http)
-    finally:
-        await process.kill()
-
-
-async def _answers(http: httpx.AsyncClient) -> bool:
-    try:
-        return (await http.get("/")).is_success
-    except httpx.TransportError:
-        return False
+    return [*rows, *exact, *cost, *sent, *await queueing(folder), *start]
 
 
 async def groups_a_minute(
     api: TrainersEnd, environment: ChildProcess, at_once: int
 ) -> tuple[float, list[Group]]:
-    """Groups that the trainer takes a minute from `environment` once it is in full swing, and all that it took."""
+    """Groups that the trainer takes a minute from `environment` after the first wave, and all that it took."""
     await api.begin(GROUP_SIZE)
     await environment.start()
     taken: list[Group] = []
+    last = 0.0
 
     async def take(done: Callable[[], bool]) -> None:
+        nonlocal last
         while not done():
             taken.extend(batch := await api.batch())
             if not environment.running:
                 raise Unavailable(f"{environment.log}: {environment.last_words}")
-            if not batch:
+            if batch:
+                last = time.perf_counter()
+            else:
                 await asyncio.sleep(POLL)
 
     try:
         async with asyncio.timeout(PATIENCE):
             await take(lambda: len(taken) >= at_once)
-        before, clock = len(taken), time.perf_counter()
-        await take(lambda: time.perf_counter() - clock >= WINDOW)
-        return (len(taken) - before) / (time.perf_counter() - clock) * 60, taken
+            before, begun = len(taken), last
+            await take(lambda: len(taken) >= before + WAVES * at_once and last - begun >= WINDOW)
+        return (len(taken) - before) / (last - begun) * 60, taken
     finally:
         await environment.kill()
 
