@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,16 +12,21 @@ from clotho.errors import SandboxUnavailable
 END_TIMEOUT = 2.0
 
 
-def users_of_processes() -> dict[Path, int]:
-    """Folders in /proc and the users they run as, without those that have ended and wait for their parents."""
-    users = {path: _user(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    return {path: user for path, user in users.items() if user is not None}
+def processes_of(users: Container[int]) -> dict[Path, int]:
+    """Folders in /proc of processes of `users`, without those that have ended and wait for their parents.
+
+    Every sandbox asks, on a host with many: of other users' processes nothing is read.
+    """
+    with os.scandir("/proc") as entries:
+        paths = [entry.path for entry in entries if entry.name.isdigit()]
+    owned = ((Path(path), user) for path in paths if (user := _user(path)) is not None and user in users)
+    return {path: user for path, user in owned if _lives(path)}
 
 
 def end_processes_of(user: int) -> None:
     """End what is left of a sandbox's own user. A supervisor's lock goes before its last children."""
     deadline = time.monotonic() + END_TIMEOUT
-    while left := [path for path, owner in users_of_processes().items() if owner == user]:
+    while left := processes_of({user}):
         if time.monotonic() > deadline:
             raise SandboxUnavailable(f"processes of user {user} can't be ended")
         for path in left:
@@ -38,9 +44,15 @@ def _end(path: Path, user: int) -> None:
         os.close(process)
 
 
-def _user(process: Path) -> int | None:
+def _user(process: str | Path) -> int | None:
     try:
-        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-        return None if state == "Z" else process.stat().st_uid
+        return os.stat(process).st_uid
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def _lives(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
-from clotho.sandbox.processes import users_of_processes
+from clotho.sandbox.processes import processes_of
 
 RANGE = range(2_000_000, 2_010_000)
 """Above the users of distributions and common subuid ranges; below 2^21, where tar's number fields end."""
@@ -37,7 +37,7 @@ class UserRegistry:
         for user, holder in holders.items():
             if holder == sandbox:
                 return user
-        living = set(users_of_processes().values())
+        living = set(processes_of(self._users).values())
         for user in self._users:
             if (user in holders and holders[user].exists()) or user in living or _in_passwd(user):
                 continue

@@ -11,7 +11,7 @@ from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.launch import lock_holder
 from clotho.sandbox.local import REGISTRY
-from clotho.sandbox.processes import users_of_processes
+from clotho.sandbox.processes import processes_of
 from clotho.testing.marks import MARKS
 
 
@@ -52,11 +52,9 @@ def _serves(process: Path, parent: int, role: str) -> bool:
 def processes_below(root: Path) -> list[str]:
     """Those that run as a user claimed for a sandbox below `root`, or see one of its folders."""
     users = {int(path.name) for path in REGISTRY.glob("[0-9]*") if _claimed_below(path, root)}
-    return [
-        f"process {process.name} of user {user}"
-        for process, user in users_of_processes().items()
-        if user in users or _sees(process, root)
-    ]
+    every = (process for process in Path("/proc").iterdir() if process.name.isdigit())
+    watching = (process for process in every if _sees(process, root))
+    return [f"process {process.name}" for process in {*processes_of(users), *watching}]
 
 
 def _claimed_below(claim: Path, root: Path) -> bool:

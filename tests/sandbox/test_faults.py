@@ -16,7 +16,7 @@ from clotho.sandbox.base import JobState, SandboxSpec
 from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.launch import lock_holder
 from clotho.sandbox.local import LocalBackend
-from clotho.sandbox.processes import users_of_processes
+from clotho.sandbox.processes import processes_of
 from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
@@ -51,8 +51,8 @@ def kill_one_of(user: int, spared: set[int | None], chance: random.Random) -> bo
     """Kill a process of the sandbox, except its supervisor and what is outside of its namespace."""
     inside = [
         int(path.name)
-        for path, owner in users_of_processes().items()
-        if owner == user and int(path.name) not in spared and len(namespace_pids(path)) > 1
+        for path in processes_of({user})
+        if int(path.name) not in spared and len(namespace_pids(path)) > 1
     ]
     if not inside:
         return False
