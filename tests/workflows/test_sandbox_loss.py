@@ -14,7 +14,7 @@ from clotho.entries.run import Endpoint
 from clotho.identifiers import call_key, lease_key, reward_key
 from clotho.records.lease import Fidelity
 from clotho.records.outcome import Ending, Outcome
-from clotho.runs.campaigns import start_campaign
+from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.order import RunOrder, run_manifest
 from clotho.runs.rollouts import read_end
 from clotho.sandbox.base import SandboxSpec
@@ -186,16 +186,8 @@ async def test_a_command_that_memory_ends_is_told_and_one_that_takes_its_sandbox
         run(hog),
         run(f"touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.1; done; {hogs}"),
     )
-    manifest = run_manifest(ONE_FILE, "memory", "scripted", group_size=1)
     async with serving(ScriptedModel(script)) as url:
-        order = RunOrder(
-            manifest=manifest.model_copy(update={"sandbox": SandboxSpec(memory_mb=64)}),
-            endpoint=Endpoint(base_url=url),
-            groups=1,
-            max_open_groups=1,
-            stations=FAST,
-        )
-        handle = await start_campaign(cluster.client, cluster.open_journal(), order)
+        handle = await start_in(cluster, "memory", url, SandboxSpec(memory_mb=64))
         for number in range(3):
             await journalled(cluster, lease_key(rollout, number))
 
@@ -217,6 +209,30 @@ async def test_a_command_that_memory_ends_is_told_and_one_that_takes_its_sandbox
     assert end is not None
     assert end.summary.ending == Ending(outcome=Outcome.POLICY_KILLED, limit="memory")
     assert (end.summary.score, len(end.summary.losses)) == (0.5, 3)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="disks of their own need root")
+async def test_a_command_that_fills_its_sandbox_with_output_every_time_is_scored(cluster: Cluster) -> None:
+    rollout = "flooded/g000000/r0"
+    script = played(run("echo -n 0.5 > /work/score"), run("head -c 1G /dev/zero"))
+    async with serving(ScriptedModel(script)) as url:
+        await (await start_in(cluster, "flooded", url, SandboxSpec(disk_mb=40))).result()
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None
+    assert end.summary.ending == Ending(outcome=Outcome.POLICY_KILLED, limit="disk")
+    assert (end.summary.score, len(end.summary.losses)) == (0.5, 3)
+
+
+async def start_in(cluster: Cluster, name: str, url: str, spec: SandboxSpec) -> CampaignHandle:
+    """Start a run whose sandboxes are such ones."""
+    order = RunOrder(
+        manifest=run_manifest(ONE_FILE, name, "scripted", group_size=1).model_copy(update={"sandbox": spec}),
+        endpoint=Endpoint(base_url=url),
+        groups=1,
+        max_open_groups=1,
+        stations=FAST,
+    )
+    return await start_campaign(cluster.client, cluster.open_journal(), order)
 
 
 async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(cluster: Cluster) -> None:
