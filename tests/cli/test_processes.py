@@ -15,7 +15,7 @@ from tests.support import eventually
 
 PARENT = """
 import asyncio, logging, sys
-from clotho.processes import ProcessGroup, ProcessPlan
+from clotho.processes.group import ProcessGroup, ProcessPlan
 logging.basicConfig()
 plans = [ProcessPlan(str(number), ("/bin/sh", "-c", script)) for number, script in enumerate(sys.argv[1:])]
 sys.exit(asyncio.run(ProcessGroup(plans).run()))
