@@ -102,6 +102,17 @@ class GrowingTurn:
                 kept.append(cut.model_copy(update={"end": start}))
         self.versions = [*kept, VersionSpan(version=version, start=start, end=end)]
 
+    def end_at(self, length: int, stop: str) -> None:
+        """The turn met `stop` with its first `length` tokens: what was sampled after them is none of it."""
+        for tokens in (self.ids, self.logprobs, self.sampling_mask):
+            del tokens[length:]
+        self.resumed_at = [at for at in self.resumed_at if at < length]
+        self.versions, self._steps_before = (
+            [span.model_copy(update={"end": min(span.end, length)}) for span in spans if span.start < length]
+            for spans in (self.versions, self._steps_before)
+        )
+        self.finish_reason, self.stop_reason = "stop", stop
+
     def entry(self, offset: int) -> StreamEntry:
         """What there is from token `offset` on, for the write-ahead."""
         return StreamEntry(

@@ -29,6 +29,8 @@ HIGHEST = 2.0
 """What OpenAI's API allows, and vLLM with it."""
 CLEAR = 0.1
 """Nats: more than batches and kernels change in a logprob, less than a temperature does in TOKENS of them."""
+CERTAIN = -1e-5
+"""The logprob of a token that nothing else could be sampled for, up to rounding."""
 RANDOM = -8.0
 """The logprob of tokens that aren't repeated by chance."""
 ANY_TOKEN = 1 << 31
@@ -92,7 +94,8 @@ async def logprobs_mode(server: TokenServer, model: str, prompt_ids: tuple[int, 
     if any(logprob < -CLEAR for logprob in cold.logprobs):
         return "raw"
     # Certain of everything: so is a truncated distribution of one token, unless the whole one is as certain.
-    if cold.ids[0] != free.ids[0] or any(abs(a - b) > CLEAR for a, b in _alike(cold, free)):
+    alone = cold.ids[0] != free.ids[0] and cold.logprobs[0] > CERTAIN
+    if alone or any(abs(a - b) > CLEAR for a, b in _alike(cold, free)):
         return "processed"
     return "unknown"
 

@@ -1,6 +1,7 @@
 """Token-exact mode: prompts extend what was sampled, and every sampled id and logprob is kept as returned."""
 
 import asyncio
+from bisect import bisect_left
 from contextlib import aclosing
 
 from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
@@ -74,6 +75,8 @@ class TokenExact:
             await self._rendering.run(lambda renderer: _end_if_ended(turn, sampling, renderer))
         if turn.finish_reason is None:
             await self._stream(call, probed, turn, sampling, ahead)
+            if turn.resumed_at:
+                await self._rendering.run(lambda renderer: _end_at_stop(turn, sampling, renderer))
         message = await self._rendering.run(
             lambda renderer: renderer.parse(
                 turn.ids, call.tools, prompt_ids=turn.prompt_ids, turn_key=call.key
@@ -173,10 +176,24 @@ def _request(
 def _end_if_ended(turn: GrowingTurn, sampling: Sampling, renderer: Renderer) -> None:
     """A write-ahead that is whole: asking for more would sample what comes after the turn."""
     assert sampling.max_tokens is not None
-    text = renderer.decode(turn.ids) if sampling.stop else ""
-    if turn.ids[-1] in sampling.stop_token_ids:
+    _end_at_stop(turn, sampling, renderer)
+    if turn.finish_reason is None and turn.ids[-1] in sampling.stop_token_ids:
         turn.finish_reason, turn.stop_reason = "stop", turn.ids[-1]
-    elif met := next((stop for stop in sampling.stop if stop in text), None):
-        turn.finish_reason, turn.stop_reason = "stop", met
-    elif len(turn.ids) >= sampling.max_tokens:
+    elif turn.finish_reason is None and len(turn.ids) >= sampling.max_tokens:
         turn.finish_reason = "length"
+
+
+def _end_at_stop(turn: GrowingTurn, sampling: Sampling, renderer: Renderer) -> None:
+    """End the turn with the token that completes a stop string, where there is one.
+
+    A server finds those that it samples whole, but not one of which a request before sampled the beginning.
+    """
+
+    def met(length: int) -> str | None:
+        text = renderer.decode(turn.ids[:length])
+        return next((stop for stop in sampling.stop if stop in text), None)
+
+    if sampling.stop and met(len(turn.ids)) is not None:
+        lengths = range(1, len(turn.ids) + 1)
+        length = 1 + bisect_left(lengths, True, key=lambda length: met(length) is not None)
+        turn.end_at(length, str(met(length)))

@@ -16,6 +16,12 @@ LEAST_LOGPROB = -9_000.0
 ROUNDING = 1e-3
 """By which a logprob may exceed 0."""
 EXPLICIT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "seed")
+NEUTRAL: dict[str, JsonValue] = {
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "skip_special_tokens": False,
+}
+"""Sent unless `extra_body` says otherwise: servers have defaults for these too, and stop strings may be tokens."""
 
 
 class TokenRequest(Record):
@@ -93,4 +99,4 @@ def sampling_fields(request: TokenRequest) -> dict[str, JsonValue]:
     fields["stop_token_ids"] = list(sampling.stop_token_ids)
     if taken := fields.keys() & sampling.extra_body.keys():
         raise InvalidInput(f"extra_body can't set {', '.join(sorted(taken))} of token-exact inference")
-    return dict(sampling.extra_body) | fields
+    return NEUTRAL | sampling.extra_body | fields

@@ -38,7 +38,7 @@ class ChatTemplate:
     ) -> str:
         """The conversation as text; raises InvalidInput where the template refuses it."""
         shown = [_inlined(message) for message in messages] if self._inlines else messages
-        written = templated(shown, parsed=self._parsed)
+        written = templated(shown, self._tokenizer.literals, parsed=self._parsed)
         try:
             return self._tokenizer.template(written, tools, add_generation_prompt=add_generation_prompt)
         except Exception as error:

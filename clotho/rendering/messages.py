@@ -7,39 +7,48 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 from clotho.inference.base import ChatMessage
+from clotho.rendering.literals import Literals
 
 Templated = dict[str, JsonValue]
 
 
-def templated(messages: Sequence[ChatMessage], *, parsed: bool = True) -> list[Templated]:
-    """`messages` for a template, the arguments of calls `parsed` or as text.
+def templated(messages: Sequence[ChatMessage], literals: Literals, *, parsed: bool = True) -> list[Templated]:
+    """`messages` for a template, the arguments of calls `parsed` or as text, what looks like tokens marked.
 
     Raises InvalidInput for content that isn't text.
     """
-    return [_templated(message, parsed) for message in messages]
+    return [_templated(message, literals, parsed) for message in messages]
 
 
-def _templated(message: ChatMessage, parsed: bool) -> Templated:
-    shown: Templated = {"role": message.role, "content": _text(message)}
+def _templated(message: ChatMessage, literals: Literals, parsed: bool) -> Templated:
+    shown: Templated = {"role": message.role, "content": _content(message, literals)}
     if message.reasoning_content:
-        shown["reasoning_content"] = message.reasoning_content
+        shown["reasoning_content"] = literals.spoken(message.reasoning_content)
     if message.tool_calls:
         shown["tool_calls"] = [
             {
-                "id": call.id,
+                "id": literals.spoken(call.id),
                 "type": call.type,
                 "function": {
-                    "name": call.function.name,
-                    "arguments": _arguments(call.function.arguments, parsed),
+                    "name": literals.spoken(call.function.name),
+                    "arguments": _arguments(call.function.arguments, literals, parsed),
                 },
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        shown["tool_call_id"] = message.tool_call_id
+        shown["tool_call_id"] = literals.spoken(message.tool_call_id)
     if message.name is not None:
-        shown["name"] = message.name
+        shown["name"] = literals.spoken(message.name)
     return shown
+
+
+def _content(message: ChatMessage, literals: Literals) -> str:
+    """What a system's message holds is the author's, and means what it says."""
+    text = _text(message)
+    if message.role in ("system", "developer"):
+        return text
+    return literals.returned(text) if message.role == "tool" else literals.spoken(text)
 
 
 def _text(message: ChatMessage) -> str:
@@ -51,15 +60,17 @@ def _text(message: ChatMessage) -> str:
     return "\n".join(str(piece) for piece in pieces)
 
 
-def _arguments(written: str, parsed: bool) -> JsonValue:
+def _arguments(written: str, literals: Literals, parsed: bool) -> JsonValue:
     """An object in any case: templates iterate over it, and what a model wrote may not fail its rollout."""
     try:
         value = json.loads(written)
-        # Half a character, which JSON can escape, is no text for a tokenizer.
-        json.dumps(value, ensure_ascii=False).encode()
+        shown = json.dumps(value, ensure_ascii=False)
+        shown.encode()  # half a character, which JSON can escape, is no text for a tokenizer
     except (ValueError, RecursionError):
         value = None
-    if isinstance(value, dict):
-        return value if parsed else written
-    shown: JsonValue = {"arguments": written}
-    return shown if parsed else json.dumps(shown)
+    if not isinstance(value, dict):
+        written = shown = json.dumps({"arguments": written}, ensure_ascii=False)
+    if not parsed:
+        return literals.spoken(written)
+    arguments: JsonValue = json.loads(literals.spoken(shown))
+    return arguments

@@ -53,7 +53,9 @@ class PackagedRenderer:
     ) -> tuple[int, ...]:
         try:
             ids = self._renderer.render_ids(
-                templated(messages), tools=list(tools) or None, add_generation_prompt=add_generation_prompt
+                templated(messages, self._tokenizer.literals),
+                tools=list(tools) or None,
+                add_generation_prompt=add_generation_prompt,
             )
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"the model's chat format refuses the messages: {error}") from error
@@ -70,7 +72,7 @@ class PackagedRenderer:
         bridged = self._renderer.bridge_to_next_turn(
             list(previous_prompt_ids),
             list(previous_completion_ids),
-            templated(new_messages),
+            templated(new_messages, self._tokenizer.literals),
             tools=list(tools) or None,
         )
         if bridged is None or bridged.token_ids[: len(previous)] != previous:

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
 from clotho.errors import InvalidInput, ModelUnavailable
+from clotho.rendering.literals import Literals, drop_marks
 from clotho.rendering.messages import Templated
 
 Described = dict[str, JsonValue]
@@ -35,7 +36,9 @@ class Tokenizer:
                 raise ModelUnavailable(f"the tokenizer of {name!r} can't be fetched: {error}") from error
             raise InvalidInput(f"no tokenizer can be loaded from {name!r}: {error}") from error
         self.size = len(self.loaded)
-        self.added = {content.content: id for id, content in self.loaded.added_tokens_decoder.items()}
+        added = self.loaded.added_tokens_decoder
+        self.added = {token.content: id for id, token in added.items()}
+        self.literals = self._literals({token.content for token in added.values() if token.special})
         architectures = config.get("architectures")
         self.architectures = tuple(map(str, architectures)) if isinstance(architectures, list) else ()
         self.end_ids = tuple(
@@ -45,6 +48,14 @@ class Tokenizer:
     @property
     def has_template(self) -> bool:
         return bool(self.loaded.chat_template)
+
+    def _literals(self, special: set[str]) -> Literals:
+        """Nothing is marked for a tokenizer of its author's own making, which would keep the marks."""
+        if not self.loaded.is_fast:
+            return Literals((), ())
+        drop_marks(self.loaded)
+        template = str(self.loaded.chat_template)
+        return Literals(special, {token for token in self.added.keys() - special if token in template})
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.loaded.encode(text, add_special_tokens=False))

@@ -1,6 +1,6 @@
 """What a server is, is found out by sampling from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -9,9 +9,11 @@ from clotho.embedded.model.bundled import TINY
 from clotho.inference.base import Inference
 from clotho.inference.token_exact import TokenExact
 from clotho.testing.scripted_model import serving
-from tests.token_servers import SequenceSampler
+from tests.token_servers import Json, SequenceSampler
 
 Open = Callable[..., TokenExact]
+LATE = 588
+"""The seed of a first random number beyond all that is likely."""
 
 
 @pytest.mark.parametrize("inference", [Inference.TOKENS, Inference.VLLM_COMPLETIONS])
@@ -42,3 +44,17 @@ async def test_logprobs_of_the_model_and_of_what_was_sampled_from(
         found = await open_backend(url).check(TINY)
     assert (found.logprobs_mode, found.noise) == (mode, "sequence")
     assert (found.context, found.weight_version) == (None, None)
+
+
+class Unlikely(SequenceSampler):
+    """Begins with what it samples once in twenty times."""
+
+    def turn(self, last: int, asked: Json) -> Iterator[tuple[int, float, str | None]]:
+        return super().turn(last, asked | {"seed": LATE})
+
+
+async def test_a_token_sampled_by_chance_proves_nothing(open_backend: Open) -> None:
+    """Of a model that is nearly certain: another token than the likeliest is no sign of truncated logprobs."""
+    async with serving(Unlikely(length=1e12, sticky=31 * 19)) as url:
+        found = await open_backend(url).check(TINY)
+    assert found.logprobs_mode == "unknown"

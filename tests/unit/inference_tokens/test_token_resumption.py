@@ -143,6 +143,30 @@ def encode(text: str) -> list[int]:
     return Tokenizer(BUNDLED).encode(text)
 
 
+@pytest.mark.parametrize("inference", [Inference.VLLM_GENERATE, Inference.VLLM_COMPLETIONS])
+async def test_a_stop_string_in_two_parts_ends_the_turn_where_it_would_have(
+    embedded_model: EmbeddedModelServer, open_backend: Open, rendering: RenderingThread, inference: Inference
+) -> None:
+    """A server that is asked to go on doesn't know that it sampled the beginning of one."""
+    whole = (await undisturbed(open_backend, embedded_model.url)).tokens
+    assert whole is not None
+    renderer = await rendering.renderer()
+    first, second = (renderer.decode(whole.ids[at : at + 1]) for at in (6, 7))
+    sampling = {"stop": (first[-1:] + second[:1],)}
+    expected = await open_backend(embedded_model.url).sample_turn(call(KEY[:-1] + "8", sampling))
+    assert expected.tokens is not None and len(expected.tokens.ids) == 8
+    relay = Relay(embedded_model.url, cut=lambda key, request: 7 if request == 1 else None)
+    async with serving(relay) as url:
+        with pytest.raises(ModelUnavailable):
+            await open_backend(url, inference).sample_turn(call(sampling=sampling))
+        turn = await open_backend(url, inference).sample_turn(call(sampling=sampling))
+    assert turn.tokens is not None and turn.tokens.resumed_at == (7,)
+    assert (turn.tokens.ids, turn.tokens.logprobs) == (expected.tokens.ids, expected.tokens.logprobs)
+    assert (turn.finish_reason, turn.stop_reason) == ("stop", *sampling["stop"])
+    assert all(span.end <= 8 for span in turn.tokens.versions)
+    assert turn.message == expected.message
+
+
 async def test_of_two_attempts_at_once_one_goes_on(journal: Journal) -> None:
     """A worker that was cut off from the cluster, and the one that took its place."""
 

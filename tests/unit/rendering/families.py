@@ -3,6 +3,7 @@
 # ruff: noqa: E501
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ CORPUS = (
     '{"name": "terminal", "arguments": {"command": "ls -la", "path": "notes.txt"}}',
     "system user assistant tool function thought said 0123456789",
 )
+
+ORDINARY = re.compile(r"think|tool_call>|tool_response|arg_|｜(User|Assistant|tool)")
+"""Tokens that aren't special ones in the families' own tokenizers either."""
 
 CHATML = r"""
 {%- if tools %}{{- '<|im_start|>system\nTools:\n' }}{% for tool in tools %}{{- (tool | tojson) + '\n' }}{% endfor %}{{- '<|im_end|>\n' }}{% endif %}
@@ -272,7 +276,9 @@ def make_model(folder: Path, family: Family) -> Path:
     )
     tokenizer.train_from_iterator(CORPUS, trainer)
     tokens = family.tokens.split()
-    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in tokens])
+    tokenizer.add_tokens(
+        [AddedToken(token, special=not ORDINARY.search(token), normalized="｜" in token) for token in tokens]
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     ends = [tokens[0], *([family.end_of_calls] if family.end_of_calls else [])]
     described = {

@@ -63,35 +63,45 @@ class Taken:
     bridged: bool
 
 
+def texts(family: Family) -> st.SearchStrategy[str]:
+    """Words, and what looks like the family's own tokens; also nothing at all."""
+    return st.lists(WORDS | st.sampled_from(family.tokens.split()), max_size=3).map(" ".join)
+
+
 def plans(family: Family) -> st.SearchStrategy[list[Planned]]:
     arguments = st.dictionaries(st.sampled_from(["command", "path"]), WORDS, min_size=1)
+    quoting = st.just(f"It ends with {family.tokens.split()[0]} then")
     calling = st.builds(
         Planned,
         content=st.none() | WORDS if family.talks_and_calls else st.none(),
         reasoning=st.none() | WORDS if family.reasons else st.none(),
         arguments=st.lists(arguments, min_size=1, max_size=3 if family.parallel else 1).map(tuple),
-        answers=st.tuples(WORDS, WORDS, WORDS),
+        answers=st.tuples(texts(family), texts(family), texts(family)),
         spelled=st.booleans(),
     )
     talking = st.builds(
         Planned,
-        content=WORDS,
+        content=st.none() | WORDS | quoting,
         reasoning=st.none() | WORDS if family.reasons else st.none(),
         arguments=st.just(()),
-        answers=st.tuples(WORDS),
+        answers=st.tuples(texts(family)),
         spelled=st.booleans(),
     )
     return st.lists(calling | talking, min_size=1, max_size=6)
 
 
-def opening(family: Family) -> tuple[ChatMessage, ...]:
+def openings(family: Family) -> st.SearchStrategy[tuple[ChatMessage, ...]]:
+    """What a conversation begins with: a question, and a system's message before it or none."""
     system = ChatMessage(role="system", content="You read files.")
-    return (*([system] if family.system else []), ChatMessage(role="user", content="Read notes.txt"))
+    asked = ChatMessage(role="user", content="Read notes.txt")
+    return st.sampled_from([(asked,), (system, asked)] if family.system else [(asked,)])
 
 
-def roll(renderer: Renderer, family: Family, planned: Sequence[Planned]) -> list[Taken]:
+def roll(
+    renderer: Renderer, family: Family, opening: tuple[ChatMessage, ...], planned: Sequence[Planned]
+) -> list[Taken]:
     """Sample the planned turns one after the other, each prompt made from the turn before."""
-    messages, prior, taken = opening(family), None, []
+    messages, prior, taken = opening, None, []
     for number, plan in enumerate(planned):
         prompt = next_prompt(renderer, messages, TOOLS, prior)
         ids = written(renderer, family, messages, prompt, plan)
@@ -151,10 +161,10 @@ def answers(plan: Planned, message: ChatMessage) -> tuple[ChatMessage, ...]:
     )
 
 
-def transcript(family: Family, taken: Sequence[Taken]) -> Transcript:
+def transcript(taken: Sequence[Taken]) -> Transcript:
     """The rollout as its journal has it."""
     return Transcript(
-        prompt=Prompt(item={}, messages=opening(family), seed=1),
+        prompt=Prompt(item={}, messages=taken[0].before, seed=1),
         steps=tuple(
             Step(turn=TurnEntry(sampled=sampled_turn(each.message, each.tokens)), calls=()) for each in taken
         ),
@@ -172,6 +182,12 @@ def sampled_turn(message: ChatMessage, tokens: SampledTokens | None, temperature
         seconds=0.0,
         tokens=tokens,
     )
+
+
+def structure(renderer: Renderer, ids: Sequence[int]) -> list[int]:
+    """The tokens that aren't text."""
+    tokens = set(renderer._tokenizer.added.values())  # type: ignore[attr-defined]
+    return [id for id in ids if id in tokens]
 
 
 def encode(renderer: Renderer, text: str) -> tuple[int, ...]:
