@@ -5,25 +5,39 @@ file, what was measured is written there.
 """
 
 import asyncio
+import json
 import os
+import shutil
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
+from clotho.atropos.trainable import check_sampling
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
-from clotho.errors import ModelUnavailable
-from clotho.inference.base import ChatMessage, Inference, SampledTokens, SampledTurn, Sampling, TurnCall
+from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
+from clotho.inference.base import (
+    ChatMessage,
+    Inference,
+    LogprobsMode,
+    SampledTokens,
+    SampledTurn,
+    Sampling,
+    ServedModel,
+    TurnCall,
+)
 from clotho.inference.rendering_thread import RenderingThread
 from clotho.inference.token_exact import TokenExact
 from clotho.inference.token_http import TokenHTTP
+from clotho.inference.token_server import TokenRequest
+from clotho.inference.vllm import VLLMCompletions, VLLMGenerate
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
 from clotho.processes.child import ChildProcess
@@ -37,6 +51,8 @@ from tests.token_servers import Relay
 START_SECONDS = 400.0
 CONTEXT = 1024
 TURNS = 12
+EOS = 2
+HOT = 1.5
 TASKS = (
     "Create a file at ~/notes/report.txt containing exactly the text: winter lamp",
     "How many lines are in ~/river/log.md?",
@@ -46,29 +62,55 @@ ENDPOINTS = (Inference.VLLM_GENERATE, Inference.VLLM_COMPLETIONS)
 VARIABLES = (
     "VLLM_CPU_KVCACHE_SPACE=1",
     "VLLM_NO_USAGE_STATS=1",
+    "VLLM_SERVER_DEV_MODE=1",
     "DO_NOT_TRACK=1",
     "HF_HUB_OFFLINE=1",
 )
+DEFAULTS = {
+    "eos_token_id": EOS,
+    "temperature": 0.5,
+    "top_k": 1,
+    "top_p": 0.5,
+    "min_p": 0.5,
+    "repetition_penalty": 1.5,
+    "presence_penalty": 1.5,
+    "frequency_penalty": 1.5,
+    "max_new_tokens": 4,
+}
+"""A model's generation_config, all of which must come to nothing."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Server:
+    url: str
+    mode: LogprobsMode
+
+
+@dataclass(frozen=True)
 class Measured:
     turns: int
     tokens: int
     same_ids: int
-    """Turns whose ids and logprobs are those of the same request in one piece."""
+    """Turns whose ids are those of the same request in one piece."""
     worst_logprob: float
     """The largest difference from the embedded model's logprob of the same token, in nats."""
     resumed: int
+    trainable: bool
+    """Whether `serve` takes it."""
 
 
-@pytest.fixture(scope="module")
-async def vllm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+@pytest.fixture(scope="module", params=["raw", "processed"])
+async def vllm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Server]:
+    model = shutil.copytree(BUNDLED, tmp_path_factory.mktemp("model") / TINY)
+    (model / "generation_config.json").write_text(json.dumps(DEFAULTS))
     program, port = Path(os.environ.get("VLLM", "vllm")), free_port()
     command = ["env", f"PATH={program.parent}:{os.environ['PATH']}", *VARIABLES, str(program), "serve"]
-    command += [str(BUNDLED), "--host", "127.0.0.1", "--port", str(port), "--served-model-name", TINY]
+    command += [str(model), "--host", "127.0.0.1", "--port", str(port), "--served-model-name", TINY]
     command += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "16"]
     command += ["--max-num-batched-tokens", str(CONTEXT), "--enforce-eager", "--enable-scale-out"]
+    command += ["--logprobs-mode", f"{request.param}_logprobs"]
     server = ChildProcess(command, tmp_path_factory.mktemp("vllm") / "log")
     url = f"http://127.0.0.1:{port}"
     await server.start()
@@ -83,54 +125,129 @@ async def vllm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
                     return False
 
             await eventually(healthy, "vLLM's answer", START_SECONDS)
-        yield url
+        yield Server(url, request.param)
     finally:
         await server.stop()
 
 
+@asynccontextmanager
+async def opened(url: str, inference: Inference, store: Path) -> AsyncIterator[TokenExact]:
+    rendering = RenderingThread(lambda: open_renderer(str(BUNDLED), tool_call_parser="hermes"))
+    async with aclosing(TokenHTTP(url)) as connection:
+        yield TokenExact(connection, rendering, Journal(FilesystemStore(store)), inference, Pace(64, 60.0))
+
+
+@pytest.mark.parametrize("temperature", [1.0, HOT])
 @pytest.mark.parametrize("inference", ENDPOINTS)
 async def test_tokens_and_logprobs_are_those_of_the_server(
-    vllm: str, tmp_path: Path, inference: Inference
+    vllm: Server, tmp_path: Path, inference: Inference, temperature: float
 ) -> None:
-    """Half of the turns are cut off once and go on from their tokens."""
+    """Half of the turns are cut off once and go on from their tokens; a probe shows what the logprobs are of."""
     policy = Policy.load(BUNDLED)
-    rendering = RenderingThread(lambda: open_renderer(str(BUNDLED), tool_call_parser="hermes"))
-    calls = [turn_call(number) for number in range(TURNS)]
-    relay = Relay(vllm, cut=lambda key, request: 6 if is_cut(key) else None)
-    async with serving(relay) as url:
-        connection = TokenHTTP(url)
-        backend = TokenExact(
-            connection, rendering, Journal(FilesystemStore(tmp_path)), inference, Pace(64, 60.0)
-        )
-        async with aclosing(connection):
-            found = await backend.check(TINY)
-            turns = await asyncio.gather(*(whole(backend, call) for call in calls))
-    assert (found.backend, found.logprobs_mode, found.noise) == (inference, "raw", "sequence")
-    assert found.context == CONTEXT
+    sampling = Sampling(temperature=temperature, max_tokens=120)
+    calls = [turn_call(number, sampling) for number in range(TURNS)]
+    relay = Relay(vllm.url, cut=lambda key, request: 6 if is_cut(key) else None)
+    async with serving(relay) as url, opened(url, inference, tmp_path) as backend:
+        found = await backend.check(TINY)
+        turns = await asyncio.gather(*(whole(backend, call) for call in calls))
+    assert (found.backend, found.logprobs_mode, found.noise) == (inference, vllm.mode, "sequence")
+    assert (found.context, found.weight_version) == (CONTEXT, None)
     exact = [turn.tokens for turn in turns if turn.tokens]
+    assert {tokens.logprobs_mode for tokens in exact} == {vllm.mode}
+    for turn, tokens in zip(turns, exact, strict=True):
+        assert (tokens.ids[-1] == EOS) is (turn.finish_reason == "stop"), turn
+        assert len(tokens.ids) == 120 or turn.finish_reason == "stop"
+        assert "<|im_end|>" not in (turn.message.content or "")
     uncut = [turn for turn in turns if turn.tokens and not turn.tokens.resumed_at]
-    alike = [await same_in_one_piece(vllm, turn) for turn in uncut]
+    alike = [await same_in_one_piece(vllm.url, turn) for turn in uncut]
+    scale = temperature if vllm.mode == "processed" else 1.0
     measured = Measured(
         turns=len(exact),
         tokens=sum(len(tokens.ids) for tokens in exact),
         same_ids=sum(alike),
-        worst_logprob=max(off_by(policy, tokens) for tokens in exact),
+        worst_logprob=max(off_by(policy, tokens, scale) for tokens in exact),
         resumed=sum(bool(tokens.resumed_at) for tokens in exact),
+        trainable=is_taken(sampling, found),
     )
     assert len(exact) == TURNS and all(alike)
     assert measured.resumed >= TURNS // 3
     assert measured.worst_logprob < 1e-3
+    assert measured.trainable is (temperature == 1.0 or vllm.mode == "processed")
     if "WRITE" in os.environ:
-        write(Path(os.environ["WRITE"]), inference, measured)
+        write(Path(os.environ["WRITE"]), (inference, vllm.mode, f"{temperature:g}"), measured)
 
 
-def turn_call(number: int) -> TurnCall:
+async def test_the_models_own_defaults_are_there_to_be_overridden(vllm: Server) -> None:
+    """Else nothing were proved by their having no effect."""
+    prompt = {"model": TINY, "prompt": list(range(300, 320)), "return_token_ids": True}
+    async with httpx.AsyncClient(base_url=vllm.url, timeout=60) as client:
+        answers = [
+            (await client.post("/v1/completions", json=prompt | {"seed": seed})).json()["choices"][0]
+            for seed in range(8)
+        ]
+    assert len({tuple(answer["token_ids"]) for answer in answers}) == 1
+    assert len(answers[0]["token_ids"]) <= DEFAULTS["max_new_tokens"]
+
+
+@pytest.mark.parametrize("inference", ENDPOINTS)
+async def test_a_stop_string_ends_a_turn_also_in_two_parts(
+    vllm: Server, tmp_path: Path, inference: Inference
+) -> None:
+    """Found by vLLM where one request samples it whole, and by nobody but us where two do."""
+    async with opened(vllm.url, inference, tmp_path) as backend:
+        turn = await backend.sample_turn(turn_call(1, Sampling(temperature=0.0, max_tokens=120)))
+    assert turn.tokens is not None and len(turn.tokens.ids) > 8
+    renderer = open_renderer(str(BUNDLED), tool_call_parser="hermes")
+    first, second = (renderer.decode([turn.tokens.ids[at]]) for at in (5, 6))
+    stop = first + second
+    text = renderer.decode(turn.tokens.ids)
+    stopping = Sampling(temperature=0.0, max_tokens=120, stop=(stop,))
+    relay = Relay(vllm.url, cut=lambda key, request: 6 if is_cut(key) else None)
+    async with serving(relay) as url, opened(url, inference, tmp_path) as backend:
+        found_by_vllm, in_two_parts = [await whole(backend, turn_call(n, stopping)) for n in (7, 4)]
+    for stopped in (found_by_vllm, in_two_parts):
+        assert stopped.tokens is not None
+        assert (stopped.finish_reason, stopped.stop_reason) == ("stop", stop)
+        assert renderer.decode(stopped.tokens.ids) == text[: text.index(stop) + len(stop)]
+    assert in_two_parts.tokens is not None and in_two_parts.tokens.resumed_at
+
+
+@pytest.mark.parametrize("server", [VLLMGenerate, VLLMCompletions])
+async def test_a_prompt_beyond_the_context_is_an_outcome(
+    vllm: Server, server: type[VLLMGenerate] | type[VLLMCompletions]
+) -> None:
+    sampling = Sampling(seed=1, max_tokens=16)
+    request = TokenRequest(key="k", model=TINY, prompt_ids=(300,) * (CONTEXT + 8), sampling=sampling)
+    async with aclosing(TokenHTTP(vllm.url)) as connection:
+        with pytest.raises(ContextOverflow):
+            async for _ in server(connection).stream(request):
+                pass
+
+
+async def test_weights_have_the_servers_version_where_it_has_one(vllm: Server, tmp_path: Path) -> None:
+    """/v1/completions says none: then the trainer's step as known."""
+    named = {}
+    async with httpx.AsyncClient(base_url=vllm.url, timeout=60) as client:
+        (await client.post("/update_weight_version", json={"new_version": "7"})).raise_for_status()
+        for inference in ENDPOINTS:
+            async with opened(vllm.url, inference, tmp_path / inference) as backend:
+                call = turn_call(0, Sampling(max_tokens=20)).model_copy(update={"trainer_step": 6})
+                tokens = (await backend.sample_turn(call)).tokens
+            assert tokens is not None
+            named[inference] = [
+                (span.version, span.start, span.end - len(tokens.ids)) for span in tokens.versions
+            ]
+        (await client.post("/update_weight_version", json={"new_version": "default"})).raise_for_status()
+    assert named == {Inference.VLLM_GENERATE: [("7", 0, 0)], Inference.VLLM_COMPLETIONS: [("step:6", 0, 0)]}
+
+
+def turn_call(number: int, sampling: Sampling) -> TurnCall:
     task = ChatMessage(role="user", content=TASKS[number % len(TASKS)])
     return TurnCall(
         key=f"run/g{number:06}/r0/turn/0000",
         model=TINY,
         messages=(task,),
-        sampling=Sampling(seed=1_000 + number, max_tokens=120),
+        sampling=sampling.model_copy(update={"seed": 1_000 + number}),
     )
 
 
@@ -156,12 +273,20 @@ async def same_in_one_piece(url: str, turn: SampledTurn) -> bool:
     return tuple(choice["token_ids"]) == turn.tokens.ids
 
 
-def off_by(policy: Policy, tokens: SampledTokens) -> float:
+def is_taken(sampling: Sampling, found: ServedModel) -> bool:
+    try:
+        check_sampling(sampling, found)
+    except InvalidInput:
+        return False
+    return True
+
+
+def off_by(policy: Policy, tokens: SampledTokens, temperature: float) -> float:
     """The largest difference between a turn's logprobs and those that the embedded model computes for its ids."""
     cache = KeyValueCache(policy.model.architecture)
     unseen, worst = list(tokens.prompt_ids), 0.0
     for token, logprob in zip(tokens.ids, tokens.logprobs, strict=True):
-        row = log_softmax(policy.model.extend([Extension(cache, unseen)]))[0]
+        row = log_softmax(policy.model.extend([Extension(cache, unseen)]) / temperature)[0]
         worst, unseen = max(worst, abs(float(row[token]) - logprob)), [token]
     return worst
 
@@ -169,23 +294,33 @@ def off_by(policy: Policy, tokens: SampledTokens) -> float:
 TITLE = """\
 # Fidelity
 
-What `make test-vllm WRITE=1` measured: turns of the embedded policy's weights, sampled at temperature 1 by a real
-vLLM 0.32 on a CPU through Clotho's token-exact backends. Every second turn's connection is cut after six events,
-and the turn goes on from its journalled tokens.
+What `make test-vllm WRITE=1` measured: turns of the embedded policy's weights, sampled by a real vLLM 0.32 on a CPU
+through Clotho's token-exact backends. Every second turn's connection is cut after six events, and the turn goes on
+from its journalled tokens. The model's own generation_config asks for another temperature, truncation, penalties
+and length, all of which must come to nothing.
 
-Uncut turns are compared with the same request in one piece, sent to the server itself; all logprobs with those
-that the embedded model computes for the same tokens.
+Uncut turns have the same ids as the same request in one piece, sent to the server itself. Logprobs are compared
+with those that the embedded model computes for the same tokens: of its distribution at temperature 1 where vLLM's
+are `raw`, and at the turn's temperature where they are `processed` (`--logprobs-mode processed_logprobs`). Which
+they are, the probe at the start found out; `serve` refuses those that would bias a trainer.
 
-| endpoint | turns | resumed | sampled tokens | same ids as in one piece | largest difference in logprob (nats) |
-|---|---|---|---|---|---|
+| endpoint | logprobs | temperature | turns | resumed | tokens | same ids | off by (nats) | `serve` |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
-def write(path: Path, inference: Inference, measured: Measured) -> None:
+def write(path: Path, of: tuple[str, ...], measured: Measured) -> None:
     rows = path.read_text().removeprefix(TITLE).splitlines() if path.exists() else []
-    row = (
-        f"| {inference} | {measured.turns} | {measured.resumed} | {measured.tokens} | "
-        f"{measured.same_ids} of {measured.turns - measured.resumed} | {measured.worst_logprob:.1e} |"
+    cells = (
+        *of,
+        measured.turns,
+        measured.resumed,
+        measured.tokens,
+        f"{measured.same_ids} of {measured.turns - measured.resumed}",
+        f"{measured.worst_logprob:.1e}",
+        "takes" if measured.trainable else "refuses",
     )
-    kept = [other for other in rows if other and not other.startswith(f"| {inference} |")]
+    key = f"| {' | '.join(of)} |"
+    kept = [other for other in rows if other.startswith("| vllm") and not other.startswith(key)]
+    row = f"| {' | '.join(map(str, cells))} |"
     path.write_text(TITLE + "".join(f"{each}\n" for each in sorted([*kept, row])))
