@@ -25,7 +25,8 @@ class UserRegistry:
         """The user for the sandbox in folder `sandbox`: the same one when asked again."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            own = self._folder / f".{os.getpid()}"
+            own = self._folder / ".claim"
+            own.unlink(missing_ok=True)  # of a process that died here: it may be a claim by now
             own.write_text(str(sandbox))
             try:
                 return self._claim(sandbox, own)

@@ -91,10 +91,11 @@ class Cluster:
         return LocalBackend(SandboxSettings(root=self.folder / "sandboxes").folder_of(self.store_identity))
 
     async def destroy_sandboxes(self) -> None:
-        """What killed workers left behind: no test waits for leases to expire."""
+        """What killed workers left behind, whole or half made: no test waits for leases to expire."""
         backend = self.sandboxes()
         for held in await backend.leases():
             await backend.destroy(held.lease)
+        await backend.reap()
 
     async def start(
         self,

@@ -93,3 +93,14 @@ def test_registry_forgets_at_boot_and_a_folder_does_not(tmp_path: Path) -> None:
     assert registry.claim(new) == user
     assert registry.held_by(old) is None
     assert registry.held_by(new) == user
+
+
+def test_a_claim_that_was_cut_off_changes_no_other(tmp_path: Path) -> None:
+    """Its process was killed after the user was claimed, and before it had tidied up."""
+    registry = UserRegistry(tmp_path / "users", range(2_050_000, 2_050_002))
+    first, second = sandbox(tmp_path, "first"), sandbox(tmp_path, "second")
+    user = registry.claim(first)
+    (tmp_path / "users" / ".claim").hardlink_to(tmp_path / "users" / str(user))
+    assert registry.claim(second) != user
+    assert registry.held_by(first) == user
+    assert {path.name for path in (tmp_path / "users").iterdir()} == {".lock", "2050000", "2050001"}
