@@ -57,7 +57,8 @@ class Environment:
     """A task distribution: items, prompts and rewards. Subclass it; nothing here knows of Temporal.
 
     Workers make instances as they need them and call `setup` once on each: keep no state between methods
-    that a second instance would lack.
+    that a second instance would lack. They call each method in a thread, and what is `async` in an event loop
+    of its own: nothing that belongs to a loop outlives the call.
     """
 
     config_class: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
