@@ -21,7 +21,7 @@ def main() -> None:
     options = parser()
     asked = options.parse_args()
     if asked.kills >= asked.steps:
-        options.error("a kill needs a step to come after, and another to follow: give fewer --kills")
+        options.error("each kill comes in a step of its own after the first: give fewer --kills")
     order = Order(
         training=Training(steps=asked.steps, rate=asked.rate, damage=asked.damage),
         held_out=Size(items=asked.held_out),

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from clotho.atropos.statistics import Estimate
@@ -13,12 +12,10 @@ from clotho.testing.cluster import cluster_in
 from examples.grpo_tiny.chain import Training, chain_on
 from examples.grpo_tiny.fates import Fates, fates_of
 from examples.grpo_tiny.held_out import HeldOut, Size, also_trained_on, difference, evaluate
-from examples.grpo_tiny.kills import Kill, draw_strikes, train
+from examples.grpo_tiny.kills import Announce, Kill, draw_strikes, train
 from examples.grpo_tiny.steps import StepReport
 
 BEFORE, AFTER = "held-out-before", "held-out-after"
-
-Announce = Callable[[str], None]
 
 
 class Order(Record):

@@ -12,7 +12,7 @@ from examples.grpo_tiny.chain import Chain
 
 LONGEST_DELAY = 4.0
 PATIENCE = 300.0
-"""Seconds without a step after which a run counts as stuck."""
+"""Seconds without another batch after which a run counts as stuck."""
 POLL_SECONDS = 0.2
 
 Announce = Callable[[str], None]
@@ -24,7 +24,7 @@ class Strike:
 
     part: str
     step: int
-    """After which it comes."""
+    """In which it comes: the trainer has that step's batch."""
     delay: float = 0.0
     """Seconds after that."""
 
@@ -43,7 +43,7 @@ def draw_strikes(parts: Sequence[str], kills: int, steps: int, seed: int) -> lis
     struck: list[str] = []
     while len(struck) < kills:
         struck += draw.sample(parts, len(parts))
-    moments = sorted(draw.sample(range(1, steps), kills))
+    moments = sorted(draw.sample(range(2, steps + 1), kills))
     return [
         Strike(part, step, draw.uniform(0, LONGEST_DELAY))
         for part, step in zip(struck[:kills], moments, strict=True)
@@ -56,28 +56,29 @@ async def train(chain: Chain, strikes: Sequence[Strike], announce: Announce) -> 
     await chain.start()
     try:
         for strike in strikes:
-            await _until_made(chain, strike.step)
+            await _until_begun(chain, strike.step)
             await asyncio.sleep(strike.delay)
+            if await chain.has_trained():
+                break
             kills.append(Kill(part=strike.part, at=time.time()))
             await chain.strike(strike.part)
-            announce(f"after step {strike.step}, killed and started again: {strike.part}")
-        await _until_made(chain, chain.training.steps)
+            announce(f"in step {strike.step}, killed and started again: {strike.part}")
+        await _until_begun(chain, chain.training.steps + 1)
     finally:
         await chain.stop()
     await chain.cancel_open_groups()
     return tuple(kills)
 
 
-async def _until_made(chain: Chain, step: int) -> None:
-    """For the last step: until the server samples from it, too."""
-    made, since = -1, time.monotonic()
-    last = step == chain.training.steps
+async def _until_begun(chain: Chain, step: int) -> None:
+    """Or until training is done: what the last step made is sampled from, then."""
+    begun, since = -1, time.monotonic()
     while not await chain.has_trained():
-        now = await asyncio.to_thread(chain.steps.last_made)
-        if now >= step and not last:
+        now = await asyncio.to_thread(chain.steps.last_begun)
+        if now >= step:
             return
-        if now > made:
-            made, since = now, time.monotonic()
+        if now > begun:
+            begun, since = now, time.monotonic()
         if time.monotonic() - since > PATIENCE:
-            raise Unavailable(f"no step within {PATIENCE:.0f} s after step {made}")
+            raise Unavailable(f"no batch within {PATIENCE:.0f} s after that of step {begun}")
         await asyncio.sleep(POLL_SECONDS)

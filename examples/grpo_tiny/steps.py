@@ -63,9 +63,9 @@ class Steps:
         paths = sorted(self._folder.glob("*.report.json"))
         return [StepReport.model_validate_json(path.read_bytes()) for path in paths]
 
-    def last_made(self) -> int:
-        """0 before the first."""
-        return max((int(path.name[:6]) for path in self._folder.glob("*.report.json")), default=0)
+    def last_begun(self) -> int:
+        """The last step that has a batch; 0 before the first."""
+        return max((int(path.name[:6]) for path in self._folder.glob("*.batch.json")), default=0)
 
     def note_served_again(self, groups: Sequence[TrainingGroup]) -> None:
         """The API handed these out once more."""

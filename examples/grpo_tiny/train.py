@@ -16,7 +16,7 @@ from examples.grpo_tiny.loss import batch_of, grpo_loss
 from examples.grpo_tiny.model import sequence_logprobs
 from examples.grpo_tiny.steps import StepReport, Steps
 from examples.trainer.api import RETRY_SECONDS, Registration, TrainerApi, TrainingGroup
-from examples.trainer.checks import Limits
+from examples.trainer.checks import STEP, Limits
 
 CLIP = 0.2
 ROWS_AT_A_TIME = 8
@@ -82,9 +82,12 @@ class Trainer:
 
 
 def versions_of(groups: Sequence[TrainingGroup]) -> tuple[int, ...]:
-    """The weights that trained tokens were sampled from, the oldest first."""
+    """The weights that trained tokens were sampled from, the oldest first.
+
+    Of the first part of an interrupted turn only the trainer's step is known: the server names versions at the end.
+    """
     rows = (row for group in groups for row in group.weight_versions or ())
-    return tuple(sorted({int(version) for row in rows for version in row}))
+    return tuple(sorted({int(version.removeprefix(STEP)) for row in rows for version in row}))
 
 
 def main() -> None:

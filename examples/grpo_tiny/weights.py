@@ -56,7 +56,8 @@ def write_damaged(source: Path, folder: Path, damage: float, seed: int) -> None:
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns(FILE))
     weights, _ = read(source)
     draw = np.random.default_rng(seed)
-    for name, each in weights.items():
+    # A file's tensors are read in any order, and the same seed shall do the same damage.
+    for name, each in sorted(weights.items()):
         if each.ndim > 1:
             noise = draw.standard_normal(each.shape) * damage * each.std()
             weights[name] = each + noise.astype(np.float32)
