@@ -25,6 +25,9 @@ DYNAMIC_CONFIG = {
     "history.timerProcessorMaxPollRPS": 2_000,
     # Long polls count against it: workers and waiting clients together exceed the default.
     "frontend.namespaceCount": 10_000,
+    # Parts of a queue are for several hosts: on one they only pass tasks and polls on to each other.
+    "matching.numTaskqueueReadPartitions": 1,
+    "matching.numTaskqueueWritePartitions": 1,
 }
 
 

@@ -88,6 +88,8 @@ def test_command() -> None:
         " --dynamic-config-value history.transferProcessorMaxPollRPS=2000"
         " --dynamic-config-value history.timerProcessorMaxPollRPS=2000"
         " --dynamic-config-value frontend.namespaceCount=10000"
+        " --dynamic-config-value matching.numTaskqueueReadPartitions=1"
+        " --dynamic-config-value matching.numTaskqueueWritePartitions=1"
     )
     bare = server_command(Path("temporal"), 7233, None, None, {})
     assert "--headless" in bare
