@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.worker import Worker, WorkerDeploymentConfig
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from activities.host import Host
 from activities.llm import Model
@@ -42,7 +42,7 @@ from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local import LocalBackend
 from clotho.store.open import open_store
 from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
-from workflows.registry import PINNED, UPGRADED, workflow_runner
+from workflows.registry import PINNED, UPGRADED
 
 ROLES = ("workflows", "llm", "tools")
 LAYOUT = (("llm",), ("workflows", "tools"))
@@ -81,7 +81,7 @@ class Composition:
                 self.client,
                 task_queue=queue,
                 workflows=workflows,
-                workflow_runner=workflow_runner(),
+                workflow_runner=UnsandboxedWorkflowRunner(),
                 workflow_failure_exception_types=[ClothoError],
                 max_cached_workflows=sizes.max_cached_workflows,
                 max_concurrent_workflow_tasks=sizes.max_workflow_tasks,

@@ -1,4 +1,4 @@
-"""All workflows, and the sandbox that they run in: what workers serve, and what recorded histories replay with."""
+"""All workflows: what workers serve, and what recorded histories replay with."""
 
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -13,14 +13,10 @@ UPGRADED = (Campaign,)
 WORKFLOWS = (*PINNED, *UPGRADED)
 
 
-SHARED = SandboxRestrictions.default.with_passthrough_modules("clotho", "activities", "pydantic")
-
-
-def workflow_runner() -> SandboxedWorkflowRunner:
-    """Nothing is imported anew for each workflow, which takes as long as several of its turns."""
-    return SandboxedWorkflowRunner(restrictions=SHARED.with_passthrough_modules("workflows"))
-
-
 def strict_runner() -> SandboxedWorkflowRunner:
-    """Workflow code of each workflow's own, in which clocks, randomness and I/O are refused: for the tests."""
-    return SandboxedWorkflowRunner(restrictions=SHARED)
+    """Workflow code of each workflow's own, in which clocks, randomness and I/O are refused: for the tests.
+
+    Workers do without: the sandbox takes more time than what runs in it.
+    """
+    shared = SandboxRestrictions.default.with_passthrough_modules("clotho", "activities", "pydantic")
+    return SandboxedWorkflowRunner(restrictions=shared)
