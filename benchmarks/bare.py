@@ -7,7 +7,7 @@ from datetime import timedelta
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 WORKFLOWS, MODEL, TOOLS = "bare", "bare-llm", "bare-tools"
 
@@ -43,7 +43,13 @@ async def serve(address: str, role: str) -> None:
     if role == "llm":
         await Worker(client, task_queue=MODEL, activities=[nothing], max_concurrent_activities=500).run()
     tools = Worker(client, task_queue=TOOLS, activities=[nothing], max_concurrent_activities=200)
-    workflows = Worker(client, task_queue=WORKFLOWS, workflows=[BareRollout], max_cached_workflows=2_000)
+    workflows = Worker(
+        client,
+        task_queue=WORKFLOWS,
+        workflows=[BareRollout],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        max_cached_workflows=2_000,
+    )
     await asyncio.gather(tools.run(), workflows.run())
 
 
