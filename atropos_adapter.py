@@ -7,11 +7,8 @@ An environment of the in-memory design derives from HermesAgentBaseEnv and runs 
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from temporalio.worker import Worker
-
-from activities.host import Host
 from clotho.atropos.by_hand import HermesAgentLoop, ToolContext
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
@@ -19,7 +16,6 @@ from clotho.atropos.ported import OneInstance, PortedEnv
 from clotho.atropos.ported_config import HermesAgentEnvConfig
 from clotho.environment import AgentResult
 from clotho.processes.presence import is_present
-from clotho.sandbox.local import LocalBackend
 
 __all__ = [
     "AgentResult",
@@ -56,8 +52,14 @@ class HermesAgentBaseEnv(PortedEnv):
                 "rollouts wait for a worker with the role tools on this host: nobody serves %s", queue
             )
 
-    def _worker(self) -> Worker:
+    def _worker(self) -> AbstractAsyncContextManager[object]:
         """What serves this environment's queue."""
+        # Imported here: an adapter of an environment that workers serve starts sooner without.
+        from temporalio.worker import Worker
+
+        from activities.host import Host
+        from clotho.sandbox.local import LocalBackend
+
         connected = self.durable.connections
         stations = self.durable.groups.order.stations
         folder = connected.settings.sandbox.folder_of(connected.journal.store_identity)

@@ -9,7 +9,6 @@ from clotho.config import secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import InvalidInput
-from clotho.inference.backends import Backends
 from clotho.inference.base import Inference, Sampling, ServedModel
 from clotho.inference.write_ahead import Pace
 from clotho.runs.manifest import note_served
@@ -52,6 +51,9 @@ def check_sampling(sampling: Sampling, served: ServedModel) -> None:
 
 
 async def _found(connections: Connections, manifest: RunManifest, endpoint: Endpoint) -> ServedModel | None:
+    # Imported here: few runs need it, and every adapter would start later for it.
+    from clotho.inference.backends import Backends
+
     key = secret(endpoint.api_key_variable) if endpoint.api_key_variable is not None else None
     timeout = connections.settings.worker.model_call_timeout
     backends = Backends(connections.journal, timeout, {TINY: BUNDLED}, Pace())

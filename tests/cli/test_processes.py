@@ -133,3 +133,14 @@ async def test_workers_load_no_library_that_only_some_of_them_use() -> None:
     heavy = "{'openai', 'transformers', 'renderers', 'numpy', 'atroposlib'}"
     loaded = await run(sys.executable, "-c", f"import sys, worker; print({heavy} & set(sys.modules))")
     assert loaded.output == "set()\n", loaded.error
+
+
+async def test_adapters_load_nothing_that_only_some_of_them_use() -> None:
+    """A trainer waits for its environments: beyond Atropos itself, an adapter is there in two seconds."""
+    heavy = (
+        "{'temporalio.worker', 'activities', 'clotho.sandbox.local', 'clotho.inference.backends', 'boto3'}"
+    )
+    loaded = await run(
+        sys.executable, "-c", f"import sys, atropos_adapter; print({heavy} & set(sys.modules))"
+    )
+    assert loaded.output == "set()\n", loaded.error
