@@ -4,6 +4,7 @@ Every parser answers as the parser of the same name in vLLM 0.32 does, also wher
 that a call which can be read is read, and as it was written. All differences:
 
 - one malformed block of the hermes dialect (hermes, qwen, longcat) costs only itself, not the other calls;
+- a closing tag within the JSON of that dialect doesn't end it;
 - arguments that are JSON text already (hermes, qwen, longcat, llama3_json, llama4_json) aren't encoded again;
 - a block without a name in its place (qwen3_coder, glm45, glm47) isn't given one from its arguments;
 - half a character, which JSON can escape but UTF-8 can't hold, stays an escape;

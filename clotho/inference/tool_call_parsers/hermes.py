@@ -4,6 +4,7 @@ The last closing tag is optional, and the content is the text before the first c
 
 - A block that isn't a call costs only itself; vLLM gives up all calls of the answer. Both give the whole
   text as content where no block is a call.
+- A closing tag within the JSON, such as a command may hold, doesn't end it.
 - Arguments that are JSON text already aren't encoded again.
 
 Text after the calls is left out of the content, as in vLLM; it is in the remainder.
@@ -11,40 +12,52 @@ Text after the calls is left out of the content, as in vLLM; it is in the remain
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined
-from clotho.inference.tool_call_parsers.json_text import decode, decoded_call
+from clotho.inference.tool_call_parsers.json_text import decode_first, decoded_call
 
 OPENING = "<tool_call>"
 
 
 class HermesParser:
     def __init__(self, tag: str = "tool_call") -> None:
-        self._block = re.compile(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", re.DOTALL)
+        self._opening = re.compile(rf"<{tag}>[ \t\r\n]*")
+        self._closing = re.compile(rf"[ \t\r\n]*(?:</{tag}>|\Z)")
+        self._end = re.compile(rf"</{tag}>|\Z")
 
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         calls: list[ParsedCall] = []
         outside: list[str] = []
         end = 0
-        for block in self._block.finditer(text):
-            outside.append(text[end : block.start()])
-            end = block.end()
-            if call := _call(block[1]):
+        while opening := self._opening.search(text, end):
+            outside.append(text[end : opening.start()])
+            call, end = self._block(text, opening.end())
+            if call:
                 calls.append(call)
             else:
-                outside.append(block[0])
+                outside.append(text[opening.start() : end])
         if not calls:
             return ParsedAnswer(content=text)
         content, *rest = *outside, text[end:]
         return ParsedAnswer(content=content or None, calls=tuple(calls), remainder=joined(rest))
 
+    def _block(self, text: str, start: int) -> tuple[ParsedCall | None, int]:
+        """The call that is written at `start`, if one is, and where its block ends."""
+        try:
+            parsed, end = decode_first(text, start)
+            if closing := self._closing.match(text, end):
+                return _call(parsed), closing.end()
+        except ValueError:
+            pass
+        malformed = self._end.search(text, start)
+        assert malformed is not None
+        return None, malformed.end()
 
-def _call(block: str) -> ParsedCall | None:
-    try:
-        match decode(block):
-            case {"name": name, "arguments": arguments}:
-                return decoded_call(name, arguments)
-    except ValueError:
-        pass
+
+def _call(parsed: Any) -> ParsedCall | None:
+    match parsed:
+        case {"name": str(name), "arguments": arguments}:
+            return decoded_call(name, arguments)
     return None
