@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import numpy as np
@@ -18,16 +19,19 @@ from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
 from examples.grpo_tiny import weights as weight_files
 from examples.grpo_tiny.adamw import AdamW
+from examples.grpo_tiny.comparison import Comparison
 from examples.grpo_tiny.inbox import Inbox
 from examples.grpo_tiny.kills import draw_strikes
 from examples.grpo_tiny.layers import Array, Gradients
 from examples.grpo_tiny.loss import Batch, batch_of, group_advantages, grpo_loss
 from examples.grpo_tiny.model import sequence_logprobs
+from examples.grpo_tiny.plot import plot
 from examples.grpo_tiny.steps import Steps
 from examples.grpo_tiny.train import Trainer
 from examples.trainer.api import TrainingGroup
 from examples.trainer.checks import Limits
 
+RESULTS = Path("examples/grpo_tiny/results")
 SMALL = Architecture(
     model_type="qwen2",
     hidden_act="silu",
@@ -294,3 +298,9 @@ def test_kills_come_at_random_but_to_everybody() -> None:
     assert {strike.part for strike in strikes[:3]} == set(parts)
     assert [strike.step for strike in strikes] == sorted({strike.step for strike in strikes})
     assert all(2 <= strike.step <= 10 for strike in strikes)
+
+
+def test_the_committed_plot_is_of_the_committed_figures() -> None:
+    comparison = Comparison.model_validate_json((RESULTS / "comparison.json").read_text())
+    assert plot(comparison) == (RESULTS / "comparison.svg").read_text()
+    assert len(ElementTree.fromstring(plot(comparison)).findall("{*}polyline")) == 2
