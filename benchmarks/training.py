@@ -5,12 +5,14 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from benchmarks.adapter_start import adapter_start
+from benchmarks.cpu import cpu_seconds
 from benchmarks.delivery import delivery, turn_cost
 from benchmarks.exactness import exactness
 from benchmarks.in_memory import lease_name
@@ -63,33 +65,41 @@ async def measure(measured: Bench) -> list[Row]:
             shared = {"rollout_server_url": api.url, "max_num_workers": groups}
             beside = ChildProcess(in_memory(folder, policy.url, **shared), folder / f"memory-{rollouts}.log")
             try:
-                in_memory_rate, _ = await groups_a_minute(api, beside, groups)
+                theirs = await pace(api, beside, groups)
             finally:
                 await empty(folder / "in-memory")
             run = f"training-{rollouts}"
             adapter = ChildProcess(durable(cluster, run, policy.url, **shared), folder / f"{run}.log")
-            rate, delivered = await groups_a_minute(api, adapter, groups)
+            ours = await pace(api, adapter, groups)
             await end_rollouts(cluster.client, run)
+            ratio = ours.groups_a_minute / theirs.groups_a_minute
             rows += [
-                Row(
-                    f"{rollouts} rollouts at once, Atropos' loop in memory",
-                    f"{in_memory_rate:.0f} groups/min",
-                    "side by side",
-                ),
-                Row(f"{rollouts} rollouts at once, through Clotho", f"{rate:.0f} groups/min", "side by side"),
-                Row("ratio", f"{rate / in_memory_rate:.2f}", "side by side"),
+                Row(f"{rollouts} rollouts at once, Atropos' loop in memory", str(theirs), "side by side"),
+                Row(f"{rollouts} rollouts at once, through Clotho", str(ours), "side by side"),
+                Row("ratio", f"{ratio:.2f}", "side by side"),
             ]
             if rollouts == WIDTHS[0]:
-                exact = await exactness(cluster.open_journal(), policy.url, delivered[:CHECKED_GROUPS])
+                exact = await exactness(cluster.open_journal(), policy.url, ours.taken[:CHECKED_GROUPS])
         cost = await turn_cost(folder / "turn-cost")
         sent = await delivery(api, folder / "delivery")
     return [*rows, *exact, *cost, *sent, *await queueing(folder), *start]
 
 
-async def groups_a_minute(
-    api: TrainersEnd, environment: ChildProcess, at_once: int
-) -> tuple[float, list[Group]]:
-    """Groups that the trainer takes a minute from `environment` after the first wave, and all that it took."""
+@dataclass(frozen=True)
+class Pace:
+    """How fast groups came after the first wave, and all that came."""
+
+    groups_a_minute: float
+    cpu_ms: float
+    """That a rollout took, everything that served it counted."""
+    taken: list[Group]
+
+    def __str__(self) -> str:
+        return f"{self.groups_a_minute:.0f} groups/min, {self.cpu_ms:.0f} ms of CPU a rollout"
+
+
+async def pace(api: TrainersEnd, environment: ChildProcess, at_once: int) -> Pace:
+    """Of the groups that the trainer takes from `environment`."""
     await api.begin(GROUP_SIZE)
     await environment.start()
     taken: list[Group] = []
@@ -109,9 +119,11 @@ async def groups_a_minute(
     try:
         async with asyncio.timeout(PATIENCE):
             await take(lambda: len(taken) >= at_once)
-            before, begun = len(taken), last
+            before, begun, cpu = len(taken), last, cpu_seconds()
             await take(lambda: len(taken) >= before + WAVES * at_once and last - begun >= WINDOW)
-        return (len(taken) - before) / (last - begun) * 60, taken
+        groups = len(taken) - before
+        cpu_ms = (cpu_seconds() - cpu) / (groups * GROUP_SIZE) * 1e3
+        return Pace(groups / (last - begun) * 60, cpu_ms, taken)
     finally:
         await environment.kill()
 
