@@ -31,8 +31,8 @@ class Training(Record):
     """What is trained, and how."""
 
     run: str = "grpo-tiny"
-    steps: int = 24
-    rate: float = 5e-4
+    steps: int = 22
+    rate: float = 3e-4
     group_size: int = 8
     batch_size: int = 32
     """In rows, of which each is a rollout."""

@@ -20,7 +20,7 @@ SEED = 20_000
 
 
 class Size(Record):
-    items: int = 64
+    items: int = 48
     rollouts: int = 4
     """Of each item."""
 
