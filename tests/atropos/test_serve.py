@@ -101,9 +101,13 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
         assert set(sent.values()) <= ({1, 2} if stock else {1})
         assert sum(count - 1 for count in sent.values()) == (1 if stock else 0)
         assert "sent again" in adapter.process.output
+
+        async def more_drawn() -> bool:
+            return len(await drawn_items(cluster, run)) > drawn
+
+        await eventually(more_drawn, "items beyond those of the killed adapter")
         items = await drawn_items(cluster, run)
         assert items == await first_items(len(items)), "the dataset goes on where it was"
-        assert len(items) > drawn
         assert "a-secret-key" not in adapter.process.log.read_text()
         assert "clotho-tiny" in adapter.process.output, "the configuration is printed"
         ghost = (await api.http.request("GET", "/status-env", json={"env_id": 1})).json()
