@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from clotho.cli.follow import current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
@@ -83,12 +83,18 @@ async def runs_table(journal: Journal) -> Table:
 
 
 async def workflows_table(client: Client, run: str) -> Table:
-    """The run's workflows that are open, or ended without a result."""
+    """The run's workflows that are open, or ended without a result and weren't started again."""
     query = f"{RUN} = '{run}' AND ExecutionStatus != 'Completed' AND ExecutionStatus != 'ContinuedAsNew'"
     count = (await client.count_workflows(query)).count
-    caption = f"the latest {OPEN_SHOWN} of {count}; the Temporal UI has all" if count > OPEN_SHOWN else None
+    caption = (
+        f"of the latest {OPEN_SHOWN} of {count}; the Temporal UI has all" if count > OPEN_SHOWN else None
+    )
     table = Table("workflow", "status", "started", title="open or failed", caption=caption)
-    async for execution in client.list_workflows(query, limit=OPEN_SHOWN):
-        status = execution.status.name.lower() if execution.status else "-"
-        table.add_row(execution.id, status, f"{execution.start_time:%Y-%m-%d %H:%M:%S}")
+    found = [execution async for execution in client.list_workflows(query, limit=OPEN_SHOWN)]
+    latest = await asyncio.gather(*(client.get_workflow_handle(one.id).describe() for one in found))
+    for execution, current in zip(found, latest, strict=True):
+        done = current.status is WorkflowExecutionStatus.COMPLETED
+        if execution.run_id == current.run_id and not done:
+            status = current.status.name.lower() if current.status else "-"
+            table.add_row(execution.id, status, f"{execution.start_time:%Y-%m-%d %H:%M:%S}")
     return table

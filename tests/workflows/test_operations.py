@@ -138,6 +138,8 @@ async def test_a_cancelled_paused_run_is_retried_as_it_was_ordered(cluster: Clus
         done = await cluster.client.get_workflow_handle(
             "by-command/~campaign", result_type=CampaignProgress
         ).result()
+        finished = (await clotho_many({"finished": ("status", "by-command", *where)}, tmp_path))["finished"]
+        assert "open or failed" not in finished.output, "what was cancelled was started again, and ended well"
     assert (done.scored, done.turns) == (2, 12)
     assert set(model.calls.completed.values()) == {1}
 
