@@ -1,8 +1,10 @@
 import asyncio
+import signal
 import time
 
 from clotho.identifiers import job_key
-from clotho.sandbox.base import JobState
+from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.sandbox.local import LocalBackend
 from tests.sandbox.shell import Shell
 
 
@@ -85,6 +87,20 @@ async def test_control_characters_reach_the_foreground_of_a_terminal(shell: Shel
     await shell.output_contains(job.key, b"ready")
     await shell.sandbox.send_input(job.key, b"\x03")
     assert (await shell.ended(job.key)).code == 9
+
+
+async def test_commands_take_signals_that_the_worker_ignores(
+    backend: LocalBackend, spec: SandboxSpec, lease: str
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in what a script starts in its background
+    try:
+        shell = Shell(await backend.create(lease, spec))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
+        assert (await shell.run("trap 'exit 9' INT; kill -INT $$; exit 1")).code == 9
+    finally:
+        await backend.destroy(lease)
 
 
 async def test_foreground_job_can_have_a_terminal(shell: Shell) -> None:

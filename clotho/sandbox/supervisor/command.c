@@ -82,7 +82,7 @@ static void become_command(struct job *job, int standard_input) {
     limit(RLIMIT_CORE, 0);
     if (max_file > 0) limit(RLIMIT_FSIZE, max_file);
     if (max_processes > 0) limit(RLIMIT_NPROC, max_processes);
-    signal(SIGPIPE, SIG_DFL);
+    for (int each = 1; each < NSIG; each++) signal(each, SIG_DFL); /* what a script starts with & ignores SIGINT */
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
