@@ -80,7 +80,9 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
         assert await adapter.process.wait() != 0
         before = await deliveries(cluster, run)
         drawn = len(await drawn_items(cluster, run))
-        assert len(before) >= 1
+        # The API took two, at least. Several are delivered at once, so the first may not be noted either.
+        unnoted = 2 - len(before)
+        assert unnoted >= 1
         elsewhere = [word.replace("CLOTHO_HOST=", "CLOTHO_HOST=another-") for word in adapter.argv]
         adapter.argv = ["env", f"--chdir={folder}", f"HOME={folder}", *elsewhere]
         await adapter.start()
@@ -91,15 +93,17 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
             check_rows(group)
         sent = Counter(map(name_of, groups))
 
+        def repeated() -> int:
+            return sent.total() - len(sent)
+
         async def all_arrived() -> bool:
             """Atropos hands batches out in no order of theirs."""
             batch = (await api.http.get("/batch")).json()["batch"]
             sent.update(map(name_of, batch or []))
-            return set(before) <= set(sent) and (not stock or max(sent.values()) > 1)
+            return set(before) <= set(sent) and (not stock or repeated() >= unnoted)
 
         await eventually(all_arrived, "what was acknowledged has arrived, and what was sent again")
         assert set(sent.values()) <= ({1, 2} if stock else {1})
-        assert sum(count - 1 for count in sent.values()) == (1 if stock else 0)
         assert "sent again" in adapter.process.output
 
         async def more_drawn() -> bool:
