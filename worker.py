@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, NoReturn
+from importlib import metadata
+from typing import Annotated, Any, NoReturn, TypedDict
 
 import typer
 from temporalio.client import Client
@@ -51,6 +52,17 @@ LAYOUT = (("llm",), ("workflows", "tools"))
 log = logging.getLogger("clotho")
 
 
+class Versioned(TypedDict, total=False):
+    """What a worker says of its version."""
+
+    deployment_config: WorkerDeploymentConfig
+    build_id: str
+
+
+UNVERSIONED: Versioned = {"build_id": f"clotho-{metadata.version('clotho-rollouts')}"}
+"""Short, since most events of a history repeat it; the SDK would hash the code of every module that is loaded."""
+
+
 @dataclass(frozen=True)
 class Composition:
     """What the workers of one process share."""
@@ -60,15 +72,13 @@ class Composition:
     journal: Journal
     stations: Stations
 
-    def version(
-        self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED
-    ) -> WorkerDeploymentConfig | None:
+    def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
         """Of everything but the queues of one host or process: these serve all versions that are alive."""
         worker = self.settings.worker
         if worker.build_id is None:
-            return None
+            return UNVERSIONED
         version = WorkerDeploymentVersion(deployment_name=worker.deployment, build_id=worker.build_id)
-        return WorkerDeploymentConfig(version, True, behavior)
+        return {"deployment_config": WorkerDeploymentConfig(version, True, behavior)}
 
     def workflows(self) -> list[Worker]:
         sizes = self.settings.worker
@@ -86,8 +96,8 @@ class Composition:
                 max_cached_workflows=sizes.max_cached_workflows,
                 max_concurrent_workflow_tasks=sizes.max_workflow_tasks,
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
-                deployment_config=self.version(behavior),
                 graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
+                **self.version(behavior),
             )
             for queue, workflows, behavior in served
         ]
@@ -122,8 +132,8 @@ class Composition:
                 task_queue=queue,
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_model_calls,
-                deployment_config=None if queue == own_queue else self.version(),
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
+                **(UNVERSIONED if queue == own_queue else self.version()),
             )
             for queue, activities in served.items()
         ]
@@ -142,10 +152,10 @@ class Composition:
                 task_queue=queue,
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_tool_calls,
-                deployment_config=None if queue == host_queue else self.version(),
                 # Cancellation reaches an activity with a heartbeat only; model calls can't afford so many.
                 max_heartbeat_throttle_interval=timedelta(seconds=1),
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
+                **(UNVERSIONED if queue == host_queue else self.version()),
             )
             for queue, activities in served.items()
         ]

@@ -104,10 +104,10 @@ class Verifier:
         """Keep the sandbox as the agent left it: a lost one is verified again from here."""
         if request.lease is None or manifest.checkpoints is CheckpointPolicy.OFF:
             return
-        lease = request.lease
+        number = request.lease.number
 
         async def take() -> CheckpointEntry:
-            sandbox = await self._sandboxes.attach(request.rollout, lease)
+            sandbox = await self._sandboxes.attach(request.rollout, number)
             previous = await self._last_checkpoint(request)
             taken = await take_checkpoint(
                 self._journal, request.rollout, sandbox, manifest.checkpoint_mb, None, previous

@@ -29,22 +29,15 @@ class Rollouts:
         """Write the rollout's end, then seal its entries into one object."""
         async with attempt(request.rollout):
             reward = await self._journal.require(reward_key(request.rollout), RewardEntry)
-            state = request.state
+            original = original_of(request.rollout)
             summary = RolloutSummary(
                 rollout=request.rollout,
-                replacement_of=original
-                if (original := original_of(request.rollout)) != request.rollout
-                else None,
+                replacement_of=original if original != request.rollout else None,
                 ending=request.ending,
                 score=reward.score,
                 reward_error=reward.error is not None,
-                turns=state.turn,
-                tool_calls=state.tool_calls,
-                tool_errors=state.tool_errors,
-                prompt_tokens=state.prompt_tokens,
-                sampled_tokens=state.sampled_tokens,
-                active_seconds=state.active_seconds,
-                losses=state.losses,
+                losses=request.losses,
+                **request.totals.model_dump(),
             )
             end = await self._journal.write(end_key(request.rollout), EndEntry(summary=summary))
             await failpoints.reach("end.written", end_key(request.rollout))

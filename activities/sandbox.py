@@ -40,7 +40,7 @@ class Sandboxes:
     async def release(self, request: ReleaseRequest) -> None:
         """Destroy the sandbox; idempotent, and content with nothing to destroy."""
         async with attempt(request.rollout):
-            await self.backend.destroy(lease_key(request.rollout, request.lease.number))
+            await self.backend.destroy(lease_key(request.rollout, request.number))
 
     @activity.defn
     async def host_is_present(self, request: HostCheck) -> bool:
@@ -53,10 +53,10 @@ class Sandboxes:
         entry = await self._journal.once(key, LeaseEntry, lambda: self._make(request))
         return Lease(number=request.number, queue=entry.queue, fidelity=entry.fidelity)
 
-    async def attach(self, rollout: str, lease: Lease) -> SandboxInstance:
+    async def attach(self, rollout: str, number: int) -> SandboxInstance:
         """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone, and as `held` does."""
-        entry = await self.held(rollout, lease.number)
-        return await self.backend.attach(lease_key(rollout, lease.number), entry.incarnation)
+        entry = await self.held(rollout, number)
+        return await self.backend.attach(lease_key(rollout, number), entry.incarnation)
 
     async def catch_up(
         self, request: LeaseRequest, sandbox: SandboxInstance, late: Made, state: dict[str, JsonValue]

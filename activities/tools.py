@@ -98,7 +98,7 @@ class Tools:
             content=dispatched.content,
             error=_error(request.turn, dispatched),
             state=dispatched.state,
-            lease=request.lease.number if request.lease else None,
+            lease=request.lease,
             started=started,
             seconds=seconds,
         )
@@ -110,12 +110,12 @@ class Tools:
     async def _caught_up(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
         """An attempt in a lost sandbox may write its entry late: the next one was made without its effect."""
         lease, made_in = request.lease, entry.lease
-        if lease is None or made_in is None or made_in >= lease.number or entry.tool not in REPLAYED:
+        if lease is None or made_in is None or made_in >= lease or entry.tool not in REPLAYED:
             return None
         turn = await self._journal.require(turn_key(request.rollout, request.turn), TurnEntry)
         late = Made(call_id(request.turn, request.index), turn.tool_calls[request.index], entry)
         sandbox = await self._sandboxes.attach(request.rollout, lease)
-        held = LeaseRequest(run=request.run, rollout=request.rollout, number=lease.number)
+        held = LeaseRequest(run=request.run, rollout=request.rollout, number=lease)
         return await self._sandboxes.catch_up(held, sandbox, late, await self._state(request))
 
     async def _kept(
@@ -144,7 +144,9 @@ class Tools:
             await self._journal.forget_blob(request.rollout, older.digest)
 
     async def _attached(self, request: CallRequest) -> SandboxInstance | None:
-        return await self._sandboxes.attach(request.rollout, request.lease) if request.lease else None
+        if request.lease is None:
+            return None
+        return await self._sandboxes.attach(request.rollout, request.lease)
 
     async def _state(self, request: CallRequest) -> dict[str, JsonValue]:
         """The slots of tool state as the calls that last wrote them left them, in the sandbox of this lease."""
@@ -157,11 +159,9 @@ class Tools:
             if entry is None:
                 continue
             state[slot] = entry.state[slot]
-            if slot == SLOT and request.lease is not None and entry.lease != request.lease.number:
-                lease = await self._sandboxes.entry(request.rollout, request.lease.number)
-                job = shell_job(
-                    request.rollout, call, entry, request.lease.number, lease.covered, lease.shell
-                )
+            if slot == SLOT and request.lease is not None and entry.lease != request.lease:
+                lease = await self._sandboxes.entry(request.rollout, request.lease)
+                job = shell_job(request.rollout, call, entry, request.lease, lease.covered, lease.shell)
                 state[slot] = {"job": job}
         return state
 
@@ -182,7 +182,7 @@ def _context(
     call = call_id(request.turn, request.index)
     return BoundCall(
         rollout=request.rollout,
-        scope=call_scope(call, request.lease.number) if request.lease else ("call", call),
+        scope=("call", call) if request.lease is None else call_scope(call, request.lease),
         tool_call_id=asked.id,
         settings=settings,
         state=state,

@@ -119,7 +119,7 @@ class HeldSandbox:
         if self.acquiring is not None:
             lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP_TIME.total_seconds())
         if lease is not None:
-            request = ReleaseRequest(run=self.request.run, rollout=self.request.rollout, lease=lease)
+            request = ReleaseRequest(rollout=self.request.rollout, number=lease.number)
             station = self.station_of(lease).model_copy(update={"in_all": CLEAN_UP_TIME})
             await execute(Sandboxes.release, request, station, "release sandbox")
 

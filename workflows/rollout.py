@@ -151,7 +151,7 @@ class Rollout(Pausable):
         else:
 
             async def run(lease: Lease) -> CallResult:
-                held = request.model_copy(update={"lease": lease})
+                held = request.model_copy(update={"lease": lease.number})
                 return await step(Tools.call_tool, held, self.sandbox.station_of(lease), summary, UNSERVED)
 
             result = await self.sandbox.use(run, self.state.turn)
@@ -187,7 +187,10 @@ class Rollout(Pausable):
     async def conclude(self, ending: Ending) -> RolloutSummary:
         self.let_go()  # meanwhile: the end is written from the journal
         request = ConcludeRequest(
-            run=self.request.run, rollout=self.rollout, ending=ending, state=self.whole_state()
+            rollout=self.rollout,
+            ending=ending,
+            totals=self.state.totals,
+            losses=self.sandbox.losses,
         )
         summary = await step(Rollouts.conclude, request, self.stations.environment, "write end")
         attributes.show_result(summary.ending.outcome, summary.score)
@@ -212,11 +215,11 @@ class Rollout(Pausable):
 
     def show(self, doing: str) -> None:
         """What the UI shows of a running rollout."""
-        state = self.state
+        totals = self.state.totals
         workflow.set_current_details(
-            f"**{doing}**\n\n{state.turn} turns, {state.tool_calls} tool calls ({state.tool_errors} errors), "
-            f"{state.sampled_tokens} tokens sampled, {state.prompt_tokens} prompt tokens, "
-            f"{state.active_seconds:.1f} s active"
+            f"**{doing}**\n\n{totals.turns} turns, {totals.tool_calls} tool calls ({totals.tool_errors} errors), "
+            f"{totals.sampled_tokens} tokens sampled, {totals.prompt_tokens} prompt tokens, "
+            f"{totals.active_seconds:.1f} s active"
         )
 
 

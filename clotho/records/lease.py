@@ -39,6 +39,5 @@ class HostCheck(Record):
 
 
 class ReleaseRequest(Record):
-    run: str
     rollout: str
-    lease: Lease
+    number: int

@@ -1,21 +1,46 @@
 """A rollout: what it is asked, what it remembers, and its end."""
 
-from clotho.records.base import Record
+from clotho.records.base import Record, Seconds
 from clotho.records.lease import Fidelity, Lease
 from clotho.records.outcome import Ending, Limits
 from clotho.records.stations import Stations
 from clotho.records.steps import CallResult, TurnResult
 
 
+class Totals(Record):
+    """What a rollout has done, and what it took."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    active_seconds: Seconds = 0.0
+
+    def after_turn(self, turn: TurnResult) -> "Totals":
+        return self.model_copy(
+            update={
+                "turns": self.turns + 1,
+                "sampled_tokens": self.sampled_tokens + turn.sampled_tokens,
+                "prompt_tokens": self.prompt_tokens + turn.prompt_tokens,
+                "active_seconds": self.active_seconds + turn.seconds,
+            }
+        )
+
+    def after_call(self, call: CallResult) -> "Totals":
+        return self.model_copy(
+            update={
+                "tool_calls": self.tool_calls + 1,
+                "tool_errors": self.tool_errors + call.failed,
+                "active_seconds": self.active_seconds + call.seconds,
+            }
+        )
+
+
 class RolloutState(Record):
     """All that the agent loop remembers between steps."""
 
-    turn: int = 0
-    sampled_tokens: int = 0
-    prompt_tokens: int = 0
-    active_seconds: float = 0.0
-    tool_calls: int = 0
-    tool_errors: int = 0
+    totals: Totals = Totals()
     lease: Lease | None = None
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
@@ -26,22 +51,18 @@ class RolloutState(Record):
     tool_state: dict[str, str] = {}
     """Slot of state that tools keep between calls -> id of the call that last wrote it."""
 
+    @property
+    def turn(self) -> int:
+        """The number of the next turn."""
+        return self.totals.turns
+
     def after_turn(self, turn: TurnResult) -> "RolloutState":
-        return self.model_copy(
-            update={
-                "turn": self.turn + 1,
-                "sampled_tokens": self.sampled_tokens + turn.sampled_tokens,
-                "prompt_tokens": self.prompt_tokens + turn.prompt_tokens,
-                "active_seconds": self.active_seconds + turn.seconds,
-            }
-        )
+        return self.model_copy(update={"totals": self.totals.after_turn(turn)})
 
     def after_call(self, call: CallResult) -> "RolloutState":
         return self.model_copy(
             update={
-                "tool_calls": self.tool_calls + 1,
-                "tool_errors": self.tool_errors + call.failed,
-                "active_seconds": self.active_seconds + call.seconds,
+                "totals": self.totals.after_call(call),
                 "tool_state": self.tool_state | dict.fromkeys(call.wrote_state, call.call),
                 "checkpoint": call.call if call.checkpointed else self.checkpoint,
             }
@@ -49,10 +70,11 @@ class RolloutState(Record):
 
     def limit_met(self, limits: Limits) -> str | None:
         """The name of the first limit that leaves no room for another turn."""
+        totals = self.totals
         spent: tuple[tuple[str, float, float | None], ...] = (
-            ("max_turns", self.turn, limits.max_turns),
-            ("max_sampled_tokens", self.sampled_tokens, limits.max_sampled_tokens),
-            ("max_active_seconds", self.active_seconds, limits.max_active_seconds),
+            ("max_turns", totals.turns, limits.max_turns),
+            ("max_sampled_tokens", totals.sampled_tokens, limits.max_sampled_tokens),
+            ("max_active_seconds", totals.active_seconds, limits.max_active_seconds),
         )
         return next((name for name, used, bound in spent if bound is not None and used >= bound), None)
 
@@ -68,7 +90,7 @@ class RolloutRequest(Record):
     state: RolloutState | None = None
 
 
-class RolloutSummary(Record):
+class RolloutSummary(Totals):
     """The end of a scored rollout, small enough for a workflow result."""
 
     rollout: str
@@ -78,12 +100,6 @@ class RolloutSummary(Record):
     score: float
     reward_error: bool = False
     """The score is 0 because the verifier failed, as the run asks for: it can be left out."""
-    turns: int
-    tool_calls: int
-    tool_errors: int
-    prompt_tokens: int
-    sampled_tokens: int
-    active_seconds: float
     losses: tuple[Fidelity, ...] = ()
     """How each sandbox that followed a lost one was made: leave out what isn't exact enough for you."""
 
@@ -98,7 +114,7 @@ class RolloutStart(Record):
 
 
 class ConcludeRequest(Record):
-    run: str
     rollout: str
     ending: Ending
-    state: RolloutState
+    totals: Totals
+    losses: tuple[Fidelity, ...]

@@ -1,6 +1,6 @@
 """What the steps of a rollout are asked and answer: turns, tool calls, verification."""
 
-from clotho.records.base import Record
+from clotho.records.base import Record, Seconds
 from clotho.records.lease import Fidelity, Lease
 from clotho.records.outcome import Ending
 
@@ -33,7 +33,7 @@ class TurnResult(Record):
     """The answer was cut off at the turn's token limit."""
     prompt_tokens: int
     sampled_tokens: int
-    seconds: float
+    seconds: Seconds
 
 
 class CallRequest(Record):
@@ -41,8 +41,8 @@ class CallRequest(Record):
     rollout: str
     turn: int
     index: int
-    lease: Lease | None
-    """None for a tool that needs no sandbox."""
+    lease: int | None
+    """The number of the one that it is made under; None for a tool that needs no sandbox."""
     tool_state: dict[str, str]
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
@@ -51,7 +51,7 @@ class CallRequest(Record):
 class CallResult(Record):
     call: str
     failed: bool
-    seconds: float
+    seconds: Seconds
     wrote_state: tuple[str, ...] = ()
     """The slots of tool state that this call wrote."""
     checkpointed: bool = False

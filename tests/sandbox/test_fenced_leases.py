@@ -73,16 +73,16 @@ async def test_a_lease_that_another_followed_is_fenced_while_its_sandbox_lives(
     ):
         first = await one.lease(request(0))
         entry = await one.entry(ROLLOUT, 0)
-        await one.attach(ROLLOUT, first)
+        await one.attach(ROLLOUT, first.number)
         second = await two.lease(request(1))
         assert await two.lease(request(0)) == first, "a lease is made once"
         await one.backend.attach(lease_key(ROLLOUT, 0), entry.incarnation)
         for sandboxes in (one, two):
             with pytest.raises(SandboxFenced):
-                await sandboxes.attach(ROLLOUT, first)
+                await sandboxes.attach(ROLLOUT, first.number)
             with pytest.raises(SandboxFenced):
                 await sandboxes.held(ROLLOUT, 0)
-        await two.attach(ROLLOUT, second)
+        await two.attach(ROLLOUT, second.number)
 
 
 @needs_root
@@ -93,10 +93,10 @@ async def test_a_sandbox_of_another_host_is_not_taken_for_lost(journal: Journal,
     ):
         lease = await there.lease(request(0))
         with pytest.raises(InvalidInput, match=r"clotho-sandbox-host-there.*clotho-sandbox-host-here"):
-            await here.attach(ROLLOUT, lease)
+            await here.attach(ROLLOUT, lease.number)
         await there.backend.destroy(lease_key(ROLLOUT, 0))
         with pytest.raises(SandboxLost) as lost:
-            await there.attach(ROLLOUT, lease)
+            await there.attach(ROLLOUT, lease.number)
         assert not isinstance(lost.value, SandboxFenced)
 
 
@@ -137,7 +137,7 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
         tools = Tools(here, sandboxes, Dispatcher(Registry.discover()))
-        call = CallRequest(run=RUN, rollout=ROLLOUT, turn=0, index=0, lease=lease, tool_state={})
+        call = CallRequest(run=RUN, rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0
         result = await ActivityEnvironment().run(tools.call_tool, call)
     assert result.failed, "no tool was offered"
