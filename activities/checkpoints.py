@@ -23,8 +23,7 @@ async def take_checkpoint(
     previous: Checkpoint | None,
 ) -> Checkpoint | None:
     """Checkpoint the sandbox and keep the blob; None where none could be taken, which costs no rollout."""
-    with scratch() as folder:
-        blob = folder / "blob"
+    with scratch() as blob:
         try:
             taken = await sandbox.checkpoint(blob, after=shell, previous=previous, max_bytes=megabytes << 20)
         except SandboxUnavailable as error:

@@ -1,6 +1,8 @@
 """Turns: look the key up, render, ask the model, journal."""
 
+import asyncio
 import logging
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -35,6 +37,16 @@ class ModelServer(Protocol):
     def __call__(self, manifest: RunManifest, endpoint: Endpoint) -> ModelBackend: ...
 
 
+@dataclass(frozen=True)
+class TurnInputs:
+    """What the store holds that a turn is sampled from."""
+
+    manifest: RunManifest
+    tools: ToolManifest
+    transcript: Transcript
+    endpoint: Endpoint
+
+
 class Model:
     """Activities of the processes that call models."""
 
@@ -43,6 +55,7 @@ class Model:
         self._backends = backends
         self._queue = queue
         self._pauses = Recent(partial(paused_because, journal))
+        self._endpoints = Recent(partial(read_endpoint, journal))
         self._found: dict[str, ServedModel] = {}
         self._noted: dict[tuple[str, str], ServedModel] = {}
         self._steps = Recent(partial(known_step, journal))
@@ -53,7 +66,12 @@ class Model:
         key = turn_key(request.rollout, request.turn)
         async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
             try:
-                turn = await self._journal.once(key, TurnEntry, lambda: self._sample(request))
+                turn = await self._journal.once_from(
+                    key,
+                    TurnEntry,
+                    lambda: self._inputs(request),
+                    lambda inputs: self._sample(request, inputs),
+                )
             except RunPaused:
                 return None
             await failpoints.reach("turn.journalled", key)
@@ -87,7 +105,8 @@ class Model:
         """
         async with attempt(request.run):
             manifest = await read_manifest(self._journal, request.run)
-            for server in (await self._endpoint(request.run)).servers:
+            endpoint = required(await read_endpoint(self._journal, request.run), request.run)
+            for server in endpoint.servers:
                 served = await self._backends(manifest, server).check(manifest.model)
                 if served is not None:
                     log.info("model server: %s", served)
@@ -97,15 +116,23 @@ class Model:
         kept = request.queue is not None and await is_present(self._journal, request.queue)
         return request.queue if kept and request.queue else self._queue
 
-    async def _sample(self, request: TurnRequest) -> TurnEntry:
-        if await self._pauses.of(request.run) is not None:
+    async def _inputs(self, request: TurnRequest) -> TurnInputs:
+        paused, manifest, tools, transcript, endpoint = await asyncio.gather(
+            self._pauses.of(request.run),
+            read_manifest(self._journal, request.run),
+            self._journal.require(tools_key(group_of(request.rollout)), ToolManifest),
+            read_transcript(self._journal, request.rollout, request.turn),
+            self._endpoints.of(request.run),
+        )
+        if paused is not None:
             raise RunPaused
-        manifest = await read_manifest(self._journal, request.run)
-        tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
-        transcript = await read_transcript(self._journal, request.rollout, request.turn)
-        endpoint = await self._endpoint(request.run)
-        backend = self._backends(manifest, endpoint.server_for(request.rollout, activity.info().attempt))
-        call = _call(request, manifest, tools, transcript)
+        return TurnInputs(manifest, tools, transcript, required(endpoint, request.run))
+
+    async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
+        manifest = inputs.manifest
+        server = inputs.endpoint.server_for(request.rollout, activity.info().attempt)
+        backend = self._backends(manifest, server)
+        call = _call(request, inputs)
         if manifest.rendering is not None:
             call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
         await failpoints.reach("turn.asking", call.key)
@@ -125,24 +152,22 @@ class Model:
             await note_served(self._journal, run, found)
             self._noted[run, found.base_url] = found
 
-    async def _endpoint(self, run: str) -> Endpoint:
-        endpoint = await read_endpoint(self._journal, run)
-        if endpoint is None:
-            raise InvalidInput(f"run {run!r} has no model server; start it with --model URL")
-        return endpoint
+
+def required(endpoint: Endpoint | None, run: str) -> Endpoint:
+    if endpoint is None:
+        raise InvalidInput(f"run {run!r} has no model server; start it with --model URL")
+    return endpoint
 
 
-def _call(
-    request: TurnRequest, manifest: RunManifest, tools: ToolManifest, transcript: Transcript
-) -> TurnCall:
-    seed = derived_seed(transcript.prompt.seed, request.turn)
+def _call(request: TurnRequest, inputs: TurnInputs) -> TurnCall:
+    seed = derived_seed(inputs.transcript.prompt.seed, request.turn)
     return TurnCall(
         key=turn_key(request.rollout, request.turn),
-        model=manifest.model,
-        messages=transcript.messages,
-        tools=tuple(tool.tool_schema for tool in tools.tools),
-        sampling=manifest.sampling.model_copy(update={"seed": seed}),
-        prior=transcript.prior,
+        model=inputs.manifest.model,
+        messages=inputs.transcript.messages,
+        tools=tuple(tool.tool_schema for tool in inputs.tools.tools),
+        sampling=inputs.manifest.sampling.model_copy(update={"seed": seed}),
+        prior=inputs.transcript.prior,
     )
 
 

@@ -124,8 +124,7 @@ class Restorer:
         blob = await self._journal.read_blob(request.rollout, checkpoint.digest)
         if blob is None:
             raise SandboxLost(f"the checkpoint of {request.rollout} is gone from the store")
-        with scratch() as folder:
-            path = folder / "blob"
+        with scratch() as path:
             await asyncio.to_thread(path.write_bytes, blob)
             restore = Restore(checkpoint, path)
             return await self._backend.create(lease, manifest.sandbox, labels, restore, private)

@@ -25,7 +25,6 @@ from clotho.records.steps import CallRequest, CallResult
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.base import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint
-from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatched, Dispatcher
 from clotho.toolsets.shell import SLOT, last_job
@@ -41,6 +40,18 @@ class Progress:
 
     def seen(self, offset: int) -> None:
         self.offset = offset
+
+
+@dataclass(frozen=True)
+class CallInputs:
+    """What a call is made from: what the store holds, and the sandbox."""
+
+    manifest: RunManifest
+    tools: ToolManifest
+    turn: TurnEntry
+    state: Mapping[str, JsonValue]
+    instance: SandboxInstance | None
+    """None for a tool that needs no sandbox."""
 
 
 class Tools:
@@ -59,7 +70,12 @@ class Tools:
         progress = Progress()
         async with attempt(request.rollout, lambda: progress.offset, lambda: self._journal.abandon(key)):
             await failpoints.reach("call.asked", key)
-            entry = await self._journal.once(key, CallEntry, lambda: self._call(request, progress))
+            entry = await self._journal.once_from(
+                key,
+                CallEntry,
+                lambda: self._inputs(request),
+                lambda inputs: self._call(request, inputs, progress),
+            )
             await failpoints.reach("call.journalled", key)
             replayed = await self._caught_up(request, entry)
             await self._forget_older_checkpoint(request, entry)
@@ -72,7 +88,7 @@ class Tools:
             replayed=replayed,
         )
 
-    async def _call(self, request: CallRequest, progress: Progress) -> CallEntry:
+    async def _inputs(self, request: CallRequest) -> CallInputs:
         manifest, tools, turn, state, instance = await asyncio.gather(
             read_manifest(self._journal, request.run),
             self._journal.require(tools_key(group_of(request.rollout)), ToolManifest),
@@ -80,14 +96,17 @@ class Tools:
             self._state(request),
             self._attached(request),
         )
-        asked = turn.tool_calls[request.index]
-        context = _context(request, asked, manifest.tool_settings, state, instance, progress)
+        return CallInputs(manifest, tools, turn, state, instance)
+
+    async def _call(self, request: CallRequest, inputs: CallInputs, progress: Progress) -> CallEntry:
+        asked = inputs.turn.tool_calls[request.index]
+        context = _context(request, asked, inputs, progress)
         started = time.time()
         clock = time.monotonic()
         dispatched = await self._dispatcher.run(
             asked.function.name,
             asked.function.arguments,
-            [tool.name for tool in tools.tools],
+            [tool.name for tool in inputs.tools.tools],
             context,
             turn_chars=await self._shown_this_turn(request),
         )
@@ -104,8 +123,8 @@ class Tools:
         )
         if context.instance is None:
             return entry
-        last = request.index == len(turn.tool_calls) - 1
-        return await self._kept(request, manifest, context, entry, last)
+        last = request.index == len(inputs.turn.tool_calls) - 1
+        return await self._kept(request, inputs.manifest, context, entry, last)
 
     async def _caught_up(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
         """An attempt in a lost sandbox may write its entry late: the next one was made without its effect."""
@@ -171,22 +190,15 @@ class Tools:
         return sum(len(entry.content) for entry in await self._journal.read_many(keys, CallEntry) if entry)
 
 
-def _context(
-    request: CallRequest,
-    asked: ToolCall,
-    settings: ToolSettings,
-    state: Mapping[str, JsonValue],
-    instance: SandboxInstance | None,
-    progress: Progress,
-) -> BoundCall:
+def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress) -> BoundCall:
     call = call_id(request.turn, request.index)
     return BoundCall(
         rollout=request.rollout,
         scope=("call", call) if request.lease is None else call_scope(call, request.lease),
         tool_call_id=asked.id,
-        settings=settings,
-        state=state,
-        instance=instance,
+        settings=inputs.manifest.tool_settings,
+        state=inputs.state,
+        instance=inputs.instance,
         seen=progress.seen,
     )
 

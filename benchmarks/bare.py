@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from clotho.temporal import DATA_CONVERTER
 
 WORKFLOWS, MODEL, TOOLS = "bare", "bare-llm", "bare-tools"
 
@@ -39,7 +40,7 @@ class BareRollout:
 
 
 async def serve(address: str, role: str) -> None:
-    client = await Client.connect(address, data_converter=pydantic_data_converter)
+    client = await Client.connect(address, data_converter=DATA_CONVERTER)
     if role == "llm":
         await Worker(client, task_queue=MODEL, activities=[nothing], max_concurrent_activities=500).run()
     tools = Worker(client, task_queue=TOOLS, activities=[nothing], max_concurrent_activities=200)

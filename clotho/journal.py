@@ -19,6 +19,7 @@ SCHEMA = 1
 CACHE_BYTES = 256 << 20
 
 Entry = TypeVar("Entry", bound=BaseModel)
+Inputs = TypeVar("Inputs")
 
 
 class Journal:
@@ -43,11 +44,24 @@ class Journal:
         """Return the entry at `key`; do `work` and write what it returns first if there is none.
 
         Runs once at a time for a key, detached from the caller: an attempt that Temporal gives up on
-        doesn't kill a paid call, and the next attempt joins it or finds its entry. Nothing is awaited
-        between looking for a flight and starting one: the look-up is the flight's own first step.
+        doesn't kill a paid call, and the next attempt joins it or finds its entry.
+        """
+        return await self.once_from(key, kind, _nothing, lambda _: work())
+
+    async def once_from(
+        self,
+        key: str,
+        kind: type[Entry],
+        read: Callable[[], Awaitable[Inputs]],
+        work: Callable[[Inputs], Awaitable[Entry]],
+    ) -> Entry:
+        """As `once`, and reads what the work needs beside the look-up: one wait for the store instead of two.
+
+        What `read` raises counts only where there is no entry. Nothing is awaited between looking for a flight
+        and starting one: the look-up is the flight's own first step.
         """
         if (flight := self._flights.get(key)) is None:
-            flight = self._flights[key] = asyncio.create_task(self._fly(key, kind, work), name=key)
+            flight = self._flights[key] = asyncio.create_task(self._fly(key, kind, read, work), name=key)
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
         return cast(Entry, await asyncio.shield(flight))
 
@@ -146,13 +160,24 @@ class Journal:
             keys = [key for key in keys if key in written]
         await self._store.delete([*keys, *passing])
 
-    async def _fly(self, key: str, kind: type[Entry], work: Callable[[], Awaitable[Entry]]) -> Entry:
-        if (entry := await self.read(key, kind)) is not None:
-            self._unwritten.pop(key, None)
-            return entry
-        # Kept until it is written: a store that is full or away must not have paid work done again.
-        if key not in self._unwritten:
-            self._unwritten[key] = await work()
+    async def _fly(
+        self,
+        key: str,
+        kind: type[Entry],
+        read: Callable[[], Awaitable[Inputs]],
+        work: Callable[[Inputs], Awaitable[Entry]],
+    ) -> Entry:
+        reading = asyncio.ensure_future(read())
+        try:
+            if (entry := await self.read(key, kind)) is not None:
+                self._unwritten.pop(key, None)
+                return entry
+            # Kept until it is written: a store that is full or away must not have paid work done again.
+            if key not in self._unwritten:
+                self._unwritten[key] = await work(await reading)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
         written = await self.write(key, cast(Entry, self._unwritten[key]))
         del self._unwritten[key]
         return written
@@ -173,6 +198,10 @@ class Journal:
         if not isinstance(entry, kind):
             raise JournalCorrupt(f"journal entry {key} is a {type(entry).__name__}, not a {kind.__name__}")
         return entry
+
+
+async def _nothing() -> None:
+    """For work that needs nothing from the store."""
 
 
 def encode(key: str, entry: BaseModel) -> bytes:

@@ -8,7 +8,8 @@ from urllib.parse import quote
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client, RetryConfig, WorkflowExecutionStatus
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import CompositePayloadConverter, DataConverter
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -22,6 +23,19 @@ TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "Double": IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
 }
+
+
+_PYDANTIC = tuple(PydanticPayloadConverter().converters.values())
+
+
+class PayloadConverter(CompositePayloadConverter):
+    """The SDK's for pydantic, made once: the SDK makes one for each workflow, and another for each of its tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(*_PYDANTIC)
+
+
+DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter)
 
 
 async def connect(settings: TemporalSettings) -> Client:
@@ -38,7 +52,7 @@ async def connect(settings: TemporalSettings) -> Client:
     # A handle that waits for a result outlives any outage of the server; workers have limits of their own.
     patient = RetryConfig(max_elapsed_time_millis=None, max_retries=0)
     try:
-        return await Client.connect(**options, data_converter=pydantic_data_converter, retry_config=patient)
+        return await Client.connect(**options, data_converter=DATA_CONVERTER, retry_config=patient)
     except RuntimeError as error:
         raise InvalidInput(
             f"no Temporal server answers at {options['target_host']}: start one with `clotho dev`, "

@@ -1,11 +1,14 @@
-"""Folders for archives between sandboxes and the store; a process that is killed leaves none for long."""
+"""Files for archives between sandboxes and the store; a process that is killed leaves none for long."""
 
+import atexit
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 PREFIX = "clotho-scratch-"
@@ -13,13 +16,12 @@ PREFIX = "clotho-scratch-"
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """An empty folder, which is gone afterwards."""
-    folder, lock = _made()
+    """A path where nothing is yet; what is written there is gone afterwards."""
+    path = _own_folder() / secrets.token_hex(16)
     try:
-        yield folder
+        yield path
     finally:
-        shutil.rmtree(folder)
-        os.close(lock)
+        path.unlink(missing_ok=True)
 
 
 def reap_scratch() -> None:
@@ -31,14 +33,25 @@ def reap_scratch() -> None:
                 os.close(lock)
 
 
-def _made() -> tuple[Path, int]:
+def _own_folder() -> Path:
+    """One for all files of this process, made when first needed, and again where something has cleared it away."""
+    folder = _made()
+    if not folder.exists():
+        _made.cache_clear()
+        folder = _made()
+    return folder
+
+
+@cache
+def _made() -> Path:
     """Another process may take a new folder for a dead one's until it is locked."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         with suppress(FileNotFoundError):
             if (lock := _locked(folder)) is not None:
                 if folder.exists():
-                    return folder, lock
+                    return folder
                 os.close(lock)
 
 

@@ -141,4 +141,4 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
         store.waits = 0
         result = await ActivityEnvironment().run(tools.call_tool, call)
     assert result.failed, "no tool was offered"
-    assert store.waits == 2, "for the call's own entry, then for all that it is made from"
+    assert store.waits == 1, "for the call's own entry and for all that it is made from"

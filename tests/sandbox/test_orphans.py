@@ -25,8 +25,9 @@ def fill_when_told(host, folder, user):
     fill(host, folder, user)
 LocalHost._fill = fill_when_told
 
-with scratch() as folder:
-    print(folder, flush=True)
+with scratch() as path:
+    path.touch()
+    print(path, flush=True)
     asyncio.run(LocalBackend(Path(sys.argv[1])).create(sys.argv[2], SandboxSpec(disk_mb=16)))
 """
 

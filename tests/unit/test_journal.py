@@ -11,7 +11,7 @@ import pytest
 
 from clotho.entries.items import ItemChunk
 from clotho.entries.rollout import EpochEntry
-from clotho.errors import JournalCorrupt, ModelUnavailable, StoreUnavailable
+from clotho.errors import JournalCorrupt, ModelUnavailable, SandboxLost, StoreUnavailable
 from clotho.journal import Journal
 from clotho.store.filesystem import FilesystemStore
 
@@ -121,6 +121,35 @@ async def test_a_cancelled_attempt_leaves_the_flight_to_the_next(journal: Journa
     go_on.set()
     assert (await second).reason == "done"
     assert calls == 1
+
+
+async def test_what_work_needs_is_read_beside_the_look_up(root: Path) -> None:
+    """A look-up that ends only after the inputs were read would otherwise never end."""
+    have_read = asyncio.Event()
+
+    class Watched(FilesystemStore):
+        async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
+            await have_read.wait()
+            return await super().read_many(keys)
+
+    async def read() -> str:
+        have_read.set()
+        return "read"
+
+    made = await Journal(Watched(root)).once_from(KEY, EpochEntry, read, entry)
+    assert made.reason == "read"
+
+
+async def test_what_can_not_be_read_counts_only_where_there_is_no_entry(journal: Journal) -> None:
+    """A sealed rollout's sandbox is gone, and what a command in it came to is still found."""
+
+    async def lost() -> str:
+        raise SandboxLost("gone")
+
+    with pytest.raises(SandboxLost):
+        await journal.once_from(KEY, EpochEntry, lost, entry)
+    await journal.write(KEY, await entry())
+    assert (await journal.once_from(KEY, EpochEntry, lost, entry)).reason == "done"
 
 
 async def test_an_abandoned_flight_stops(journal: Journal) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
 from clotho.identifiers import turn_key
+from clotho.temporal import DATA_CONVERTER
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -26,9 +26,7 @@ QUICKLY = timedelta(seconds=5)
 
 @pytest.mark.parametrize("path", sorted(HISTORIES.glob("*.json")), ids=lambda path: path.stem)
 async def test_a_recorded_history_replays(path: Path) -> None:
-    replayer = Replayer(
-        workflows=WORKFLOWS, workflow_runner=strict_runner(), data_converter=pydantic_data_converter
-    )
+    replayer = Replayer(workflows=WORKFLOWS, workflow_runner=strict_runner(), data_converter=DATA_CONVERTER)
     workflow_id = path.stem.replace("~~", "/~") if "~~" in path.stem else path.stem.replace("~", "/")
     await replayer.replay_workflow(WorkflowHistory.from_json(workflow_id, path.read_text()))
 
