@@ -58,7 +58,7 @@ class HermesAgentBaseEnv(PortedEnv):
         from temporalio.worker import Worker
 
         from activities.host import Host
-        from clotho.sandbox.local import LocalBackend
+        from clotho.sandbox.local.backend import LocalBackend
 
         connected = self.durable.connections
         stations = self.durable.groups.order.stations

@@ -40,7 +40,7 @@ from clotho.processes.seats import Seat
 from clotho.records.stations import Stations
 from clotho.runs.rollouts import is_followed
 from clotho.sandbox.keeper import LeaseKeeper
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend, backends_beside
 from clotho.store.open import open_store
 from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
 from workflows.registry import PINNED, UPGRADED
@@ -184,11 +184,16 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             beside.append(tasks.create_task(waiting.run()))
             beside.append(tasks.create_task(Presence(journal, own_queue).run()))
         if "tools" in roles:
-            backend = LocalBackend(settings.sandbox.folder_of(journal.store_identity))
+            folder = settings.sandbox.folder_of(journal.store_identity)
+            backend = LocalBackend(folder)
             host_queue = f"{parts.stations.sandbox.queue}-{host}"
             workers += parts.tools(backend, host_queue)
             keeper = LeaseKeeper(
-                backend, RolloutOwners(client), partial(is_followed, journal), settings.sandbox.lease_seconds
+                backend,
+                RolloutOwners(client),
+                partial(is_followed, journal),
+                settings.sandbox.lease_seconds,
+                partial(backends_beside, folder),
             )
             beside.append(tasks.create_task(keeper.run()))
             beside.append(tasks.create_task(Presence(journal, host_queue).run()))

@@ -13,8 +13,8 @@ from benchmarks.table import Row
 from clotho.identifiers import job_key
 from clotho.sandbox.base import Job, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
-from clotho.sandbox.jobs import SupervisedSandbox
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 REPEATS = 9
 SPEC = SandboxSpec(disk_mb=1024)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from benchmarks.table import Row
 from clotho.identifiers import job_key
 from clotho.sandbox.base import Job, JobState, SandboxInstance, SandboxSpec
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 
 REPEATS = 200
 WIDTH = 16

@@ -19,7 +19,7 @@ from clotho.environment import AgentResult, Item, ToolContext
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
 from clotho.sandbox.base import SandboxInstance, SandboxSpec
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatcher

@@ -25,8 +25,8 @@ from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import Unavailable
 from clotho.identifiers import is_rollout
 from clotho.processes.child import ChildProcess
-from clotho.sandbox.folders import SandboxFolder
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.local.folders import SandboxFolder
 from clotho.search_attributes import RUN
 from clotho.testing.cluster import Cluster
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from chaos.stage import Stage, sandbox_folder_of
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper
+from clotho.sandbox.local.folders import SandboxFolder
 from clotho.temporal import RolloutOwners
 from clotho.testing import casualties
 from clotho.testing.cluster import Cluster

@@ -19,7 +19,7 @@ from clotho.errors import InvalidInput
 from clotho.identifiers import group_id, lease_key, rollout_id
 from clotho.processes.child import ChildProcess
 from clotho.runs.campaigns import CampaignHandle
-from clotho.sandbox.folders import SandboxFolder
+from clotho.sandbox.local.folders import SandboxFolder
 from clotho.store.filesystem import FilesystemStore
 from clotho.temporal import connect, ensure_search_attributes
 from clotho.testing.cluster import FAST, Cluster, register

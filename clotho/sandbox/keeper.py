@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -30,20 +30,31 @@ class Owners(Protocol):
         """Raises Unavailable where nobody can tell now."""
 
 
+Backends = Callable[[], Sequence[SandboxBackend]]
 Followed = Callable[[str, int], Awaitable[bool]]
 """Whether a rollout has a lease after the one of that number. May raise Unavailable."""
 
 
 class LeaseKeeper:
-    """One per host. What it can't do now, it does at its next look, or the lease's expiry does."""
+    """One per host. What it can't do now, it does at its next look, or the lease's expiry does.
+
+    `others` are the backends of other stores that had sandboxes here: of one that no worker serves any more,
+    nobody else clears away what has expired.
+    """
 
     def __init__(
-        self, backend: SandboxBackend, owners: Owners, followed: Followed, lease_seconds: float
+        self,
+        backend: SandboxBackend,
+        owners: Owners,
+        followed: Followed,
+        lease_seconds: float,
+        others: Backends = tuple,
     ) -> None:
         self._backend = backend
         self._owners = owners
         self._followed = followed
         self._lease_seconds = lease_seconds
+        self._others = others
 
     async def run(self) -> None:
         while True:
@@ -68,7 +79,8 @@ class LeaseKeeper:
                 await self._act(held.lease, state)
             except Unavailable as error:  # the others can be looked after all the same
                 log.warning("lease %s not looked after: %s", held.lease, error)
-        await self._backend.reap()
+        for backend in (self._backend, *self._others()):
+            await backend.reap()
 
     async def _state(self, rollout: str, number: int) -> OwnerState | None:
         """None where nobody can tell now. A client may wait for a server much longer than a lease lasts."""

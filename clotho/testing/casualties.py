@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from clotho.sandbox.control import ControlDirectory
-from clotho.sandbox.folders import SandboxFolder
-from clotho.sandbox.launch import lock_holder
-from clotho.sandbox.local import REGISTRY
-from clotho.sandbox.processes import processes_of
+from clotho.sandbox.local.backend import REGISTRY
+from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.local.launch import lock_holder
+from clotho.sandbox.local.processes import processes_of
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.testing.marks import MARKS
 
 

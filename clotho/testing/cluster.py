@@ -24,7 +24,7 @@ from clotho.records.group import RepairBounds
 from clotho.records.stations import Stations
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.order import RunOrder, run_manifest
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.store.filesystem import FilesystemStore, filesystem_identity
 from clotho.temporal import connect
 

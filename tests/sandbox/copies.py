@@ -4,7 +4,7 @@ from pathlib import Path
 
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell
 
 

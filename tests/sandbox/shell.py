@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from clotho.identifiers import job_key
 from clotho.sandbox.base import Job, JobState
-from clotho.sandbox.jobs import SupervisedSandbox
+from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 SECONDS = 20.0
 _runs = itertools.count()

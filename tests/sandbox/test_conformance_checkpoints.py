@@ -230,7 +230,7 @@ async def test_checkpoints_stay_small_however_much_was_done(
     own: Shell, copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal has one of every turn."""
-    monkeypatch.setattr("clotho.sandbox.control.MOST_SESSIONS_KEPT", 2)
+    monkeypatch.setattr("clotho.sandbox.supervised.jobs.MOST_SESSIONS_KEPT", 2)
     sizes = []
     for number in range(3):
         await own.sandbox.start(own.job("sleep 60", session="runs"))

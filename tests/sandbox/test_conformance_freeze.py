@@ -8,6 +8,7 @@ import pytest
 from clotho.errors import SandboxLost
 from clotho.sandbox.base import JobState
 from clotho.sandbox.checkpoints import Checkpoint
+from clotho.sandbox.supervised.transfers import Transfers
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell, until
 
@@ -126,8 +127,8 @@ async def test_archive_that_nobody_reads_ends_by_itself(own: Shell) -> None:
     await own.run("head -c 3M /dev/urandom > large; mkdir closed; touch closed/x; chmod 000 closed")
     await start_ticking(own)
     key, control = "0" * 32, own.sandbox.control
-    control.stage_archive(key, "pack", {"timeout_ms": "400"}, {"work": own.sandbox.workspace})
-    stream = os.open(control.transfer_folder(key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
+    Transfers(control).stage_archive(key, "pack", {"timeout_ms": "400"}, {"work": own.sandbox.workspace})
+    stream = os.open(Transfers(control).folder(key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
     control.say("file", key)
 
     async def writing() -> bool:
@@ -137,9 +138,9 @@ async def test_archive_that_nobody_reads_ends_by_itself(own: Shell) -> None:
             return False
 
     await until(writing)
-    assert not control.transfer_answer(key)
+    assert not Transfers(control).answer(key)
     assert (await own.run("true")).code == 0, "waits for the thaw"
-    answer = control.transfer_answer(key)
+    answer = Transfers(control).answer(key)
     assert answer is not None
     assert answer[0] == "too_slow"
     assert await ticks(own)
@@ -151,8 +152,8 @@ async def test_file_that_shrinks_fails_the_archive(own: Shell) -> None:
     """Commands can't: but a verifier's could, or other processes of the host where there is no isolation."""
     await own.run("head -c 3M /dev/urandom > large")
     key, control = "0" * 32, own.sandbox.control
-    control.stage_archive(key, "pack", {}, {"work": own.sandbox.workspace})
-    stream = os.open(control.transfer_folder(key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
+    Transfers(control).stage_archive(key, "pack", {}, {"work": own.sandbox.workspace})
+    stream = os.open(Transfers(control).folder(key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
     control.say("file", key)
     folder = control.path.parents[2] / "sandboxes" / control.path.parent.name / "disk" / "work"
 
@@ -168,10 +169,10 @@ async def test_file_that_shrinks_fails_the_archive(own: Shell) -> None:
     async def answered() -> bool:
         with suppress(BlockingIOError):
             os.read(stream, 1 << 20)
-        return control.transfer_answer(key) is not None
+        return Transfers(control).answer(key) is not None
 
     await until(answered)
-    answer = control.transfer_answer(key)
+    answer = Transfers(control).answer(key)
     assert answer is not None
     assert answer[0] == "changed"
     os.close(stream)

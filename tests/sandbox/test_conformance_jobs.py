@@ -10,8 +10,8 @@ import pytest
 from clotho.errors import CommandConflict, InvalidInput
 from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState
-from clotho.sandbox.launch import lock_holder
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.local.launch import lock_holder
 from tests.sandbox.shell import Shell
 
 EXITED = JobState.EXITED

@@ -13,8 +13,8 @@ import pytest
 
 from clotho.errors import InvalidInput, SandboxLost
 from clotho.sandbox.base import JobState, Labels, SandboxSpec
-from clotho.sandbox.launch import lock_holder
-from clotho.sandbox.local import GRACE, LocalBackend
+from clotho.sandbox.local.backend import GRACE, LocalBackend
+from clotho.sandbox.local.launch import lock_holder
 from tests.sandbox.conftest import BACKENDS, SPECS
 from tests.sandbox.shell import Shell, until
 

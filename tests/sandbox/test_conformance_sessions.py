@@ -4,7 +4,7 @@ import time
 
 from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState, SandboxSpec
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from clotho.errors import InvalidInput, SandboxLost
 from clotho.sandbox.base import JobState, SandboxSpec
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell, until
 
 HIDDEN = {"check.py": b"print('checked')", "more/answer.txt": b"42"}

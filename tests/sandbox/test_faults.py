@@ -13,10 +13,10 @@ import pytest
 
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.base import JobState, SandboxSpec
-from clotho.sandbox.control import ControlDirectory
-from clotho.sandbox.launch import lock_holder
-from clotho.sandbox.local import LocalBackend
-from clotho.sandbox.processes import processes_of
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.local.launch import lock_holder
+from clotho.sandbox.local.processes import processes_of
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
@@ -84,7 +84,7 @@ def tiny(folder: Path) -> Iterator[Path]:
 async def test_disk_of_the_host_fills_up_under_a_command(
     tiny: Path, lease: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clotho.sandbox.disk.usable", lambda image, mount_point: False)
+    monkeypatch.setattr("clotho.sandbox.local.disk.usable", lambda image, mount_point: False)
     backend = LocalBackend(tiny)
     assert (await backend.probe()).disk == "file size"
     shell = Shell(await backend.create(lease, SandboxSpec()))
@@ -109,7 +109,7 @@ async def test_worker_with_mounts_of_its_own_finds_sandboxes(
     finder = f"""
 import asyncio
 from pathlib import Path
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
 from tests.support import eventually

@@ -22,7 +22,7 @@ from clotho.records.steps import CallRequest
 from clotho.runs.manifest import open_run, read_manifest
 from clotho.runs.order import run_manifest
 from clotho.sandbox.base import Labels, SandboxSpec
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.store.filesystem import FilesystemStore
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry

@@ -12,9 +12,9 @@ import pytest
 from clotho.errors import FileRefused, InvalidInput, IsolationUnavailable
 from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState, SandboxSpec
-from clotho.sandbox.bubblewrap import as_user
-from clotho.sandbox.isolation import system_fingerprint
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.local.bubblewrap import as_user
+from clotho.sandbox.local.isolation import system_fingerprint
 from tests.sandbox.conftest import SPECS, Fresh, needs_root
 from tests.sandbox.shell import Shell
 
@@ -258,7 +258,7 @@ async def test_refuses_a_bubblewrap_that_does_not_isolate(folder: Path, lease: s
 async def test_refuses_required_limits_that_it_cannot_enforce(
     folder: Path, lease: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clotho.sandbox.cgroups.usable", lambda: ())
+    monkeypatch.setattr("clotho.sandbox.local.cgroups.usable", lambda: ())
     backend = LocalBackend(folder / "no-limits")
     with pytest.raises(IsolationUnavailable, match="memory"):
         await backend.create(lease, SandboxSpec(limits="required"))
@@ -303,9 +303,9 @@ UNPRIVILEGED = """
 import asyncio, sys
 from pathlib import Path
 from clotho.sandbox.base import SandboxSpec
-from clotho.sandbox.bubblewrap import as_user
-from clotho.sandbox.isolation import system_fingerprint
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.bubblewrap import as_user
+from clotho.sandbox.local.isolation import system_fingerprint
+from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell
 async def main():
     backend = LocalBackend(Path(sys.argv[1]))

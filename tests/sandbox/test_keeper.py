@@ -1,17 +1,19 @@
 """The host's keeper of leases: an outage costs no sandbox, and one that is broken costs no other."""
 
+import os
 import subprocess
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from clotho.errors import Unavailable
 from clotho.sandbox.base import SandboxSpec
-from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper, OwnerState
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import GRACE, LocalBackend, backends_beside
+from clotho.sandbox.local.folders import SandboxFolder
 from tests.sandbox.conftest import needs_root
 
 SPEC = SandboxSpec(disk_mb=200, memory_mb=512, lease_seconds=60)
@@ -73,6 +75,25 @@ async def test_a_broken_sandbox_keeps_no_other_from_being_renewed(
     sandbox.control_image.write_bytes(b"")
     await LeaseKeeper(backend, Told(OwnerState.OPEN), nobody_followed, RENEWED).look()
     assert set(LEASES) - {broken} <= await renewed(backend)
+
+
+@needs_root
+async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(folder: Path) -> None:
+    host = folder / "host"
+    served, left_behind = LocalBackend(host / "served"), LocalBackend(host / "left-behind")
+    for lease in LEASES:
+        await left_behind.create(lease, SPEC)
+    expired, alive = (SandboxFolder.of_lease(host / "left-behind", lease) for lease in LEASES)
+    past = time.time() - GRACE - 1
+    for path in (expired.files, *(each / "deadline" for each in expired.instances())):
+        os.utime(path, (past, past))
+    others = partial(backends_beside, host / "served")
+    await LeaseKeeper(served, Told(OwnerState.OPEN), nobody_followed, RENEWED, others).look()
+    assert [held.lease for held in await left_behind.leases()] == [LEASES[1]]
+    assert str(expired.files) not in Path("/proc/mounts").read_text()
+    assert str(alive.files) in Path("/proc/mounts").read_text()
+    assert not await renewed(left_behind), "only its own workers keep it"
+    await left_behind.destroy(LEASES[1])
 
 
 @needs_root

@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.conftest import needs_root
 
 MAKER = """
 import asyncio, sys
 from pathlib import Path
 from clotho.sandbox.base import SandboxSpec
-from clotho.sandbox.local import LocalBackend
-from clotho.sandbox.local_host import LocalHost
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.local.host import LocalHost
 from clotho.sandbox.scratch import scratch
 
 fill = LocalHost._fill

@@ -10,11 +10,11 @@ import pytest
 from clotho.errors import IsolationUnavailable
 from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState
-from clotho.sandbox.bubblewrap import Layout
-from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.exhaustion import Bounds
-from clotho.sandbox.jobs import SupervisedSandbox
-from clotho.sandbox.launch import Launch, end, start
+from clotho.sandbox.local.launch import Launch, end, start
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.supervisor import ARCHITECTURES, supervisor_path
 from clotho.sandbox.supervisor.build import build
 from tests.sandbox.shell import Shell

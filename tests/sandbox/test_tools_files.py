@@ -7,7 +7,7 @@ import pytest
 
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.base import SandboxInstance, SandboxSpec
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.files import search_script
 from tests.sandbox.tool_calls import Calls

@@ -7,7 +7,7 @@ import pytest
 
 from clotho.errors import SandboxLost
 from clotho.sandbox.base import SandboxSpec
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.toolsets.base import ToolSettings
 from tests.sandbox.tool_calls import Calls
 

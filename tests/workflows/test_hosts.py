@@ -22,12 +22,12 @@ def sandboxes_of(cluster: Cluster, name: str) -> int:
 
 async def test_the_rollouts_of_a_dead_host_go_on_at_another(private_cluster: Cluster) -> None:
     cluster, rollout = private_cluster, "moved-host/g000000/r0"
-    turns = (run("cd /tmp && echo kept > kept"), *[run("sleep 0.2; cat /tmp/kept")] * 60)
+    turns = (run("cd /tmp && echo kept > kept"), *[run("sleep 0.2; cat /tmp/kept")] * 30)
     last = (run("cat kept && echo -n 1 > /work/score"), say("Done."))
     model = ScriptedModel(Script(conversations=(Conversation(variants=((*turns, *last),)),), latency=0.2))
     async with serving(model) as url:
         first = await host(cluster, "first")
-        handle = await start(cluster, "moved-host", url, overrides={"max_agent_turns": 80})
+        handle = await start(cluster, "moved-host", url, overrides={"max_agent_turns": 50})
 
         async def under_way() -> bool:
             return (cluster.store / call_key(rollout, "0001-00")).exists()

@@ -18,8 +18,8 @@ from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.order import RunOrder, run_manifest
 from clotho.runs.rollouts import read_end
 from clotho.sandbox.base import SandboxSpec
-from clotho.sandbox.cgroups import usable
-from clotho.sandbox.launch import lock_holder
+from clotho.sandbox.local.cgroups import usable
+from clotho.sandbox.local.launch import lock_holder
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

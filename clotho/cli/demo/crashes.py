@@ -19,7 +19,7 @@ from clotho.embedded.services import Services
 from clotho.entries.rollout import TurnEntry
 from clotho.identifiers import turn_prefix
 from clotho.journal import Journal
-from clotho.sandbox.folders import SandboxFolder
+from clotho.sandbox.local.folders import SandboxFolder
 from clotho.testing.bill import bill
 from clotho.testing.casualties import kill_supervisors, worker_processes
 from clotho.testing.provider import Provider

@@ -16,9 +16,9 @@ from clotho.journal import Journal
 from clotho.records.base import Record
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.folders import SandboxFolder
 from clotho.sandbox.keeper import LeaseKeeper
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.local.folders import SandboxFolder
 from clotho.temporal import RolloutOwners
 from clotho.testing.bill import Bill
 from clotho.testing.casualties import processes_below

@@ -21,7 +21,7 @@ from clotho.processes.presence import FRESH, silences
 from clotho.records.stations import Stations
 from clotho.runs.manifest import list_runs
 from clotho.sandbox.keeper import PERIOD
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.temporal import connect, creation_command, missing_search_attributes
 
 TIMEOUT = 10.0

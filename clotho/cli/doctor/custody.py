@@ -13,7 +13,7 @@ from clotho.journal import Journal
 from clotho.runs.rollouts import is_followed
 from clotho.sandbox.base import LeaseRecord
 from clotho.sandbox.keeper import ANSWER_TIMEOUT, OwnerState
-from clotho.sandbox.local import LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.temporal import RolloutOwners
 
 

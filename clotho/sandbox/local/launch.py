@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clotho.errors import SandboxLost, SandboxUnavailable
-from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.supervised.control import ControlDirectory
 
 READY_TIMEOUT = 30.0
 END_TIMEOUT = 2.0

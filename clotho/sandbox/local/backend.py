@@ -14,16 +14,16 @@ from pathlib import Path, PurePosixPath
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import Labels, LeaseRecord, SandboxSpec
-from clotho.sandbox.bubblewrap import View
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.control import ControlDirectory
-from clotho.sandbox.folders import SandboxFolder, SandboxRecord
-from clotho.sandbox.isolation import IsolationReport
-from clotho.sandbox.jobs import SupervisedSandbox
-from clotho.sandbox.local_host import LocalHost
+from clotho.sandbox.local.bubblewrap import View
+from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
+from clotho.sandbox.local.host import LocalHost
+from clotho.sandbox.local.isolation import IsolationReport
+from clotho.sandbox.local.users import RANGE, UserRegistry
 from clotho.sandbox.scratch import reap_scratch
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.threads import with_sandboxes
-from clotho.sandbox.users import RANGE, UserRegistry
 
 REGISTRY = Path("/run/clotho/users")
 SEAL_TIMEOUT = 10.0
@@ -273,6 +273,12 @@ def _check_hidden(names: Iterable[str]) -> None:
         path = PurePosixPath(name)
         if not path.parts or path.is_absolute() or ".." in path.parts:
             raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
+
+
+def backends_beside(folder: Path) -> list[LocalBackend]:
+    """Of the other stores whose sandboxes this user has had on this host: a folder for each, beside `folder`."""
+    mine = (each for each in folder.parent.glob("*") if each.stat().st_uid == os.getuid())
+    return [LocalBackend(each) for each in mine if each != folder]
 
 
 def _is_left(folder: SandboxFolder) -> bool:

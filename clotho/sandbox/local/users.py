@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
-from clotho.sandbox.processes import processes_of
+from clotho.sandbox.local.processes import processes_of
 
 RANGE = range(2_000_000, 2_010_000)
 """Above the users of distributions and common subuid ranges; below 2^21, where tar's number fields end."""

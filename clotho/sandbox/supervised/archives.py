@@ -18,7 +18,8 @@ from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
 from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.control import ControlDirectory
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.transfers import Transfers
 
 LEVEL = 1
 CHUNK = 1 << 18
@@ -52,10 +53,14 @@ class ArchiveTransfer:
     incarnation: str
     key: str
 
+    @property
+    def _transfers(self) -> Transfers:
+        return Transfers(self.control)
+
     def pack(self, fields: Mapping[str, str], roots: Mapping[str, str], to: Path) -> Packed:
         """Ask for an archive of `roots` (label -> path) and write it to `to`, which appears whole or not at all."""
         unfinished = to.with_name(f".{to.name}.{self.key}")
-        self.control.stage_archive(self.key, "pack", fields, roots)
+        self._transfers.stage_archive(self.key, "pack", fields, roots)
         try:
             with unfinished.open("wb") as file, self._stream(os.O_RDONLY) as stream:
                 self.control.say("file", self.key)
@@ -66,13 +71,13 @@ class ArchiveTransfer:
                 unfinished.rename(to)
         finally:
             unfinished.unlink(missing_ok=True)
-            self.control.forget_transfer(self.key)
+            self._transfers.forget(self.key)
         return Packed(word, size, content_size, tuple(details.split()), digest, blob_size)
 
     def unpack(self, restore: Restore, roots: Mapping[str, str]) -> None:
         """Raises JournalCorrupt for a damaged blob, SandboxUnavailable for what the sandbox has no room for."""
         fields = {"timeout_ms": str(RESTORE_SECONDS * 1000)}
-        self.control.stage_archive(self.key, "unpack", fields, roots)
+        self._transfers.stage_archive(self.key, "unpack", fields, roots)
         try:
             self.control.say("file", self.key)
             with self._stream(os.O_WRONLY) as stream, restore.blob.open("rb") as blob:
@@ -81,7 +86,7 @@ class ArchiveTransfer:
         except ZstdError as error:
             raise JournalCorrupt(f"checkpoint {restore.checkpoint.digest}: {error}") from None
         finally:
-            self.control.forget_transfer(self.key)
+            self._transfers.forget(self.key)
         if word == "damaged" or (word in ("ok", "interrupted") and digest != restore.checkpoint.digest):
             raise JournalCorrupt(f"checkpoint {restore.checkpoint.digest} is damaged")
         if word != "ok":
@@ -93,7 +98,7 @@ class ArchiveTransfer:
     def _stream(self, flags: int) -> Iterator[int]:
         """For reading it opens at once; for writing as soon as the supervisor reads."""
         deadline = time.monotonic() + ANSWER_TIMEOUT
-        path = self.control.transfer_folder(self.key) / "stream"
+        path = self._transfers.folder(self.key) / "stream"
         while True:
             try:
                 stream = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -137,13 +142,13 @@ class ArchiveTransfer:
         poll = select.poll()
         poll.register(stream, event)
         while not poll.poll(LOOK_MS):
-            if self.control.transfer_answer(self.key) is not None or not self._alive():
+            if self._transfers.answer(self.key) is not None or not self._alive():
                 return False
         return True
 
     def _answer(self) -> tuple[str, int, str]:
         deadline = time.monotonic() + ANSWER_TIMEOUT
-        while (answer := self.control.transfer_answer(self.key)) is None:
+        while (answer := self._transfers.answer(self.key)) is None:
             if not self._alive():
                 raise SandboxLost("the sandbox's supervisor is gone")
             if time.monotonic() > deadline:

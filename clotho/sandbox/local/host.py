@@ -14,17 +14,17 @@ from functools import cached_property
 from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
-from clotho.sandbox import cgroups, disk, launch
 from clotho.sandbox.base import Labels, SandboxSpec
-from clotho.sandbox.bubblewrap import PROGRAM, View, account_files, as_user
-from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.exhaustion import Bounds
-from clotho.sandbox.folders import SandboxFolder, SandboxRecord
-from clotho.sandbox.isolation import IsolationReport, failed_checks
-from clotho.sandbox.processes import end_processes_of
-from clotho.sandbox.seccomp import program
+from clotho.sandbox.local import cgroups, disk, launch
+from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, as_user
+from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
+from clotho.sandbox.local.isolation import IsolationReport, failed_checks
+from clotho.sandbox.local.processes import end_processes_of
+from clotho.sandbox.local.seccomp import program
+from clotho.sandbox.local.users import UserRegistry
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervisor import supervisor_path
-from clotho.sandbox.users import UserRegistry
 
 LAUNCH_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
-from clotho.sandbox.archives import ArchiveTransfer
 from clotho.sandbox.base import (
     CHECKPOINT_BYTES,
     CHECKPOINT_SECONDS,
@@ -22,12 +21,15 @@ from clotho.sandbox.base import (
     JobStatus,
     SessionInfo,
 )
-from clotho.sandbox.bubblewrap import Layout, located
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
-from clotho.sandbox.control import ControlDirectory
 from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.supervised.archives import ArchiveTransfer
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.jobs import Jobs
+from clotho.sandbox.supervised.layout import Layout, located
+from clotho.sandbox.supervised.transfers import Transfers
+from clotho.sandbox.supervised.watches import Watches
 from clotho.sandbox.threads import with_archives, with_files
-from clotho.sandbox.watches import Watches
 
 RECHECK = 5.0
 """Seconds after which a waiter looks by itself, should an event have been missed."""
@@ -45,6 +47,8 @@ class SupervisedSandbox:
 
     def __init__(self, control: ControlDirectory, incarnation: str, layout: Layout, bounds: Bounds) -> None:
         self.control = control
+        self._jobs = Jobs(control)
+        self._transfers = Transfers(control)
         self._incarnation = incarnation
         self._layout = layout
         self._bounds = bounds
@@ -68,18 +72,18 @@ class SupervisedSandbox:
             job = job.model_copy(update={"workdir": self._located(job.workdir)})
         known = await with_files(self._start, job)
         if job.session is not None and known.state is not JobState.LOST:
-            await self._appearance(self.control.job_folder(job.key), "pid", "done")
+            await self._appearance(self._jobs.folder(job.key), "pid", "done")
 
     def _start(self, job: Job) -> JobStatus:
         if self.control.sealed():
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
-        self.control.stage_job(job, self._bounds.usage())
+        self._jobs.stage(job, self._bounds.usage())
         self._ask_to_run(job.key)
-        return self.control.job_status(job.key, self._incarnation)
+        return self._jobs.status(job.key, self._incarnation)
 
     def _ask_to_run(self, key: str) -> None:
         """A full disk can keep a supervisor from starting a job, now or when it was first asked."""
-        if not self.control.job_started(key):
+        if not self._jobs.started(key):
             self.control.require_room()
             self.control.say("run", key)
 
@@ -88,7 +92,7 @@ class SupervisedSandbox:
         deadline = loop.time() + timeout
         changed, watches = asyncio.Event(), Watches.of_running_loop()
         with (
-            watches.entry(self.control.job_folder(key), "done", changed),
+            watches.entry(self._jobs.folder(key), "done", changed),
             watches.closing(self.control.alive_file, changed),
         ):
             while True:
@@ -101,21 +105,21 @@ class SupervisedSandbox:
                     await with_files(self._ask_to_run, key)
 
     def _status(self, key: str) -> JobStatus:
-        return self._with_exhausted(key, self.control.job_status(key, self._incarnation))
+        return self._with_exhausted(key, self._jobs.status(key, self._incarnation))
 
     def _with_exhausted(self, key: str, status: JobStatus) -> JobStatus:
         if status.state in UNTOUCHED or status.exit_code == 0:
             return status
-        before, known = self.control.usage_before(key), self.control.settled(key)
+        before, known = self._jobs.usage_before(key), self._jobs.settled(key)
         if known is None and before is not None:
-            known = self.control.settle(key, self._bounds.exhausted_since(before, status.exit_code))
+            known = self._jobs.settle(key, self._bounds.exhausted_since(before, status.exit_code))
         return status.model_copy(update={"exhausted": known or None})
 
     async def output(self, key: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return await with_files(self.control.output, key, offset, limit)
+        return await with_files(self._jobs.output, key, offset, limit)
 
     async def kill(self, key: str) -> None:
-        await with_files(self.control.kill, key)
+        await with_files(self._jobs.kill, key)
 
     async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
         if data:
@@ -126,9 +130,9 @@ class SupervisedSandbox:
 
     async def _send(self, key: str, data: bytes, request: str | None) -> None:
         request = request or secrets.token_hex(16)
-        if await with_files(self.control.stage_input, key, request, data):
+        if await with_files(self._jobs.stage_input, key, request, data):
             await with_files(self.control.say, "input", key, request)
-            await self._appearance(self.control.job_folder(key), f"taken.{request}", "done")
+            await self._appearance(self._jobs.folder(key), f"taken.{request}", "done")
 
     async def sessions(self) -> Sequence[SessionInfo]:
         return await with_files(self._sessions)
@@ -136,7 +140,7 @@ class SupervisedSandbox:
     def _sessions(self) -> Sequence[SessionInfo]:
         return tuple(
             each.model_copy(update={"status": self._with_exhausted(each.key, each.status)})
-            for each in self.control.sessions(self._incarnation)
+            for each in self._jobs.sessions(self._incarnation)
         )
 
     # ---- files ----
@@ -146,13 +150,13 @@ class SupervisedSandbox:
         try:
             word, size, _ = await self._transfer(key, path, after, None, max_bytes)
             if word == "ok":
-                return await with_files(self.control.transfer_content, key)
+                return await with_files(self._transfers.content, key)
             if word not in READ_ERRORS:
                 await with_files(self.control.require_room)
                 raise SandboxUnavailable(f"reading a file of the sandbox: {word} {size}")
             return FileContent.model_validate({"error": word, "size": size})
         finally:
-            await with_files(self.control.forget_transfer, key)
+            await with_files(self._transfers.forget, key)
 
     async def write_file(
         self, path: str, content: bytes, after: str | None = None, key: str | None = None
@@ -163,9 +167,9 @@ class SupervisedSandbox:
             word, size, resolved = await self._transfer(request, path, after, content, len(content))
         finally:
             if word == "ok" and key is not None:  # stays, as what has been applied
-                await with_files(self.control.forget_content, request)
+                await with_files(self._transfers.forget_content, request)
             else:
-                await with_files(self.control.forget_transfer, request)
+                await with_files(self._transfers.forget, request)
         if word == "ok":
             return resolved
         if word == "failed":
@@ -178,14 +182,14 @@ class SupervisedSandbox:
         if "\0" in path:
             return "not_found", 0, ""
         for _ in range(TRANSFER_TRIES):
-            await with_files(self.control.stage_transfer, key, self._located(path), after, content, max_bytes)
+            await with_files(self._transfers.stage, key, self._located(path), after, content, max_bytes)
             await with_files(self.control.say, "file", key)
-            await self._appearance(self.control.transfer_folder(key), "done")
-            answer = await with_files(self.control.transfer_answer, key)
+            await self._appearance(self._transfers.folder(key), "done")
+            answer = await with_files(self._transfers.answer, key)
             assert answer is not None
             if answer[0] != "interrupted":
                 return answer
-            await with_files(self.control.forget_transfer, key)
+            await with_files(self._transfers.forget, key)
         raise SandboxUnavailable("file transfers are killed from inside the sandbox")
 
     def _located(self, path: str) -> str:
@@ -212,8 +216,8 @@ class SupervisedSandbox:
     def _checkpoint(
         self, to: Path, after: str | None, previous: Checkpoint | None, fields: Mapping[str, str]
     ) -> Checkpoint | NotTaken:
-        shell = self.control.shell_state(after, self.workspace) if after else None
-        sessions = self.control.kept_sessions(self._incarnation)
+        shell = self._jobs.shell_state(after, self.workspace) if after else None
+        sessions = self._jobs.kept_sessions(self._incarnation)
         packed = self._archive().pack(fields, self._layout.archived, to)
         match packed.word:
             case "too_large" | "too_slow" as reason:
@@ -238,29 +242,31 @@ class SupervisedSandbox:
     def restore(self, restore: Restore) -> None:
         """Blocks. For a sandbox that nobody else knows of yet."""
         self._archive().unpack(restore, self._layout.archived)
-        self.control.stage_restored(restore.checkpoint, self.workspace)
+        self._jobs.stage_restored(restore.checkpoint, self.workspace)
 
     def _archive(self) -> ArchiveTransfer:
         return ArchiveTransfer(self.control, self._incarnation, secrets.token_hex(16))
 
     async def manifest(self) -> Manifest:
         key = secrets.token_hex(16)
-        await with_files(self.control.stage_manifest, key, self.workspace)
+        await with_files(self._transfers.stage_manifest, key, self.workspace)
         try:
             await with_files(self.control.say, "file", key)
-            await self._appearance(self.control.transfer_folder(key), "done")
-            answer = await with_files(self.control.transfer_answer, key)
+            await self._appearance(self._transfers.folder(key), "done")
+            answer = await with_files(self._transfers.answer, key)
             assert answer is not None
             if answer[0] != "ok":
                 await with_files(self.control.require_room)
                 raise SandboxUnavailable(f"listing the workspace: {answer[0]} {answer[1]}")
-            listing = (await with_files(self.control.transfer_content, key)).content
+            listing = (await with_files(self._transfers.content, key)).content
         finally:
-            await with_files(self.control.forget_transfer, key)
+            await with_files(self._transfers.forget, key)
         return Manifest(hashlib.sha256(listing).hexdigest(), listing)
 
     async def applied(self) -> frozenset[str]:
-        return await with_files(self.control.applied)
+        return await with_files(
+            lambda: frozenset((*self._jobs.started_keys(), *self._transfers.written_keys()))
+        )
 
     # ---- the instance ----
 

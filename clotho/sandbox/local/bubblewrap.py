@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clotho.sandbox.base import AGENT_HOME, HIDDEN_FILES, WORKSPACE
-from clotho.sandbox.folders import SandboxFolder
+from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.supervised.layout import Layout, located
 
 PROGRAM = "/.supervisor"
 VERIFIER_HOME = "/home/verifier"
@@ -20,23 +21,6 @@ SYSTEM_FILES = (
     "ca-certificates",
 )
 SHARED_MEMORY, VAR_TMP, RUN = 64 << 20, 256 << 20, 64 << 20
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where things are for the commands of a sandbox."""
-
-    workspace: str
-    home: str
-    tmp: str
-    isolated: bool
-    aliases: Mapping[str, str]
-    """Paths of the isolated view, and what they are where there is no such view."""
-
-    @property
-    def archived(self) -> dict[str, str]:
-        """What a checkpoint holds: labels in the archive and paths."""
-        return {"work": self.workspace, "home": self.home, "tmp": self.tmp}
 
 
 @dataclass(frozen=True)
@@ -156,11 +140,3 @@ def account_files(user: int) -> dict[str, str]:
         "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }
-
-
-def located(path: str, aliases: Mapping[str, str]) -> str:
-    """`path` with the alias that it is, or lies under, replaced."""
-    for seen, real in aliases.items():
-        if path == seen or path.startswith(f"{seen}/"):
-            return real + path.removeprefix(seen)
-    return path

@@ -1,0 +1,1 @@
+"""Sandboxes on this host."""

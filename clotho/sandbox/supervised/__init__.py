@@ -1,0 +1,1 @@
+"""A sandbox with a supervisor inside, as its host drives it: through a control directory."""

@@ -1,0 +1,183 @@
+"""The host's side of a supervisor's control directory: what is staged there, and what is read back.
+
+Everything here blocks for the time of a few file operations, and holds no state. The layout is described in
+supervisor/supervisor.c. Entries are staged whole, by rename.
+"""
+
+import errno
+import fcntl
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.sandbox.exhaustion import is_full
+
+_unfinished = itertools.count()
+
+
+class ControlDirectory:
+    """`owner` is the user whom staged entries are given to, None where supervisor and host are the same user."""
+
+    def __init__(self, path: Path, owner: int | None) -> None:
+        self.path = path
+        self.owner = owner
+        self.jobs = path / "c"
+        self.transfers = path / "f"
+        self.sessions = path / "sessions"
+
+    def create(self) -> None:
+        with self.room():
+            for folder in (self.path, self.jobs, self.transfers, self.sessions):
+                folder.mkdir(mode=0o700, parents=True)
+                self._give(folder)
+
+    @property
+    def alive_file(self) -> Path:
+        return self.path / "alive"
+
+    # ---- the supervisor ----
+
+    def incarnation(self) -> str | None:
+        """Id of the supervisor that lives here. Alive is who holds the lock: no process id could tell."""
+        try:
+            descriptor = os.open(self.alive_file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return os.read(descriptor, 64).decode().strip()
+        else:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def was_started(self) -> bool:
+        """Whether a supervisor ever lived here."""
+        return size_of(self.alive_file) > 0
+
+    def renew(self, seconds: float) -> None:
+        """Lease for `seconds` from now; the host's own deadline goes by the time of a file."""
+        self.say("lease", str(max(1, round(seconds))))
+        self.set_deadline(seconds)
+
+    def set_deadline(self, seconds: float) -> None:
+        file, end = self.path / "deadline", time.time() + seconds
+        file.touch()
+        os.utime(file, (end, end))
+
+    def deadline(self) -> float:
+        """Unix seconds."""
+        return (self.path / "deadline").stat().st_mtime
+
+    def sealed(self) -> bool:
+        return Path(self.path, "sealed").exists()
+
+    def say(self, *words: str) -> None:
+        """Send a request. Raises SandboxLost where nobody reads them any more."""
+        try:
+            queue = os.open(f"{self.path}/q", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ENXIO, errno.ENOENT):
+                raise SandboxLost("the sandbox's supervisor is gone") from None
+            raise
+        try:
+            os.write(queue, f"{' '.join(words)}\n".encode())
+        except BlockingIOError:
+            raise SandboxUnavailable("the sandbox's supervisor doesn't take requests") from None
+        finally:
+            os.close(queue)
+
+    # ---- the disk that the outputs of commands go to, too ----
+
+    def require_room(self) -> None:
+        """Raises SandboxLost where commands have filled it: no supervisor could serve them any more."""
+        if self._on_disk_of_its_own() and is_full(self.path.parent):
+            raise self._without_room()
+
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """For what is written here."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise self._without_room() from error
+            raise
+
+    def _without_room(self) -> Exception:
+        if self._on_disk_of_its_own():
+            return SandboxLost("the sandbox's disk was filled by the output of its commands", "disk")
+        return SandboxUnavailable("the disk on which this host has its sandboxes is full")
+
+    def _on_disk_of_its_own(self) -> bool:
+        return self.path.parent.is_mount()
+
+    # ---- staging ----
+
+    def stage(self, parent: Path, key: str, entries: Mapping[str, bytes], fifo: str | None = None) -> bool:
+        """Returns False where `key` was staged before."""
+        unfinished = parent / unfinished_name(key)
+        with self.room():
+            try:
+                unfinished.mkdir(0o700)
+                for name, content in entries.items():
+                    self.write(unfinished / name, content)
+                if fifo is not None:
+                    os.mkfifo(unfinished / fifo, 0o600)
+                    self._give(unfinished / fifo)
+                self._give(unfinished)
+                unfinished.rename(parent / key)
+            except FileNotFoundError:
+                raise SandboxLost("the sandbox was destroyed") from None
+            except OSError as error:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    return False
+                raise
+        return True
+
+    def write(self, path: Path, content: bytes) -> None:
+        with path.open("xb", buffering=0) as file:
+            remaining = memoryview(content)
+            while remaining:
+                remaining = remaining[file.write(remaining) :]
+            if self.owner is not None:
+                os.fchown(file.fileno(), self.owner, self.owner)
+
+    def _give(self, path: Path) -> None:
+        if self.owner is not None:
+            os.chown(path, self.owner, self.owner)
+
+
+def unfinished_name(name: str) -> str:
+    """For what gets `name` once it is whole. No two writers use the same."""
+    return f".{name}.{os.getpid()}.{next(_unfinished)}"
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names that aren't being staged, sorted. Raises SandboxLost."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except FileNotFoundError:
+        raise SandboxLost("the sandbox was destroyed") from None
+
+
+def text_of(path: Path) -> str | None:
+    try:
+        with path.open("rb", buffering=0) as file:
+            return file.readall().decode()
+    except FileNotFoundError:
+        return None
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

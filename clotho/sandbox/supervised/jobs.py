@@ -1,0 +1,191 @@
+"""The jobs of a supervisor's control directory, and what they left."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, cast
+
+from clotho.errors import CommandConflict, SandboxLost
+from clotho.sandbox.base import Job, JobState, JobStatus, SessionInfo
+from clotho.sandbox.checkpoints import Checkpoint, KeptSession, ShellState
+from clotho.sandbox.exhaustion import Exhausted, Usage
+from clotho.sandbox.supervised.control import ControlDirectory, names_in, size_of, text_of, unfinished_name
+from clotho.sandbox.supervised.staged import (
+    NEVER,
+    header_of,
+    identity_of,
+    restored_session,
+    restored_shell,
+    split,
+)
+
+MOST_SESSIONS_KEPT = 64
+"""In a checkpoint, so that a rollout's don't grow with every background job: as many as can run at once."""
+
+
+class Jobs:
+    """One entry for each key, which holds one command for ever."""
+
+    def __init__(self, control: ControlDirectory) -> None:
+        self._control = control
+
+    def folder(self, key: str) -> Path:
+        return self._control.jobs / key
+
+    def started_keys(self) -> list[str]:
+        return list(filter(self.started, names_in(self._control.jobs)))
+
+    def stage(self, job: Job, usage: Usage) -> None:
+        """`usage` is of the sandbox before the job.
+
+        Raises CommandConflict where the key holds another command, InvalidInput for what no shell could run.
+        """
+        identity, header = identity_of(job), header_of(job)
+        entries = {"job": header + job.script.encode(), "usage": str(usage).encode()}
+        if job.stdin is not None:
+            entries["stdin"] = job.stdin
+        known = self.folder(job.key).exists() or not self._stage(job.key, entries)
+        if known and self._identity(job.key) not in (identity, NEVER):
+            raise CommandConflict(f"job {job.key} already holds another command")
+        if job.session is not None:
+            self._list_session(job.key)
+
+    def kill(self, key: str) -> None:
+        """A key that holds no command yet is taken, so that none can start under it."""
+        never = {"job": f"identity {NEVER}\n\n".encode(), "started": b"0\n", "done": b"killed 137 0\n"}
+        if self.folder(key).exists() or not self._stage(key, never):
+            self._control.say("kill", key)
+
+    def status(self, key: str, incarnation: str) -> JobStatus:
+        """Raises SandboxLost for a job that never started in a sandbox that is gone."""
+        folder = self.folder(key)
+        alive = self._control.incarnation() == incarnation
+        started = text_of(folder / "started")
+        done = text_of(folder / "done")  # looked at last: a result published meanwhile is seen
+        if done is not None:
+            state, code, size = done.split()
+            return JobStatus(
+                state=JobState(state), exit_code=int(code), output_size=int(size), pid=self._pid(folder)
+            )
+        if started is not None:
+            now = JobState.RUNNING if alive and started.strip() == incarnation else JobState.LOST
+            so_far = size_of(folder / "out")
+            return JobStatus(state=now, exit_code=None, output_size=so_far, pid=self._pid(folder))
+        if not alive:
+            raise SandboxLost("the sandbox is gone; that command never started in it")
+        staged = JobState.RUNNING if folder.exists() else JobState.ABSENT
+        return JobStatus(state=staged, exit_code=None, output_size=0)
+
+    def usage_before(self, key: str) -> Usage | None:
+        text = text_of(self.folder(key) / "usage")
+        return None if text is None else Usage.parse(text)
+
+    def settle(self, key: str, exhausted: Exhausted | None) -> Exhausted | None:
+        """What a job that has ended had run out of: whoever looks first decides, since counters go on."""
+        folder = self.folder(key)
+        unfinished = folder / unfinished_name("exhausted")
+        with self._control.room(), suppress(FileExistsError):
+            unfinished.write_text(exhausted or "")
+            os.link(unfinished, folder / "exhausted")
+        unfinished.unlink()
+        return self.settled(key) or None
+
+    def settled(self, key: str) -> Exhausted | Literal[""] | None:
+        """None before anybody has looked."""
+        return cast(Exhausted | Literal[""] | None, text_of(self.folder(key) / "exhausted"))
+
+    def started(self, key: str) -> bool:
+        return (self.folder(key) / "started").exists()
+
+    def output(self, key: str, offset: int, limit: int | None) -> bytes:
+        try:
+            with (self.folder(key) / "out").open("rb", buffering=0) as file:
+                file.seek(max(0, offset))
+                return file.readall() if limit is None else _exactly(file.fileno(), limit)
+        except FileNotFoundError:
+            return b""
+
+    def stage_input(self, key: str, request: str, content: bytes) -> bool:
+        """Returns False where that request has been taken over before."""
+        folder = self.folder(key)
+        if (folder / f"taken.{request}").exists():
+            return False
+        unfinished = folder / unfinished_name(f"in.{request}")
+        with self._control.room():
+            self._control.write(unfinished, content)
+            unfinished.rename(folder / f"in.{request}")
+        return True
+
+    def sessions(self, incarnation: str) -> Iterator[SessionInfo]:
+        for key in names_in(self._control.sessions):
+            folder = self.folder(key)
+            header, script = split((folder / "job").read_bytes())
+            with suppress(FileNotFoundError):  # staged, and not started yet
+                started = (folder / "started").stat().st_mtime
+                yield SessionInfo(
+                    key=key,
+                    session=header["session"],
+                    script=script.decode(),
+                    started=started,
+                    status=self.status(key, incarnation),
+                )
+
+    def kept_sessions(self, incarnation: str) -> tuple[KeptSession, ...]:
+        """Those that run, and the latest of the others."""
+        found = sorted(
+            self.sessions(incarnation), key=lambda one: (one.status.state is JobState.RUNNING, one.started)
+        )
+        return tuple(
+            KeptSession(
+                key=each.key,
+                identity=self._identity(each.key),
+                session=each.session,
+                script=each.script,
+                started=each.started,
+                state=each.status.state,
+                exit_code=each.status.exit_code,
+            )
+            for each in found[-MOST_SESSIONS_KEPT:]
+        )
+
+    def shell_state(self, key: str, workspace: str) -> ShellState | None:
+        """What job `key` left; None where it left nothing."""
+        try:
+            cwd, exports = ((self.folder(key) / name).read_bytes() for name in ("cwd", "state"))
+        except FileNotFoundError:
+            return None
+        return ShellState(
+            job=key, cwd=cwd.decode("latin-1"), exports=exports.decode("latin-1"), workspace=workspace
+        )
+
+    def stage_restored(self, checkpoint: Checkpoint, workspace: str) -> None:
+        if checkpoint.shell is not None:
+            self._stage(checkpoint.shell.job, restored_shell(checkpoint.shell, workspace))
+        for session in checkpoint.sessions:
+            self._stage(session.key, restored_session(session))
+            os.utime(self.folder(session.key) / "started", (session.started, session.started))
+            self._list_session(session.key)
+
+    def _stage(self, key: str, entries: Mapping[str, bytes]) -> bool:
+        return self._control.stage(self._control.jobs, key, entries)
+
+    def _list_session(self, key: str) -> None:
+        with self._control.room():
+            (self._control.sessions / key).touch()
+
+    def _identity(self, key: str) -> str:
+        header, _ = split((self.folder(key) / "job").read_bytes())
+        return header["identity"]
+
+    def _pid(self, folder: Path) -> int | None:
+        text = text_of(folder / "pid")
+        return int(text) if text else None
+
+
+def _exactly(descriptor: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 20))):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)

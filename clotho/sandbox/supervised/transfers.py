@@ -1,0 +1,61 @@
+"""Files and archives on their way in or out of a sandbox, in its supervisor's control directory."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from clotho.sandbox.base import FileContent
+from clotho.sandbox.supervised.control import ControlDirectory, names_in, text_of
+
+
+class Transfers:
+    """One entry for each request; the supervisor puts its answer there."""
+
+    def __init__(self, control: ControlDirectory) -> None:
+        self._control = control
+
+    def folder(self, key: str) -> Path:
+        return self._control.transfers / key
+
+    def written_keys(self) -> list[str]:
+        """Of files that were written under a key of the writer's."""
+        answers = ((key, self.answer(key)) for key in names_in(self._control.transfers))
+        return [key for key, answer in answers if answer is not None and answer[0] == "ok"]
+
+    def stage(self, key: str, path: str, after: str | None, content: bytes | None, max_bytes: int) -> None:
+        verb = "get" if content is None else "put"
+        header = f"verb {verb}\nmax {max_bytes}\n" + (f"after {after}\n" if after else "")
+        entries = {"request": f"{header}\n{path}".encode()}
+        if content is not None:
+            entries["content"] = content
+        self._control.stage(self._control.transfers, key, entries)
+
+    def answer(self, key: str) -> tuple[str, int, str] | None:
+        """("ok" or an error's name, size, resolved path), or None while there is no answer."""
+        text = text_of(self.folder(key) / "done")
+        if text is None:
+            return None
+        first, _, path = text.partition("\n")
+        word, size = first.split()
+        return word, int(size), path
+
+    def content(self, key: str) -> FileContent:
+        content = (self.folder(key) / "content").read_bytes()
+        return FileContent(error=None, size=len(content), content=content)
+
+    def forget(self, key: str) -> None:
+        shutil.rmtree(self.folder(key), ignore_errors=True)
+
+    def forget_content(self, key: str) -> None:
+        (self.folder(key) / "content").unlink(missing_ok=True)
+
+    def stage_archive(self, key: str, verb: str, fields: Mapping[str, str], roots: Mapping[str, str]) -> None:
+        """A request, with the FIFO `stream` that the archive goes through."""
+        lines = [f"verb {verb}", *(f"{name} {value}" for name, value in fields.items())]
+        lines += [f"root {label} {path}" for label, path in roots.items()]
+        request = "\n".join((*lines, "", "")).encode()
+        self._control.stage(self._control.transfers, key, {"request": request}, fifo="stream")
+
+    def stage_manifest(self, key: str, workspace: str) -> None:
+        request = f"verb manifest\nroot work {workspace}\n\n".encode()
+        self._control.stage(self._control.transfers, key, {"request": request})
