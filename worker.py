@@ -42,7 +42,9 @@ from clotho.runs.rollouts import is_followed
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.backend import LocalBackend, backends_beside
 from clotho.store.open import open_store
-from clotho.temporal import RolloutOwners, connect, ensure_search_attributes
+from clotho.temporal.connection import connect
+from clotho.temporal.namespace import ensure_search_attributes
+from clotho.temporal.states import RolloutOwners
 from workflows.registry import PINNED, UPGRADED
 
 ROLES = ("workflows", "llm", "tools")

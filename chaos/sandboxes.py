@@ -9,7 +9,7 @@ from chaos.stage import Stage, sandbox_folder_of
 from clotho.runs.rollouts import is_followed
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.temporal import RolloutOwners
+from clotho.temporal.states import RolloutOwners
 from clotho.testing import casualties
 from clotho.testing.cluster import Cluster
 

@@ -21,7 +21,8 @@ from clotho.processes.child import ChildProcess
 from clotho.runs.campaigns import CampaignHandle
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.store.filesystem import FilesystemStore
-from clotho.temporal import connect, ensure_search_attributes
+from clotho.temporal.connection import connect
+from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.cluster import FAST, Cluster, register
 from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving

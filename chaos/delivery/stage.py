@@ -17,7 +17,7 @@ from clotho.entries.items import Delivery
 from clotho.identifiers import lease_key, rollout_id
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
-from clotho.temporal import connect
+from clotho.temporal.connection import connect
 from clotho.testing.cluster import Cluster, register
 
 PROGRAM = Path(sys.executable).with_name("clotho")

@@ -18,7 +18,8 @@ from clotho.inference.base import Inference, checked_base_url
 from clotho.journal import Journal
 from clotho.runs.order import run_manifest
 from clotho.store.open import open_store
-from clotho.temporal import connect, ensure_search_attributes
+from clotho.temporal.connection import connect
+from clotho.temporal.namespace import ensure_search_attributes
 
 
 @dataclass(frozen=True)

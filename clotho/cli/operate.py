@@ -13,7 +13,7 @@ from clotho.cli.terminal import again, make_console, one_line
 from clotho.config import Settings, load_settings
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.targets import Target
-from clotho.temporal import connect
+from clotho.temporal.connection import connect
 
 PERIOD = 0.5
 

@@ -26,7 +26,8 @@ from clotho.inference.base import Inference, checked_base_url
 from clotho.journal import Journal
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.order import RunOrder, run_manifest
-from clotho.temporal import connect, workflow_link
+from clotho.temporal.connection import connect
+from clotho.temporal.links import workflow_link
 
 
 def command(

@@ -21,7 +21,8 @@ from clotho.runs.groups import scored_keys
 from clotho.runs.manifest import list_runs, read_manifest, read_served
 from clotho.runs.pauses import paused_because
 from clotho.search_attributes import RUN
-from clotho.temporal import connect, run_link, workflow_link
+from clotho.temporal.connection import connect
+from clotho.temporal.links import run_link, workflow_link
 
 OPEN_SHOWN = 50
 

@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 from clotho.identifiers import campaign_id
 from clotho.records.stations import Stations
 from clotho.search_attributes import RUN
-from clotho.temporal import is_running
+from clotho.temporal.states import is_running
 
 POLL_LIFETIME = timedelta(seconds=70)
 """A worker's poll lasts a minute: one that was last seen earlier has ended."""

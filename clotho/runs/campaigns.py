@@ -11,7 +11,8 @@ from clotho.runs.items import write_items
 from clotho.runs.manifest import difference, open_run
 from clotho.runs.order import RunOrder
 from clotho.search_attributes import identify
-from clotho.temporal import ensure_search_attributes, is_running
+from clotho.temporal.namespace import ensure_search_attributes
+from clotho.temporal.states import is_running
 
 WORKFLOW = "Campaign"
 

@@ -21,7 +21,7 @@ from clotho.runs.manifest import read_manifest
 from clotho.runs.pauses import pause_run, resume_run
 from clotho.runs.targets import Target, running_rollouts
 from clotho.search_attributes import OUTCOME, PAUSED, RUN, identify
-from clotho.temporal import is_running
+from clotho.temporal.states import is_running
 
 
 @dataclass(frozen=True)

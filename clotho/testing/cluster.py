@@ -26,7 +26,7 @@ from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.order import RunOrder, run_manifest
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.store.filesystem import FilesystemStore, filesystem_identity
-from clotho.temporal import connect
+from clotho.temporal.connection import connect
 
 WORKER = Path("worker.py")
 """Found from the folder that tests and benchmarks are run in: a checkout's."""

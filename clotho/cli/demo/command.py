@@ -28,7 +28,8 @@ from clotho.runs.campaigns import start_campaign
 from clotho.runs.export import Format, export_run
 from clotho.runs.manifest import list_runs
 from clotho.runs.order import RunOrder, run_manifest
-from clotho.temporal import connect, workflow_link
+from clotho.temporal.connection import connect
+from clotho.temporal.links import workflow_link
 
 ENVIRONMENT = "file_tasks"
 

@@ -19,7 +19,7 @@ from clotho.runs.rollouts import is_followed
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.temporal import RolloutOwners
+from clotho.temporal.states import RolloutOwners
 from clotho.testing.bill import Bill
 from clotho.testing.casualties import processes_below
 from clotho.testing.marks import marks_in

@@ -22,7 +22,8 @@ from clotho.records.stations import Stations
 from clotho.runs.manifest import list_runs
 from clotho.sandbox.keeper import PERIOD
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.temporal import connect, creation_command, missing_search_attributes
+from clotho.temporal.connection import connect
+from clotho.temporal.namespace import creation_command, missing_search_attributes
 
 TIMEOUT = 10.0
 """Seconds for what Temporal is asked about as a whole: a client would wait for it without end."""

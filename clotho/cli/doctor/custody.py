@@ -14,7 +14,7 @@ from clotho.runs.rollouts import is_followed
 from clotho.sandbox.base import LeaseRecord
 from clotho.sandbox.keeper import ANSWER_TIMEOUT, OwnerState
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.temporal import RolloutOwners
+from clotho.temporal.states import RolloutOwners
 
 
 class Verdict(StrEnum):

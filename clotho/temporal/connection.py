@@ -1,0 +1,52 @@
+"""The connection to a Temporal cluster."""
+
+import re
+from typing import Any
+
+from temporalio.client import Client, RetryConfig
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import CompositePayloadConverter, DataConverter
+from temporalio.envconfig import ClientConfig
+
+from clotho.config import TemporalSettings
+from clotho.errors import InvalidInput, bounded
+
+DEFAULT_ADDRESS = "127.0.0.1:7233"
+_PYDANTIC = tuple(PydanticPayloadConverter().converters.values())
+
+
+class PayloadConverter(CompositePayloadConverter):
+    """The SDK's for pydantic, made once: the SDK makes one for each workflow, and another for each of its tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(*_PYDANTIC)
+
+
+DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter)
+
+
+async def connect(settings: TemporalSettings) -> Client:
+    """Connect as the settings say, else as Temporal's own variables and profiles do.
+
+    Raises InvalidInput where no server answers.
+    """
+    options: dict[str, Any] = {**ClientConfig.load_client_connect_config()}
+    options.setdefault("target_host", DEFAULT_ADDRESS)
+    if settings.address is not None:
+        options["target_host"] = settings.address
+    if settings.namespace is not None:
+        options["namespace"] = settings.namespace
+    # A handle that waits for a result outlives any outage of the server; workers have limits of their own.
+    patient = RetryConfig(max_elapsed_time_millis=None, max_retries=0)
+    try:
+        return await Client.connect(**options, data_converter=DATA_CONVERTER, retry_config=patient)
+    except RuntimeError as error:
+        raise InvalidInput(
+            f"no Temporal server answers at {options['target_host']}: start one with `clotho dev`, "
+            f"or set TEMPORAL_ADDRESS ({_innermost(str(error))})"
+        ) from error
+
+
+def _innermost(error: str) -> str:
+    """What the last of the SDK's nested errors says."""
+    return bounded((re.findall(r'(?:message|error): "([^"]+)"', error) or [error])[-1], 200)

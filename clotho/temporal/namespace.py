@@ -1,0 +1,63 @@
+"""What a namespace must know before workflows run in it."""
+
+from collections.abc import Mapping
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from clotho.errors import InvalidInput
+from clotho.search_attributes import SEARCH_ATTRIBUTES
+
+TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "Double": IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
+}
+
+
+async def missing_search_attributes(client: Client) -> dict[str, str]:
+    """Names and types of the search attributes that the namespace lacks.
+
+    Raises InvalidInput with the command to run where there is no such namespace.
+    """
+    listing = ListSearchAttributesRequest(namespace=client.namespace)
+    try:
+        known = await client.operator_service.list_search_attributes(listing)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        raise InvalidInput(
+            f"Temporal has no namespace {client.namespace!r}; make it with: "
+            f"temporal operator namespace create {client.namespace}"
+        ) from error
+    return {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name not in known.custom_attributes}
+
+
+def creation_command(missing: Mapping[str, str]) -> str:
+    """How an operator registers search attributes."""
+    options = " ".join(f"--name {name} --type {kind}" for name, kind in missing.items())
+    return f"temporal operator search-attribute create {options}"
+
+
+async def ensure_search_attributes(client: Client) -> None:
+    """Register the search attributes that are missing: a workflow that sets an unknown one hangs for ever.
+
+    Raises InvalidInput with the command to run where the namespace is missing, or this client may not register.
+    """
+    missing = await missing_search_attributes(client)
+    if not missing:
+        return
+    request = AddSearchAttributesRequest(
+        namespace=client.namespace,
+        search_attributes={name: TYPES[kind] for name, kind in missing.items()},
+    )
+    try:
+        await client.operator_service.add_search_attributes(request)
+    except RPCError as error:
+        if error.status == RPCStatusCode.ALREADY_EXISTS:
+            return
+        raise InvalidInput(
+            f"namespace {client.namespace} lacks search attributes and this client may not add them "
+            f"({error.message}); run: {creation_command(missing)}"
+        ) from error
