@@ -12,7 +12,7 @@ from chaos.phases import Hit, NotReached, Phase, fail_folder, until
 from chaos.results import CellResult, Run, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
 from clotho.entries.rollout import RewardEntry
-from clotho.errors import ClothoError, bounded
+from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, bounded
 from clotho.identifiers import reward_key, sealed_key
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import scored_groups
@@ -22,6 +22,7 @@ from clotho.testing.marks import marks_in
 COMPLETION_SECONDS = 150.0
 MOST_RESTARTS = 4
 JANITOR_SECONDS = 15.0
+RETRY_SECONDS = 0.5
 
 
 class Stuck(Exception):
@@ -136,8 +137,18 @@ async def completion(
                 first = str(error.__cause__ or error).rpartition("First: ")[2]
                 raise Stuck(f"failed: {bounded(first, 160)}") from error
         restarts += 1
-        await until(stage.is_usable, "a namespace to start in", seconds)
-        handle = await stage.start_campaign()
+        handle = await started_again(stage, deadline)
+
+
+async def started_again(stage: Stage, deadline: float) -> CampaignHandle:
+    """An operator is refused while the store or the namespace is out, and tries until neither is."""
+    while True:
+        try:
+            return await stage.start_campaign()
+        except (InvalidInput, StoreUnavailable) as refused:
+            if time.monotonic() > deadline:
+                raise Stuck(f"not started again: {bounded(str(refused), 160)}") from refused
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 async def outcome(stage: Stage) -> Run:
