@@ -29,7 +29,7 @@ demo: setup
 	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash) $(if $(ATROPOS),--atropos)
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # VLLM: the program, by default the one on the path.
 test-vllm: setup

@@ -38,7 +38,7 @@ async def attempt(
         classified = to_application_error(error, activity.info().attempt)
         ours = isinstance(error, ClothoError)
         log.warning("%s: %s", activity.info().activity_type, classified, exc_info=not ours)
-        raise classified from error
+        raise classified from (error.__cause__ if ours else error)
     finally:
         beats.cancel()
 

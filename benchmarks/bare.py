@@ -8,7 +8,7 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from clotho.temporal.connection import DATA_CONVERTER
+from clotho.temporal.conversion import DATA_CONVERTER
 
 WORKFLOWS, MODEL, TOOLS = "bare", "bare-llm", "bare-tools"
 

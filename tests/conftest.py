@@ -12,6 +12,16 @@ from clotho.embedded.temporal_server import TemporalServer
 from clotho.testing.cluster import Cluster, cluster_in
 
 LOG_SHOWN = 6_000
+LONGEST_FIRST = ("chaos", "workflows", "cli", "examples", "atropos")
+"""Folders whose files take minutes: begun last, one would be waited for alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,25 +4,13 @@ import re
 from typing import Any
 
 from temporalio.client import Client, RetryConfig
-from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import CompositePayloadConverter, DataConverter
 from temporalio.envconfig import ClientConfig
 
 from clotho.config import TemporalSettings
 from clotho.errors import InvalidInput, bounded
+from clotho.temporal.conversion import DATA_CONVERTER
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
-_PYDANTIC = tuple(PydanticPayloadConverter().converters.values())
-
-
-class PayloadConverter(CompositePayloadConverter):
-    """The SDK's for pydantic, made once: the SDK makes one for each workflow, and another for each of its tasks."""
-
-    def __init__(self) -> None:
-        super().__init__(*_PYDANTIC)
-
-
-DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter)
 
 
 async def connect(settings: TemporalSettings) -> Client:

@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
 from clotho.identifiers import turn_key
-from clotho.temporal.connection import DATA_CONVERTER
+from clotho.temporal.conversion import DATA_CONVERTER
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

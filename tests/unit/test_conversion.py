@@ -1,0 +1,58 @@
+"""Failures as Temporal keeps them: small enough for a server to show those of pending steps."""
+
+import pytest
+from temporalio.api.failure.v1 import Failure
+from temporalio.exceptions import ApplicationError
+
+from clotho.errors import StoreUnavailable, to_application_error
+from clotho.temporal.conversion import DATA_CONVERTER
+
+SHOWN_BYTES = 4_096
+"""What a server's `limit.mutableStateActivityFailureSize.error` is by default."""
+
+
+def failure_of(error: Exception) -> Failure:
+    failure = Failure()
+    DATA_CONVERTER.failure_converter.to_failure(error, DATA_CONVERTER.payload_converter, failure)
+    return failure
+
+
+def from_far_below(calls: int, message: str) -> None:
+    if calls:
+        return by_turns(calls - 1, message)
+    raise OSError(28, message)
+
+
+def by_turns(calls: int, message: str) -> None:
+    """A traceback shows calls of one line once, however many there are."""
+    from_far_below(calls, message)
+
+
+@pytest.mark.parametrize("message", ["No space left on device", "everything " * 2_000, "\N{SNOWMAN}" * 2_000])
+def test_a_step_that_is_retried_says_why_however_deep_and_long(message: str) -> None:
+    try:
+        try:
+            from_far_below(40, message)
+        except OSError as error:
+            raise StoreUnavailable(f"store file:/runs: {message}") from error
+    except StoreUnavailable as error:
+        classified = to_application_error(error, 1)
+        classified.__cause__ = error
+    failure = failure_of(classified)
+    assert failure.ByteSize() <= SHOWN_BYTES
+    assert failure.message.startswith("store file:/runs: " + message[:20])
+    assert failure.application_failure_info.type == "StoreUnavailable"
+
+
+def test_a_failure_says_where_it_comes_from_as_far_as_there_is_room() -> None:
+    try:
+        from_far_below(40, "No space left on device")
+    except OSError as error:
+        failure = failure_of(error)
+    assert failure.stack_trace.rstrip().endswith("raise OSError(28, message)")
+
+
+def test_details_stay() -> None:
+    failure = failure_of(ApplicationError("failed", ["r0"] * 5_000))
+    found = DATA_CONVERTER.failure_converter.from_failure(failure, DATA_CONVERTER.payload_converter)
+    assert isinstance(found, ApplicationError) and found.details == (["r0"] * 5_000,)
