@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.errors import IsolationUnavailable
+from clotho.errors import IsolationUnavailable, SandboxLost
 from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState
 from clotho.sandbox.exhaustion import Bounds
@@ -35,6 +35,30 @@ def test_supervisor_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: P
     with pytest.raises(FileNotFoundError):
         start(wanted, control)
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_supervisor_that_ends_while_it_is_asked_is_a_lost_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the opening of its queue and the writing: what a keeper of leases must survive."""
+    control = ControlDirectory(tmp_path / "control", None)
+    control.create()
+    os.mkfifo(control.path / "q")
+    reader = os.open(control.path / "q", os.O_RDONLY | os.O_NONBLOCK)
+    write = os.write
+
+    def after_its_end(descriptor: int, content: bytes) -> int:
+        os.close(reader)
+        return write(descriptor, content)
+
+    monkeypatch.setattr(os, "write", after_its_end)
+    with pytest.raises(SandboxLost, match="gone"):
+        control.say("lease", "60")
+
+
+def test_the_lease_of_a_destroyed_sandbox_is_lost(tmp_path: Path) -> None:
+    with pytest.raises(SandboxLost, match="destroyed"):
+        ControlDirectory(tmp_path / "never-made", None).set_deadline(60)
 
 
 def test_other_machines_are_refused() -> None:

@@ -67,9 +67,13 @@ class ControlDirectory:
         self.set_deadline(seconds)
 
     def set_deadline(self, seconds: float) -> None:
+        """Raises SandboxLost where there is no such directory any more."""
         file, end = self.path / "deadline", time.time() + seconds
-        file.touch()
-        os.utime(file, (end, end))
+        try:
+            file.touch()
+            os.utime(file, (end, end))
+        except FileNotFoundError:
+            raise SandboxLost("the sandbox was destroyed") from None
 
     def deadline(self) -> float:
         """Unix seconds."""
@@ -88,6 +92,8 @@ class ControlDirectory:
             raise
         try:
             os.write(queue, f"{' '.join(words)}\n".encode())
+        except BrokenPipeError:  # it ended just now
+            raise SandboxLost("the sandbox's supervisor is gone") from None
         except BlockingIOError:
             raise SandboxUnavailable("the sandbox's supervisor doesn't take requests") from None
         finally:
