@@ -32,17 +32,22 @@ class Bucket:
     root: str
 
     def create(self, key: str, body: bytes) -> bool:
-        """Each call marks its object: an attempt whose answer was lost may be the one that was first."""
-        mark = uuid.uuid4().hex
-        for number in range(len(CONFLICT_PAUSES) + 1):
+        """Each call marks its object: an attempt whose answer was lost may be the one that was first.
+
+        Servers other than AWS's may refuse a key as taken for a moment before its object can be read.
+        """
+        mark, last = uuid.uuid4().hex, len(CONFLICT_PAUSES)
+        for number in range(last + 1):
             try:
                 self._put(key, body, mark)
                 return True
             except ClientError as error:
                 repeated = number > 0 or error.response["ResponseMetadata"]["RetryAttempts"] > 0
                 if code_of(error) == "PreconditionFailed":
-                    return repeated and self._mark_of(key) == mark
-                if code_of(error) != "ConditionalRequestConflict" or number == len(CONFLICT_PAUSES):
+                    there = self._mark_of(key)
+                    if there is not None or number == last:
+                        return repeated and there == mark
+                elif code_of(error) != "ConditionalRequestConflict" or number == last:
                     raise
             time.sleep(CONFLICT_PAUSES[number] * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")
@@ -95,7 +100,8 @@ class Bucket:
         )
 
     def _mark_of(self, key: str) -> str | None:
+        """Empty for somebody else's object, None where there is none."""
         try:
-            return self.client.get_object(Bucket=self.name, Key=self.root + key)["Metadata"].get("mark")
+            return self.client.get_object(Bucket=self.name, Key=self.root + key)["Metadata"].get("mark", "")
         except self.client.exceptions.NoSuchKey:
             return None

@@ -82,6 +82,16 @@ async def test_a_conflict_with_a_write_under_way_is_tried_again(
     assert not await disturbed.create("a/b", b"second")
 
 
+async def test_a_key_that_is_taken_before_its_object_can_be_read_is_tried_again(
+    disturbed: Store, connection: DisturbedConnection
+) -> None:
+    """As versitygw refuses it now and then, when two write at once."""
+    connection.disturb("PUT", proxy.refused(412, "PreconditionFailed"))
+    assert await disturbed.create("a/b", b"first")
+    assert not await disturbed.create("a/b", b"second")
+    assert await disturbed.read_many(["a/b"]) == [b"first"]
+
+
 async def test_a_conflict_that_lasts_is_an_outage(
     disturbed: Store, connection: DisturbedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
