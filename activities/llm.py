@@ -105,7 +105,7 @@ class Model:
         """
         async with attempt(request.run):
             manifest = await read_manifest(self._journal, request.run)
-            endpoint = required(await read_endpoint(self._journal, request.run), request.run)
+            endpoint = _required(await read_endpoint(self._journal, request.run), request.run)
             for server in endpoint.servers:
                 served = await self._backends(manifest, server).check(manifest.model)
                 if served is not None:
@@ -126,7 +126,7 @@ class Model:
         )
         if paused is not None:
             raise RunPaused
-        return TurnInputs(manifest, tools, transcript, required(endpoint, request.run))
+        return TurnInputs(manifest, tools, transcript, _required(endpoint, request.run))
 
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
         manifest = inputs.manifest
@@ -153,7 +153,7 @@ class Model:
             self._noted[run, found.base_url] = found
 
 
-def required(endpoint: Endpoint | None, run: str) -> Endpoint:
+def _required(endpoint: Endpoint | None, run: str) -> Endpoint:
     if endpoint is None:
         raise InvalidInput(f"run {run!r} has no model server; start it with --model URL")
     return endpoint

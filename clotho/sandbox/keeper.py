@@ -79,8 +79,12 @@ class LeaseKeeper:
                 await self._act(held.lease, state)
             except Unavailable as error:  # the others can be looked after all the same
                 log.warning("lease %s not looked after: %s", held.lease, error)
-        for backend in (self._backend, *self._others()):
-            await backend.reap()
+        await self._backend.reap()
+        for other in self._others():
+            try:
+                await other.reap()
+            except FileNotFoundError as error:
+                log.info("somebody clears away another store's sandboxes: %s", error)
 
     async def _state(self, rollout: str, number: int) -> OwnerState | None:
         """None where nobody can tell now. A client may wait for a server much longer than a lease lasts."""

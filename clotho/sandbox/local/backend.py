@@ -277,8 +277,15 @@ def _check_hidden(names: Iterable[str]) -> None:
 
 def backends_beside(folder: Path) -> list[LocalBackend]:
     """Of the other stores whose sandboxes this user has had on this host: a folder for each, beside `folder`."""
-    mine = (each for each in folder.parent.glob("*") if each.stat().st_uid == os.getuid())
-    return [LocalBackend(each) for each in mine if each != folder]
+    others = (each for each in folder.parent.glob("*") if each != folder)
+    return [LocalBackend(each) for each in others if _is_mine(each)]
+
+
+def _is_mine(folder: Path) -> bool:
+    try:
+        return folder.stat().st_uid == os.getuid()
+    except FileNotFoundError:
+        return False
 
 
 def _is_left(folder: SandboxFolder) -> bool:

@@ -1,4 +1,4 @@
-"""The host's side of a supervisor's control directory: what is staged there, and what is read back.
+"""The host's side of a supervisor's control directory: who lives there, for how long, and how entries get in.
 
 Everything here blocks for the time of a few file operations, and holds no state. The layout is described in
 supervisor/supervisor.c. Entries are staged whole, by rename.
