@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-vllm bench chaos soak lint supervisor lock clean
+.PHONY: setup demo test test-all fuzz test-vllm security-table bench chaos soak lint supervisor lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -12,7 +12,7 @@ setup: .venv/.complete bubblewrap
 .venv/.complete: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Clotho needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
@@ -28,12 +28,24 @@ bubblewrap:
 demo: setup
 	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash) $(if $(ATROPOS),--atropos)
 
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+test-all: setup
+	$(PYTEST)
+
+# FIRST: the case to begin with; runs of different ones try different cases.
+fuzz: setup
+	$(PYTEST) tests/fuzz --fuzz-seconds $(or $(SECONDS),60) $(if $(FIRST),--fuzz-first $(FIRST))
 
 # VLLM: the program, by default the one on the path.
 test-vllm: setup
 	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py
+
+security-table: setup
+	$(PYTEST) tests/security --write-attacks docs/security.md
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)
@@ -51,7 +63,7 @@ lint: .venv/.complete
 
 lock: .venv/.complete
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf .venv .clotho

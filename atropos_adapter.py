@@ -14,20 +14,35 @@ from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from clotho.atropos.ported import OneInstance, PortedEnv
 from clotho.atropos.ported_config import HermesAgentEnvConfig
+from clotho.atropos.tasks import (
+    ToolExecutor,
+    cleanup_all_environments,
+    cleanup_vm,
+    clear_task_env_overrides,
+    register_task_env_overrides,
+)
+from clotho.atropos.tool_budget import BudgetConfig
 from clotho.environment import AgentResult
 from clotho.processes.presence import is_present
 
 __all__ = [
     "AgentResult",
+    "BudgetConfig",
     "ClothoEnv",
     "ClothoEnvConfig",
     "HermesAgentBaseEnv",
     "HermesAgentEnvConfig",
     "HermesAgentLoop",
     "ToolContext",
+    "cleanup_all_environments",
+    "cleanup_vm",
+    "clear_task_env_overrides",
+    "register_task_env_overrides",
 ]
 
 log = logging.getLogger("clotho.atropos")
+
+_tool_executor = ToolExecutor()
 
 
 class HermesAgentBaseEnv(PortedEnv):
@@ -66,7 +81,7 @@ class HermesAgentBaseEnv(PortedEnv):
         host = Host(
             connected.client,
             connected.journal,
-            LocalBackend(folder),
+            LocalBackend(folder, disk_budget_mb=connected.settings.sandbox.disk_budget_mb),
             OneInstance(self),
             stations.sandbox.queue,
         )

@@ -24,12 +24,13 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymen
 from activities.host import Host
 from activities.llm import Model
 from activities.pauses import WaitingRoom
-from clotho import failpoints
-from clotho.config import Settings, cache_folder, host_name, load_settings, secret
+from clotho import application, failpoints
+from clotho.config import Settings, cache_folder, forget_variables, host_name, load_settings, secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.environment.instances import Environments
 from clotho.errors import ClothoError, InvalidInput, Unavailable
+from clotho.escaping import for_terminal
 from clotho.inference.base import ModelBackend
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
@@ -44,7 +45,7 @@ from clotho.sandbox.local.backend import LocalBackend, backends_beside
 from clotho.store.open import open_store
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
-from clotho.temporal.states import RolloutOwners
+from clotho.temporal.states import RolloutOwners, namespace_labels
 from workflows.registry import PINNED, UPGRADED
 
 ROLES = ("workflows", "llm", "tools")
@@ -97,6 +98,7 @@ class Composition:
                 workflow_failure_exception_types=[ClothoError],
                 max_cached_workflows=sizes.max_cached_workflows,
                 max_concurrent_workflow_tasks=sizes.max_workflow_tasks,
+                max_concurrent_workflow_task_polls=sizes.workflow_pollers,
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
                 graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
                 **self.version(behavior),
@@ -110,7 +112,9 @@ class Composition:
 
         sizes = self.settings.worker
         pace = Pace(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)
-        backends = Backends(self.journal, sizes.model_call_timeout, {TINY: BUNDLED}, pace)
+        backends = Backends(
+            self.journal, sizes.model_call_timeout, {TINY: BUNDLED}, pace, sizes.model_answer_mb << 20
+        )
 
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
             key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
@@ -134,6 +138,7 @@ class Composition:
                 task_queue=queue,
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_model_calls,
+                max_concurrent_activity_task_polls=self.settings.worker.activity_pollers,
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
                 **(UNVERSIONED if queue == own_queue else self.version()),
             )
@@ -154,6 +159,7 @@ class Composition:
                 task_queue=queue,
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_tool_calls,
+                max_concurrent_activity_task_polls=self.settings.worker.activity_pollers,
                 # Cancellation reaches an activity with a heartbeat only; model calls can't afford so many.
                 max_heartbeat_throttle_interval=timedelta(seconds=1),
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
@@ -187,13 +193,14 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             beside.append(tasks.create_task(Presence(journal, own_queue).run()))
         if "tools" in roles:
             folder = settings.sandbox.folder_of(journal.store_identity)
-            backend = LocalBackend(folder)
+            backend = LocalBackend(folder, disk_budget_mb=settings.sandbox.disk_budget_mb)
             host_queue = f"{parts.stations.sandbox.queue}-{host}"
             workers += parts.tools(backend, host_queue)
             keeper = LeaseKeeper(
                 backend,
                 RolloutOwners(client),
                 partial(is_followed, journal),
+                namespace_labels(client, journal.store_identity),
                 settings.sandbox.lease_seconds,
                 partial(backends_beside, folder),
             )
@@ -227,6 +234,8 @@ def stop_signal() -> asyncio.Event:
 
 def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
     """Serve `roles` to the end of this process."""
+    if "llm" not in roles:
+        forget_variables(settings.worker.model_keys)
     configure(settings.log_format, "+".join(roles))
     failpoints.arm(settings.fail, settings.fail_folder)
     status = 0
@@ -258,32 +267,51 @@ def checked_roles(text: str) -> tuple[str, ...]:
     return roles
 
 
+def process_layout(roles: str | None, processes: int | None) -> list[tuple[str, ...]]:
+    """The roles of each process; raises InvalidInput for a number of processes without roles."""
+    if roles is not None:
+        return [checked_roles(roles)] * (processes or 1)
+    if processes is not None:
+        raise InvalidInput(
+            f"--processes {processes} needs --roles, which says what these processes serve: run, for example, "
+            f"`--roles workflows --processes {processes}` beside `--roles llm` and `--roles tools`"
+        )
+    return list(LAYOUT)
+
+
 def main(
     roles: Annotated[
         str | None, typer.Option(help=f"What to serve, of {','.join(ROLES)}. Default: all, models apart.")
     ] = None,
-    processes: Annotated[int, typer.Option(help="How many processes with these roles.", min=1)] = 1,
+    processes: Annotated[
+        int | None, typer.Option(help="How many processes with the roles of --roles. Default: 1.", min=1)
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="Where the journal is: a folder or s3://bucket/prefix.")
     ] = None,
     temporal: Annotated[str | None, typer.Option(help="Temporal's address.", metavar="HOST:PORT")] = None,
 ) -> None:
     """Run Clotho's workers until SIGTERM; a second SIGTERM ends them at once."""
+    application.on_path()  # environments are modules beside the user
     try:
         settings = load_settings(store, temporal)
-        layout = [checked_roles(roles)] * processes if roles is not None else list(LAYOUT)
+        layout = process_layout(roles, processes)
         if len(layout) > 1:
             asyncio.run(reach(settings))  # what would end every process is said once
     except ClothoError as error:
-        typer.echo(f"worker.py: {error}", err=True)
+        typer.echo(f"worker.py: {for_terminal(str(error))}", err=True)
         leave(status_of(error))
     if len(layout) == 1:
         run_here(layout[0], settings)
     configure(settings.log_format, "worker")
-    command = [sys.executable, __file__, "--store", settings.store]
+    command = application.command("worker", "--store", settings.store)
     command += ["--temporal", temporal] if temporal else []
     plans = [
-        ProcessPlan(name=f"{number}:{'+'.join(group)}", argv=(*command, "--roles", ",".join(group)))
+        ProcessPlan(
+            name=f"{number}:{'+'.join(group)}",
+            argv=(*command, "--roles", ",".join(group)),
+            without=() if "llm" in group else settings.worker.model_keys,
+        )
         for number, group in enumerate(layout)
     ]
     leave(asyncio.run(ProcessGroup(plans).run()))

@@ -1,5 +1,6 @@
 """Campaigns and groups: items, tools and prompts going in, scored groups coming out."""
 
+import asyncio
 import base64
 from collections.abc import Mapping
 from functools import partial
@@ -32,6 +33,7 @@ from clotho.journal import Journal
 from clotho.records.base import Record
 from clotho.records.campaign import ItemsRequest, UnfinishedRequest
 from clotho.records.group import (
+    AwaitAnyClosed,
     AwaitClosed,
     GroupAttempt,
     GroupConclusion,
@@ -140,15 +142,33 @@ class Groups:
         Raises JournalCorrupt where it has completed and the store doesn't hold what it came to.
         """
         async with attempt(request.workflow):
+            await self._closed(request.workflow)
+
+    @activity.defn
+    async def await_any_closed(self, request: AwaitAnyClosed) -> list[str]:
+        """As `await_closed`, of several at once: the workflows that have closed, when at least one has."""
+        async with attempt(request.run):
+            waits = {name: asyncio.ensure_future(self._closed(name)) for name in request.workflows}
             try:
-                await self._client.get_workflow_handle(request.workflow).result()
-            except WorkflowFailureError:
+                await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
+                closed = [name for name, wait in waits.items() if wait.done()]
+                await asyncio.gather(*(waits[name] for name in closed))
+            finally:
+                for wait in waits.values():
+                    wait.cancel()
+                await asyncio.gather(*waits.values(), return_exceptions=True)
+        return closed
+
+    async def _closed(self, workflow: str) -> None:
+        try:
+            await self._client.get_workflow_handle(workflow).result()
+        except WorkflowFailureError:
+            return
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
                 return
-            except RPCError as error:
-                if error.status == RPCStatusCode.NOT_FOUND:
-                    return
-                raise
-            await self._require_result(request.workflow)
+            raise
+        await self._require_result(workflow)
 
     async def _require_result(self, workflow: str) -> None:
         """Temporal starts no completed workflow again: without its result there is no going on."""
@@ -171,6 +191,7 @@ class Groups:
             disabled=selection.disabled,
             distribution=selection.distribution,
             seed=derived_seed(manifest.seed, group, "toolsets"),
+            only=selection.tools,
         )
         return ToolManifest(
             toolsets=resolution.toolsets,

@@ -11,9 +11,11 @@ from activities.reward import Verifier
 from activities.rollouts import Rollouts
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
+from clotho.config import variable
 from clotho.environment.instances import Environments
 from clotho.journal import Journal
-from clotho.sandbox.base import Labels, SandboxBackend
+from clotho.sandbox.base import SandboxBackend
+from clotho.temporal.states import namespace_labels
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry
 
@@ -31,15 +33,10 @@ class Host:
         environments: Environments,
         queue: str,
     ) -> None:
-        labels = Labels(
-            store=journal.store_identity,
-            cluster=client.service_client.config.target_host,
-            namespace=client.namespace,
-            rollout="",
-        )
+        labels = namespace_labels(client, journal.store_identity)
         registry = Registry.discover()
-        dispatcher = Dispatcher(registry)
-        sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, dispatcher, labels), queue)
+        dispatcher = Dispatcher(registry, variable)
+        sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, dispatcher, labels), labels, queue)
         tools = Tools(journal, sandboxes, dispatcher)
         verifier = Verifier(journal, environments, sandboxes, registry, dispatcher)
         groups, rollouts = Groups(journal, environments, registry, client), Rollouts(journal)
@@ -50,7 +47,11 @@ class Host:
             tools.call_tool,
         )
         self.of_verification: Activities = (verifier.verify,)
-        self.of_campaigns: Activities = (groups.enumerate_items, groups.unfinished_groups)
+        self.of_campaigns: Activities = (
+            groups.enumerate_items,
+            groups.unfinished_groups,
+            groups.await_any_closed,
+        )
         self.of_groups: Activities = (
             groups.find_scored,
             groups.prepare_group,

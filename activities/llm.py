@@ -16,7 +16,7 @@ from clotho.entries.rollout import TurnEntry
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
-from clotho.inference.base import ModelBackend, ServedModel, TurnCall
+from clotho.inference.base import ModelBackend, SampledTurn, ServedModel, TurnCall
 from clotho.journal import Journal
 from clotho.processes.presence import is_present
 from clotho.records.campaign import ModelCheck
@@ -77,7 +77,8 @@ class Model:
             await failpoints.reach("turn.journalled", key)
             await self._note_served(request.run)
             tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
-        return _result(turn, tools)
+            manifest = await read_manifest(self._journal, request.run)
+        return _result(turn, tools, manifest.limits.max_calls_per_turn)
 
     @activity.defn
     async def choose_process(self, request: ModelProcessRequest) -> str:
@@ -137,7 +138,7 @@ class Model:
             call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
         await failpoints.reach("turn.asking", call.key)
         try:
-            sampled = await backend.sample_turn(call)
+            sampled = within_limit(await backend.sample_turn(call), manifest.limits.max_calls_per_turn)
         except ContextOverflow as overflow:
             return TurnEntry(sampled=None, context_overflow=str(overflow))
         await failpoints.reach("turn.answered", call.key)
@@ -171,18 +172,30 @@ def _call(request: TurnRequest, inputs: TurnInputs) -> TurnCall:
     )
 
 
-def _result(turn: TurnEntry, tools: ToolManifest) -> TurnResult:
-    calls = []
+def within_limit(sampled: SampledTurn, limit: int) -> SampledTurn:
+    """`sampled` with at most one call more than may be run: its result tells the model of the limit."""
+    calls = sampled.message.tool_calls
+    if len(calls) <= limit:
+        return sampled
+    message = sampled.message.model_copy(update={"tool_calls": calls[: limit + 1]})
+    defects = sampled.defects.model_copy(update={"beyond_limit": len(calls) - limit})
+    return sampled.model_copy(update={"message": message, "defects": defects})
+
+
+def _result(turn: TurnEntry, tools: ToolManifest, max_calls: int) -> TurnResult:
+    calls: list[ToolCallReference] = []
     for call in turn.tool_calls:
         offered = tools.offered(call.function.name)
-        sandboxed = offered is not None and offered.sandboxed
+        sandboxed = offered is not None and offered.sandboxed and len(calls) < max_calls
         calls.append(ToolCallReference(name=displayable(call.function.name), sandboxed=sandboxed))
     sampled = turn.sampled
     return TurnResult(
         tool_calls=tuple(calls),
         context_overflow=sampled is None,
         truncated=sampled is not None and sampled.finish_reason == "length",
+        resumed=sampled is not None and sampled.tokens is not None and bool(sampled.tokens.resumed_at),
         prompt_tokens=sampled.usage.prompt_tokens if sampled else 0,
         sampled_tokens=sampled.usage.completion_tokens if sampled else 0,
         seconds=sampled.seconds if sampled else 0.0,
+        defective_calls=turn.defects.total,
     )

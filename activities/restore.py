@@ -1,25 +1,24 @@
 """Down the loss ladder: a new sandbox from the last checkpoint, and what was done since done again.
 
-A replay runs journalled calls under the keys that they have in this lease's sandbox, and is judged by their exit
-codes, and by the workspace where its manifest was kept. What it came to is recorded, so that training can leave
-inexact ones out.
+A replay repeats the journalled calls that changed the lost sandbox, under the keys that they have in this lease's,
+as their tools can. It is judged by their exit codes, and by the workspace where its manifest was kept; a call that
+can't be repeated makes the sandbox another one. What it came to is recorded, so that training can leave inexact
+ones out.
 """
 
 import asyncio
 import base64
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from clotho import failpoints
-from clotho.entries.group import ToolManifest
-from clotho.entries.rollout import CallEntry, CheckpointEntry, Prompt
+from clotho.entries.rollout import CallEntry, CheckpointEntry, LeaseEntry, Prompt
 from clotho.entries.run import RunManifest
 from clotho.environment.loading import sources_of
 from clotho.errors import SandboxLost
-from clotho.identifiers import call_id, final_key, group_of, job_key, lease_key, prompt_key, tools_key
+from clotho.identifiers import call_id, call_order, final_key, job_key, lease_key, prompt_key
 from clotho.inference.base import ToolCall
 from clotho.journal import Journal
 from clotho.records.lease import Fidelity, LeaseRequest
@@ -31,9 +30,6 @@ from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.shell import SLOT, last_job
 from clotho.transcript import read_transcript
-
-REPLAYED = frozenset({"terminal", "write_file", "patch"})
-"""The tools whose calls change a workspace."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +45,27 @@ class Made:
 class Restored:
     sandbox: SandboxInstance
     fidelity: Fidelity
-    covered: str
-    """The last call whose effect the checkpoint holds; empty without one."""
     made: str
     """The last call whose effect the sandbox has."""
     shell: str | None
-    """The job whose shell state the checkpoint holds."""
+    """The job that left the shell as it is."""
+
+    @property
+    def elsewhere(self) -> Fidelity:
+        """Its fidelity where the host has other programs than the lost one's had."""
+        return Fidelity.RESTORED if self.fidelity is Fidelity.EXACT else self.fidelity
+
+
+@dataclass(frozen=True)
+class Replayed:
+    same: bool
+    """Every call was repeated, and came to what it had come to before."""
+    shell: str | None
+    """The job that left the shell as it is."""
+
+    @property
+    def fidelity(self) -> Fidelity:
+        return Fidelity.REPLAYED if self.same else Fidelity.DIVERGED
 
 
 class Restorer:
@@ -74,12 +85,13 @@ class Restorer:
         covered, checkpoint = await self._last_checkpoint(request, made)
         sandbox = await self._create(request, manifest, checkpoint)
         await failpoints.reach("restore.unpacked", lease_key(request.rollout, request.number))
-        since = [call for call in made if call.call > covered and call.asked.function.name in REPLAYED]
+        since = [call for call in made if call_order(call.call) > call_order(covered) and call.entry.changes]
         shell = checkpoint.shell.job if checkpoint and checkpoint.shell else None
         state: dict[str, JsonValue] = {SLOT: {"job": shell}} if shell else {}
-        same = await self.replay(request, sandbox, since, state)
+        replayed = await self.replay(request, sandbox, since, state)
         last = made[-1].call if made else ""
-        return Restored(sandbox, _fidelity(checkpoint, since, same), covered, last, shell)
+        fidelity = replayed.fidelity if since else _unpacked(checkpoint)
+        return Restored(sandbox, fidelity, last, replayed.shell)
 
     async def calls_made(self, request: LeaseRequest) -> list[Made]:
         """The journalled calls of the rollout that ran in a sandbox, in their order."""
@@ -95,7 +107,7 @@ class Restorer:
         self, request: LeaseRequest, made: Sequence[Made]
     ) -> tuple[str, Checkpoint | None]:
         final = await self._journal.read(final_key(request.rollout), CheckpointEntry)
-        if final is not None:
+        if final is not None and final.checkpoint is not None:
             return (made[-1].call if made else ""), final.checkpoint
         for call in reversed(made):
             if call.entry.checkpoint is not None:
@@ -135,58 +147,44 @@ class Restorer:
         sandbox: SandboxInstance,
         since: Sequence[Made],
         state: dict[str, JsonValue],
-    ) -> bool:
-        """Make calls in the sandbox of a lease, after those that left `state`, at most once each.
-
-        Returns whether every one came to what it had come to before.
-        """
+    ) -> Replayed:
+        """Repeat calls in the sandbox of a lease, after those that left `state`, at most once each."""
         manifest = await read_manifest(self._journal, request.run)
-        tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
         same = True
         for call in since:
             context = BoundCall(
                 rollout=request.rollout,
-                scope=call_scope(call.call, request.number),
+                call=("call", call.call),
+                lease=request.number,
                 tool_call_id=call.asked.id,
                 settings=manifest.tool_settings,
                 state=state,
                 instance=sandbox,
             )
             function = call.asked.function
-            again = await self._dispatcher.run(
-                function.name, function.arguments, [tool.name for tool in tools.tools], context
+            again = await self._dispatcher.replay(
+                function.name, function.arguments, context, call.entry.content, call.entry.spilled
             )
+            if again is None:
+                same = False
+                continue
             state |= again.state
-            same &= _result(again.content) == _result(call.entry.content)
+            same &= again.same_as(call.entry)
             if call.entry.manifest is not None:
-                same &= (await sandbox.manifest()).digest == call.entry.manifest
-        return same
+                found = await sandbox.manifest()
+                same &= found is not None and found.digest == call.entry.manifest
+        return Replayed(same, last_job(state))
 
 
-def call_scope(call: str, lease: int) -> tuple[str | int, ...]:
-    """Of a call's keys in a lease's sandbox: what was running in a lost one is another command in the next."""
-    return ("call", call, lease)
-
-
-def shell_job(
-    rollout: str, call: str, entry: CallEntry, lease: int, covered: str, shell: str | None
-) -> str | None:
+def shell_job(rollout: str, call: str, entry: CallEntry, number: int, lease: LeaseEntry) -> str | None:
     """The key, in the sandbox of `lease`, of the job that left the shell state which `call` left."""
-    if entry.lease == lease:
+    if entry.lease == number:
         return last_job(entry.state)
-    return shell if call <= covered else job_key(rollout, *call_scope(call, lease))
+    return (
+        lease.shell if call_order(call) <= call_order(lease.made) else job_key(rollout, "call", call, number)
+    )
 
 
-def _fidelity(checkpoint: Checkpoint | None, since: Sequence[Made], same: bool) -> Fidelity:
-    if since:
-        return Fidelity.REPLAYED if same else Fidelity.DIVERGED
+def _unpacked(checkpoint: Checkpoint | None) -> Fidelity:
+    """Of a sandbox that holds what the checkpoint does, where nothing was done since."""
     return Fidelity.EXACT if checkpoint is None or checkpoint.exact else Fidelity.RESTORED
-
-
-def _result(content: str) -> tuple[JsonValue, bool] | None:
-    """What of a result says whether a call did the same: its exit code, and whether it failed."""
-    try:
-        found = json.loads(content)
-    except ValueError:
-        return None
-    return (found.get("exit_code"), bool(found.get("error"))) if isinstance(found, dict) else None

@@ -14,20 +14,29 @@ from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.entries.items import Item
 from clotho.entries.rollout import CallEntry, CheckpointEntry, EpochEntry, RewardEntry
-from clotho.entries.run import CheckpointPolicy, OnRewardError, RunManifest
+from clotho.entries.run import RunManifest
 from clotho.environment import AgentResult, Environment, Reward
 from clotho.environment.instances import Environments
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.environment.workspace import VerifierWorkspace
-from clotho.errors import ENVIRONMENT_ATTEMPTS, CommandConflict, EnvironmentFailed, SandboxLost, bounded
-from clotho.identifiers import call_key, epoch_prefix, final_key, lease_key, reward_key
+from clotho.errors import (
+    ENVIRONMENT_ATTEMPTS,
+    CommandConflict,
+    EnvironmentFailed,
+    SandboxLost,
+    WorkspaceRefused,
+    bounded,
+)
+from clotho.identifiers import call_key, epoch_prefix, final_key, job_key, reward_key
 from clotho.journal import Journal
 from clotho.records.lease import Lease, LeaseRequest
 from clotho.records.outcome import Outcome
+from clotho.records.run_settings import CheckpointPolicy, OnRewardError
 from clotho.records.steps import RewardRequest, RewardResult
 from clotho.runs.manifest import read_manifest
-from clotho.sandbox.base import SandboxInstance
+from clotho.sandbox.base import WORKSPACE, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint
+from clotho.sandbox.verification import VerifierSetup
 from clotho.toolsets.dispatch import Dispatcher
 from clotho.toolsets.registry import Registry
 from clotho.transcript import Transcript, read_transcript
@@ -65,6 +74,8 @@ class Verifier:
 
         A verifier that fails in the `last` attempt too is a reward of 0, where the run asks for that.
         """
+        if request.exhausted is not None:
+            return await self._given_up(request, request.exhausted)
         if request.lease is not None:
             await self._sandboxes.held(request.rollout, request.lease.number)
         manifest = await read_manifest(self._journal, request.run)
@@ -77,7 +88,7 @@ class Verifier:
         while True:
             epoch = len(await self._journal.keys(epoch_prefix(request.rollout)))
             workspace = self._workspace(verification, manifest, epoch)
-            clock, failed = time.monotonic(), None
+            clock, failed, refused = time.monotonic(), None, None
             try:
                 reward = await self._score(verification, transcript, workspace)
             except CommandConflict as conflict:
@@ -86,6 +97,8 @@ class Verifier:
             except SandboxLost as lost:
                 await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(lost)))
                 raise
+            except WorkspaceRefused as refusal:
+                reward, refused = Reward(score=0.0), bounded(str(refusal))
             except EnvironmentFailed as failure:
                 if not last or manifest.on_reward_error is not OnRewardError.ZERO:
                     raise
@@ -98,7 +111,21 @@ class Verifier:
                 epoch=epoch,
                 seconds=time.monotonic() - clock,
                 error=failed,
+                refused=refused,
+                in_agents_instance=environment.config.keep_services,
             )
+
+    async def _given_up(self, request: RewardRequest, exhausted: str) -> RewardEntry:
+        """What the agent left uses up its sandbox whenever it is looked at: that is scored, too."""
+        return RewardEntry(
+            score=0.0,
+            breakdown={},
+            log="",
+            lease=request.lease,
+            epoch=len(await self._journal.keys(epoch_prefix(request.rollout))),
+            seconds=0.0,
+            refused=f"verification ran out of {exhausted} and lost its sandbox each time",
+        )
 
     async def _checkpoint(self, request: RewardRequest, manifest: RunManifest) -> None:
         """Keep the sandbox as the agent left it: a lost one is verified again from here."""
@@ -109,10 +136,11 @@ class Verifier:
         async def take() -> CheckpointEntry:
             sandbox = await self._sandboxes.attach(request.rollout, number)
             previous = await self._last_checkpoint(request)
+            shell = await self._sandboxes.shell_left(request.rollout, request.shell, number)
             taken = await take_checkpoint(
-                self._journal, request.rollout, sandbox, manifest.checkpoint_mb, None, previous
+                self._journal, request.rollout, sandbox, manifest.checkpoint_mb, shell, previous
             )
-            return CheckpointEntry(checkpoint=taken or previous)
+            return CheckpointEntry(checkpoint=taken)
 
         await self._journal.once(final_key(request.rollout), CheckpointEntry, take)
 
@@ -128,6 +156,7 @@ class Verifier:
         return VerifierWorkspace(
             rollout=verification.request.rollout,
             epoch=epoch,
+            start=verification.start(epoch),
             open=verification.opener(epoch),
             dispatcher=self._dispatcher,
             tools=self._registry.names,
@@ -143,9 +172,9 @@ class Verifier:
         result = agent_result(verification.request, transcript)
         try:
             returned = await self._environments.run(environment.compute_reward, item, result, context)
-        except EnvironmentFailed:
-            if workspace.failure is not None:
-                raise workspace.failure from None
+        except (EnvironmentFailed, WorkspaceRefused):
+            if (cause := workspace.failure or workspace.refused) is not None:
+                raise cause from None
             raise
         if workspace.failure is not None:
             raise workspace.failure
@@ -178,12 +207,30 @@ class Verification:
 
     async def _open(self, epoch: int) -> SandboxInstance:
         lease = await self._leased()
+        rollout, number = self.request.rollout, lease.number
         hidden = await self.environments.run(hidden_files, self.environment, self.item)
-        instance = await self.sandboxes.backend.open_verifier(
-            lease_key(self.request.rollout, lease.number), epoch, hidden
+        config = self.environment.config
+        setup = VerifierSetup(
+            start=self.start(epoch),
+            after=await self._agents_shell(number) if config.verifier_cwd is None else None,
+            directory=config.verifier_cwd or WORKSPACE,
+            trust_workspace=config.trust_workspace,
         )
+        if config.keep_services:
+            if hidden:
+                raise EnvironmentFailed("keep_services: hidden files would be seen by the agent's processes")
+            instance = await self.sandboxes.verify_in_place(rollout, number, setup)
+        else:
+            instance = await self.sandboxes.open_verifier(rollout, number, epoch, hidden, setup)
         await failpoints.reach("reward.opened", reward_key(self.request.rollout))
         return instance
+
+    def start(self, epoch: int) -> str:
+        """Key of the job that leaves the directory which an epoch starts in."""
+        return job_key(self.request.rollout, "verify", epoch, "start")
+
+    async def _agents_shell(self, number: int) -> str | None:
+        return await self.sandboxes.shell_left(self.request.rollout, self.request.shell, number)
 
     async def _leased(self) -> Lease:
         """The rollout's sandbox; one that never ran a command gets its first here."""

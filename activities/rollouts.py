@@ -8,7 +8,7 @@ from clotho.entries.rollout import EndEntry, RewardEntry
 from clotho.identifiers import end_key, original_of, reward_key
 from clotho.journal import Journal
 from clotho.records.rollout import ConcludeRequest, RolloutSummary
-from clotho.runs.rollouts import read_end
+from clotho.runs.rollouts import read_end, sandbox_losses
 
 
 class Rollouts:
@@ -29,6 +29,7 @@ class Rollouts:
         """Write the rollout's end, then seal its entries into one object."""
         async with attempt(request.rollout):
             reward = await self._journal.require(reward_key(request.rollout), RewardEntry)
+            losses = await sandbox_losses(self._journal, request.rollout, request.losses)
             original = original_of(request.rollout)
             summary = RolloutSummary(
                 rollout=request.rollout,
@@ -36,7 +37,7 @@ class Rollouts:
                 ending=request.ending,
                 score=reward.score,
                 reward_error=reward.error is not None,
-                losses=request.losses,
+                losses=losses,
                 **request.totals.model_dump(),
             )
             end = await self._journal.write(end_key(request.rollout), EndEntry(summary=summary))

@@ -1,20 +1,22 @@
 """Leases: a rollout's sandbox comes to be, is found again, is followed by another, and goes."""
 
 import asyncio
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 from temporalio import activity
 
 from activities.attempt import attempt
-from activities.restore import Made, Restorer
-from clotho.entries.rollout import LeaseEntry
+from activities.restore import Made, Restorer, shell_job
+from clotho.entries.rollout import CallEntry, LeaseEntry
 from clotho.errors import InvalidInput, SandboxFenced
-from clotho.identifiers import lease_key
+from clotho.identifiers import call_key, call_order, lease_key
 from clotho.journal import Journal
 from clotho.processes.presence import is_present
 from clotho.records.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.base import SandboxBackend, SandboxInstance
+from clotho.sandbox.base import Labels, SandboxBackend, SandboxInstance
+from clotho.sandbox.verification import VerifierSetup
 
 RESTORES_AT_ONCE = 4
 """A host that takes over another's rollouts restores so many at a time, and serves commands beside."""
@@ -23,10 +25,13 @@ RESTORES_AT_ONCE = 4
 class Sandboxes:
     """Activities of one sandbox host, and what other activities there need of leases."""
 
-    def __init__(self, journal: Journal, backend: SandboxBackend, restorer: Restorer, queue: str) -> None:
+    def __init__(
+        self, journal: Journal, backend: SandboxBackend, restorer: Restorer, labels: Labels, queue: str
+    ) -> None:
         self._journal = journal
         self.backend = backend
         self._restorer = restorer
+        self._labels = labels
         self._queue = queue
         self._restoring = asyncio.Semaphore(RESTORES_AT_ONCE)
 
@@ -38,9 +43,10 @@ class Sandboxes:
 
     @activity.defn
     async def release(self, request: ReleaseRequest) -> None:
-        """Destroy the sandbox; idempotent, and content with nothing to destroy."""
+        """Destroy the sandbox, unless the rollout goes on in it in another namespace; idempotent."""
         async with attempt(request.rollout):
-            await self.backend.destroy(lease_key(request.rollout, request.number))
+            lease = lease_key(request.rollout, request.number)
+            await self.backend.destroy(lease, self._labels_of(request.rollout))
 
     @activity.defn
     async def host_is_present(self, request: HostCheck) -> bool:
@@ -56,16 +62,33 @@ class Sandboxes:
     async def attach(self, rollout: str, number: int) -> SandboxInstance:
         """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone, and as `held` does."""
         entry = await self.held(rollout, number)
-        return await self.backend.attach(lease_key(rollout, number), entry.incarnation)
+        return await self.backend.attach(
+            lease_key(rollout, number), entry.incarnation, self._labels_of(rollout)
+        )
+
+    async def open_verifier(
+        self, rollout: str, number: int, epoch: int, hidden_files: Mapping[str, bytes], setup: VerifierSetup
+    ) -> SandboxInstance:
+        """The instance of an epoch of verification in the sandbox of a lease."""
+        return await self.backend.open_verifier(
+            lease_key(rollout, number), epoch, hidden_files, self._labels_of(rollout), setup
+        )
+
+    async def verify_in_place(self, rollout: str, number: int, setup: VerifierSetup) -> SandboxInstance:
+        """The agent's instance, its processes alive, for its verification. Raises as `attach` does."""
+        entry = await self.held(rollout, number)
+        return await self.backend.verify_in_place(
+            lease_key(rollout, number), entry.incarnation, self._labels_of(rollout), setup
+        )
 
     async def catch_up(
         self, request: LeaseRequest, sandbox: SandboxInstance, late: Made, state: dict[str, JsonValue]
     ) -> Fidelity | None:
         """Make a call in the sandbox of a later lease than its own, unless that started with its effect."""
-        if late.call <= (await self.entry(request.rollout, request.number)).made:
+        started_with = (await self.entry(request.rollout, request.number)).made
+        if call_order(late.call) <= call_order(started_with):
             return None
-        same = await self._restorer.replay(request, sandbox, [late], state)
-        return Fidelity.REPLAYED if same else Fidelity.DIVERGED
+        return (await self._restorer.replay(request, sandbox, [late], state)).fidelity
 
     async def held(self, rollout: str, number: int) -> LeaseEntry:
         """The entry of a lease that the rollout holds on this host.
@@ -83,12 +106,20 @@ class Sandboxes:
             )
         return entry
 
+    async def shell_left(self, rollout: str, call: str | None, number: int) -> str | None:
+        """The key, in the sandbox of a lease, of the job whose shell state `call` left; None without a call."""
+        if call is None:
+            return None
+        made = await self._journal.require(call_key(rollout, call), CallEntry)
+        lease = await self.entry(rollout, number)
+        return shell_job(rollout, call, made, number, lease)
+
     async def entry(self, rollout: str, number: int) -> LeaseEntry:
         return await self._journal.require(lease_key(rollout, number), LeaseEntry)
 
     async def _make(self, request: LeaseRequest) -> LeaseEntry:
         if request.number == 0:
-            return self._entry_of(await self._restorer.fresh(request))
+            return await self._entry_of(await self._restorer.fresh(request))
         async with self._restoring:
             return await self._follow(request)
 
@@ -96,14 +127,19 @@ class Sandboxes:
         """What is left of the lost sandbox on this host goes first; elsewhere its host finds it superseded."""
         await self.backend.destroy(lease_key(request.rollout, request.number - 1))
         restored = await self._restorer.restore(request)
-        return self._entry_of(restored.sandbox).model_copy(
+        entry = await self._entry_of(restored.sandbox)
+        before = await self.entry(request.rollout, request.number - 1)
+        return entry.model_copy(
             update={
-                "fidelity": restored.fidelity,
-                "covered": restored.covered,
+                "fidelity": restored.fidelity if entry.system == before.system else restored.elsewhere,
                 "made": restored.made,
                 "shell": restored.shell,
             }
         )
 
-    def _entry_of(self, sandbox: SandboxInstance) -> LeaseEntry:
-        return LeaseEntry(incarnation=sandbox.incarnation, queue=self._queue)
+    def _labels_of(self, rollout: str) -> Labels:
+        return self._labels.model_copy(update={"rollout": rollout})
+
+    async def _entry_of(self, sandbox: SandboxInstance) -> LeaseEntry:
+        system = await self.backend.system()
+        return LeaseEntry(incarnation=sandbox.incarnation, queue=self._queue, system=system)

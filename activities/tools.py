@@ -10,23 +10,24 @@ from temporalio import activity
 
 from activities.attempt import attempt
 from activities.checkpoints import take_checkpoint
-from activities.restore import REPLAYED, Made, call_scope, shell_job
+from activities.restore import Made, shell_job
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.entries.group import ToolManifest
 from clotho.entries.rollout import CallEntry, ToolError, TurnEntry
-from clotho.entries.run import CheckpointPolicy, RunManifest
+from clotho.entries.run import RunManifest
 from clotho.errors import bounded
 from clotho.identifiers import call_id, call_key, group_of, tools_key, turn_key
 from clotho.inference.base import ToolCall
 from clotho.journal import Journal
 from clotho.records.lease import Fidelity, LeaseRequest
+from clotho.records.run_settings import CheckpointPolicy
 from clotho.records.steps import CallRequest, CallResult
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.base import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatched, Dispatcher
+from clotho.toolsets.dispatch import Dispatched, Dispatcher, beyond_limit
 from clotho.toolsets.shell import SLOT, last_job
 
 RESULT_SHOWN = 300
@@ -103,13 +104,7 @@ class Tools:
         context = _context(request, asked, inputs, progress)
         started = time.time()
         clock = time.monotonic()
-        dispatched = await self._dispatcher.run(
-            asked.function.name,
-            asked.function.arguments,
-            [tool.name for tool in inputs.tools.tools],
-            context,
-            turn_chars=await self._shown_this_turn(request),
-        )
+        dispatched = await self._dispatched(request, asked, inputs, context)
         seconds = time.monotonic() - clock
         await failpoints.reach("call.made", call_key(request.rollout, call_id(request.turn, request.index)))
         entry = CallEntry(
@@ -120,16 +115,34 @@ class Tools:
             lease=request.lease,
             started=started,
             seconds=seconds,
+            changes=dispatched.changes,
+            spilled=dispatched.spilled,
+            exit_code=dispatched.exit_code,
+            troubled=dispatched.troubled,
         )
         if context.instance is None:
             return entry
         last = request.index == len(inputs.turn.tool_calls) - 1
         return await self._kept(request, inputs.manifest, context, entry, last)
 
+    async def _dispatched(
+        self, request: CallRequest, asked: ToolCall, inputs: CallInputs, context: BoundCall
+    ) -> Dispatched:
+        limit = inputs.manifest.limits.max_calls_per_turn
+        if request.index >= limit:
+            return beyond_limit(asked.function.name, limit, inputs.turn.defects.beyond_limit)
+        return await self._dispatcher.run(
+            asked.function.name,
+            asked.function.arguments,
+            [tool.name for tool in inputs.tools.tools],
+            context,
+            turn_chars=await self._shown_this_turn(request),
+        )
+
     async def _caught_up(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
         """An attempt in a lost sandbox may write its entry late: the next one was made without its effect."""
         lease, made_in = request.lease, entry.lease
-        if lease is None or made_in is None or made_in >= lease or entry.tool not in REPLAYED:
+        if lease is None or made_in is None or made_in >= lease or not entry.changes:
             return None
         turn = await self._journal.require(turn_key(request.rollout, request.turn), TurnEntry)
         late = Made(call_id(request.turn, request.index), turn.tool_calls[request.index], entry)
@@ -144,7 +157,8 @@ class Tools:
         if manifest.checkpoints is CheckpointPolicy.OFF:
             return entry
         if manifest.checkpoints is CheckpointPolicy.EVERY_TURN and not last:
-            return entry.model_copy(update={"manifest": (await context.sandbox.manifest()).digest})
+            manifest_ = await context.sandbox.manifest()
+            return entry.model_copy(update={"manifest": manifest_ and manifest_.digest})
         shell = last_job({**context.state, **entry.state})
         previous = await self._checkpoint_of(request.rollout, request.checkpoint)
         taken = await take_checkpoint(
@@ -180,7 +194,7 @@ class Tools:
             state[slot] = entry.state[slot]
             if slot == SLOT and request.lease is not None and entry.lease != request.lease:
                 lease = await self._sandboxes.entry(request.rollout, request.lease)
-                job = shell_job(request.rollout, call, entry, request.lease, lease.covered, lease.shell)
+                job = shell_job(request.rollout, call, entry, request.lease, lease)
                 state[slot] = {"job": job}
         return state
 
@@ -194,7 +208,8 @@ def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress
     call = call_id(request.turn, request.index)
     return BoundCall(
         rollout=request.rollout,
-        scope=("call", call) if request.lease is None else call_scope(call, request.lease),
+        call=("call", call),
+        lease=request.lease,
         tool_call_id=asked.id,
         settings=inputs.manifest.tool_settings,
         state=inputs.state,

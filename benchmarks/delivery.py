@@ -71,9 +71,10 @@ async def turn_cost(folder: Path) -> list[Row]:
         growing = GrowingTurn(prompt_ids, renderer.vocabulary_size)
         growing.add(TokenChunk(ids=tuple(ids), logprobs=_logprobs(draw, TURN), finish_reason="stop"))
         clock = time.perf_counter()
-        message = await asyncio.to_thread(
+        answer = await asyncio.to_thread(
             renderer.parse, growing.ids, tools, prompt_ids=prompt_ids, turn_key=key
         )
+        message = answer.message
         assert message.tool_calls, "the call in the turn is found"
         tokens = growing.tokens(Inference.VLLM_GENERATE, "raw")
         await journal.write(key, TurnEntry(sampled=_sampled(message, tokens)))
@@ -156,7 +157,14 @@ async def _write_rollout(journal: Journal, rollout: str, draw: random.Random) ->
         )
         await journal.write(turn_key(rollout, turn), TurnEntry(sampled=_sampled(message, tokens)))
         made = CallEntry(
-            tool="terminal", content=PROSE * 20, error=None, state={}, lease=0, started=0.0, seconds=0.1
+            tool="terminal",
+            content=PROSE * 20,
+            error=None,
+            state={},
+            lease=0,
+            started=0.0,
+            seconds=0.1,
+            changes=True,
         )
         await journal.write(call_key(rollout, call_id(turn, 0)), made)
         ids = prompt_ids + tokens.ids

@@ -15,6 +15,7 @@ from atroposlib.envs.base import BaseEnv, BaseEnvConfig
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from pydantic import Field
 
+from clotho.config import variable
 from clotho.environment import AgentResult, Item, ToolContext
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
@@ -52,7 +53,7 @@ class InMemory(BaseEnv):  # type: ignore[misc]
         await self.environment.setup()
         registry = Registry.discover()
         self.offered = resolve(registry, self.environment.config.enabled_toolsets)
-        self.dispatcher = Dispatcher(registry)
+        self.dispatcher = Dispatcher(registry, variable)
         self.backend = LocalBackend(Path(self.config.sandboxes))
         self.numbers = itertools.count()
 
@@ -91,7 +92,7 @@ class InMemory(BaseEnv):  # type: ignore[misc]
             for number, call in enumerate(answer.tool_calls):
                 context = BoundCall(
                     rollout=lease,
-                    scope=(turn, number),
+                    call=(turn, number),
                     tool_call_id=call.id,
                     settings=ToolSettings(),
                     state=state,

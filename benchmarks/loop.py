@@ -15,10 +15,10 @@ from benchmarks.table import Row
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries.rollout import CallEntry, TurnEntry
-from clotho.entries.run import CheckpointPolicy
 from clotho.identifiers import call_key, turn_key
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
+from clotho.records.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.campaigns import CampaignHandle
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn, terminal_turns
@@ -68,7 +68,7 @@ class Bench:
             groups=groups,
             group_size=group_size,
             max_open_groups=groups,
-            checkpoints=checkpoints,
+            settings=RunSettings(checkpoints=checkpoints),
         )
         return name, handle
 

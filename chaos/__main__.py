@@ -89,9 +89,10 @@ def main() -> None:
     quiet = TelemetryConfig(logging=LoggingConfig(filter=TelemetryFilter("ERROR", "ERROR")))
     Runtime.set_default(Runtime(telemetry=quiet))
     if options.soak:
-        kinds = [name for name in faults() if name in (options.fault or faults())]
+        repeatable = [name for name, fault in faults().items() if not fault.for_good]
+        kinds = [name for name in repeatable if name in (options.fault or repeatable)]
         if not kinds:
-            sys.exit(f"--soak strikes with {', '.join(faults())}")
+            sys.exit(f"--soak strikes with {', '.join(repeatable)}")
         sys.exit(not asyncio.run(soak.soak(options.soak, kinds, options.seed, say)))
     version = code_version()
     rollouts = Results(RESULTS / version, CellResult)

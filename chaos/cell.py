@@ -11,9 +11,9 @@ from chaos.faults import Fault
 from chaos.phases import Hit, NotReached, Phase, fail_folder, until
 from chaos.results import CellResult, Run, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
-from clotho.entries.rollout import RewardEntry
+from clotho.entries.rollout import EndEntry, RewardEntry
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, bounded
-from clotho.identifiers import reward_key, sealed_key
+from clotho.identifiers import end_key, reward_key, sealed_key
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import scored_groups
 from clotho.testing.bill import bill
@@ -30,7 +30,7 @@ class Stuck(Exception):
 
 
 async def undisturbed(servers: Servers, name: str, size: Size) -> Run:
-    async with stage_on(servers, name, size, small_disk=False, slow={}) as stage:
+    async with stage_on(servers, name, size, small_disks=(), slow={}) as stage:
         await stage.start_workers()
         await completion(stage, await stage.start_campaign(), most_restarts=0)
         return await outcome(stage)
@@ -44,11 +44,17 @@ def target(run: Run) -> str:
 async def play(
     servers: Servers, name: tuple[str, str], fault: Fault, phase: Phase, size: Size, expected: Run
 ) -> CellResult:
-    result = CellResult(fault=name[0], phase=name[1], recovery_limit=fault.recovery)
+    result = CellResult(
+        fault=name[0], phase=name[1], recovery_limit=fault.recovery, losses_limit=fault.most_losses
+    )
     rollout, clock = target(expected), time.monotonic()
     stage_name = f"{'-'.join(name)}-{time.time_ns():x}"
     async with stage_on(
-        servers, stage_name, size, small_disk=fault.small_disk, slow=phase.slow(rollout)
+        servers,
+        stage_name,
+        size,
+        small_disks=(fault.small_disk,) if fault.small_disk else (),
+        slow=phase.slow(rollout),
     ) as stage:
         try:
             result = await measured(stage, fault, phase, rollout, expected, result)
@@ -155,12 +161,15 @@ async def outcome(stage: Stage) -> Run:
     journal = stage.cluster.open_journal()
     rewards: dict[str, float] = {}
     marks: dict[str, dict[str, int]] = {}
+    most_losses = 0
     for group, entry in await scored_groups(journal, RUN):
         for number, sibling in enumerate(entry.siblings):
             place = f"{group}/r{number}"
             reward = await journal.require(reward_key(sibling.rollout), RewardEntry)
             rewards[place], marks[place] = reward.score, dict(marks_in(reward.log))
-    return Run(rewards=rewards, marks=marks)
+            end = await journal.require(end_key(sibling.rollout), EndEntry)
+            most_losses = max(most_losses, len(end.summary.losses))
+    return Run(rewards=rewards, marks=marks, most_losses=most_losses)
 
 
 async def orphaned(stage: sandboxes.Host) -> tuple[int, list[str]]:

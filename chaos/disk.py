@@ -1,4 +1,4 @@
-"""A disk of its own for a store, so small that it can be filled, and that can refuse to be written."""
+"""A disk of its own for a folder, so small that it can be filled, and that can refuse to be written."""
 
 import asyncio
 from pathlib import Path
@@ -11,15 +11,14 @@ TRIES = 500
 class SmallDisk:
     """A file system in memory, mounted at `folder`; needs the rights to mount."""
 
-    def __init__(self, folder: Path, megabytes: int = 16) -> None:
+    def __init__(self, folder: Path, megabytes: int) -> None:
         self._folder = folder
         self._megabytes = megabytes
 
     async def mount(self) -> None:
         self._folder.mkdir()
-        await _run(
-            "mount", "-t", "tmpfs", "-o", f"size={self._megabytes}m", "clotho-chaos", str(self._folder)
-        )
+        options = f"size={self._megabytes}m,mode=711"
+        await _run("mount", "-t", "tmpfs", "-o", options, "clotho-chaos", str(self._folder))
 
     async def unmount(self) -> None:
         await _run("umount", "--lazy", str(self._folder))

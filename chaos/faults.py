@@ -11,8 +11,10 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
 from chaos import sandboxes
+from chaos.disk import SmallDisk
+from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
 from chaos.phases import Hit, fail_folder, until
-from chaos.stage import HEARTBEAT, ROLES, RUN, Stage
+from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Stage
 from clotho.identifiers import campaign_id, group_of
 from clotho.testing.cluster import register
 
@@ -23,6 +25,9 @@ SLOW_STORE = 8.0
 MODEL_OUTAGE = 2.0
 STOPPED = HEARTBEAT + 7.0
 SLOW_WRITE_RULE = "journal.write:delay=2"
+STARVED = 6.0
+FEWEST = 3
+"""Descriptors: fewer than any process has open."""
 PARTITION = 60.0
 WORKER_LIMIT = HEARTBEAT + 5.0
 TEMPORAL_LIMIT = HEARTBEAT + 10.0
@@ -40,10 +45,15 @@ class Fault:
     """Seconds within which the rollout must go on; None: no target."""
     by_operator: bool = False
     """Somebody ended work on purpose: starting the run again by name is part of the recovery."""
-    small_disk: bool = False
+    small_disk: str | None = None
+    """The folder of the stage that has a disk of its own: `store` or `sandboxes`."""
     counts_from_strike: bool = False
     """Recovery counts from the strike: what was killed is started again at once."""
     rules: str = ""
+    most_losses: int | None = None
+    """Sandboxes that a rollout may lose to it; None: no target."""
+    for_good: bool = False
+    """The stage is another one afterwards: nothing can strike it a second time."""
 
 
 async def kill_worker(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -100,17 +110,36 @@ async def slow_store(stage: Stage, hit: Hit, rollout: str) -> None:
 
 
 async def refuse_writes(stage: Stage, hit: Hit, rollout: str) -> None:
-    await stage.disk.refuse_writes()
+    disk = stage.disks[STORE]
+    await disk.refuse_writes()
     hit.release()
     await asyncio.sleep(STORE_OUTAGE)
-    await stage.disk.take_writes()
+    await disk.take_writes()
 
 
 async def fill_disk(stage: Stage, hit: Hit, rollout: str) -> None:
-    await stage.disk.fill()
+    await _fill(stage.disks[STORE], hit)
+
+
+async def fill_sandboxes(stage: Stage, hit: Hit, rollout: str) -> None:
+    """Nothing that a command writes in its own file system has a place any more."""
+    await _fill(stage.disks[SANDBOXES], hit)
+
+
+async def _fill(disk: SmallDisk, hit: Hit) -> None:
+    await disk.fill()
     hit.release()
     await asyncio.sleep(STORE_OUTAGE)
-    await stage.disk.empty()
+    await disk.empty()
+
+
+async def starve_workers(stage: Stage, hit: Hit, rollout: str) -> None:
+    """What is open stays open; nothing else can be opened, started or connected to."""
+    usual = {roles: stage.limit_files(roles, FEWEST) for roles in ROLES}
+    hit.release()
+    await asyncio.sleep(STARVED)
+    for roles, files in usual.items():
+        stage.limit_files(roles, files)
 
 
 def partition(seconds: float) -> Strike:
@@ -193,9 +222,15 @@ def faults(partition_seconds: float = PARTITION) -> dict[str, Fault]:
         "supervisor": Fault("SIGKILL of a sandbox's supervisor", kill_supervisor),
         "store-slow": Fault("store: every write takes 2 s more", slow_store, rules=SLOW_WRITE_RULE),
         "store-refuses": Fault(
-            f"store refuses writes for {STORE_OUTAGE:g} s", refuse_writes, small_disk=True
+            f"store refuses writes for {STORE_OUTAGE:g} s", refuse_writes, small_disk=STORE
         ),
-        "disk-full": Fault(f"the store's disk is full for {STORE_OUTAGE:g} s", fill_disk, small_disk=True),
+        "disk-full": Fault(f"the store's disk is full for {STORE_OUTAGE:g} s", fill_disk, small_disk=STORE),
+        "sandboxes-full": Fault(
+            f"the disk under the sandboxes is full for {STORE_OUTAGE:g} s",
+            fill_sandboxes,
+            small_disk=SANDBOXES,
+        ),
+        "descriptors": Fault(f"a host without descriptors for {STARVED:g} s", starve_workers),
         "partition": Fault(
             f"workers cut off from Temporal for {partition_seconds:g} s",
             partition(partition_seconds),
@@ -210,4 +245,11 @@ def faults(partition_seconds: float = PARTITION) -> dict[str, Fault]:
             "campaign terminated, started at once by name", terminate_and_start, by_operator=True
         ),
         "database": Fault("Temporal's database deleted", delete_database, by_operator=True),
+        "namespaces": Fault(
+            "the run closed in its namespace, gone on in another on the same store and host",
+            move_to_another_namespace,
+            by_operator=True,
+            most_losses=MOST_LOSSES,
+            for_good=True,
+        ),
     }

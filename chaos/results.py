@@ -13,6 +13,8 @@ class Run(Record):
     """By group and place in it."""
     marks: dict[str, dict[str, int]]
     """By group and place: call -> how often its command ran in the workspace that was judged."""
+    most_losses: int = 0
+    """How many sandboxes the rollout lost that lost most."""
 
     @property
     def calls(self) -> int:
@@ -35,6 +37,9 @@ class CellResult(Record):
     recovery: float | None = None
     """Seconds from the end of the fault to the rollout's next entry in the journal."""
     recovery_limit: float | None = None
+    losses: int = 0
+    """Sandboxes that a rollout lost, the one that lost most."""
+    losses_limit: int | None = None
     restarts: int = 0
     """How often somebody had to start the run again by name."""
     fell: int = 0
@@ -46,6 +51,7 @@ class CellResult(Record):
         """The targets that were missed."""
         if self.problem is not None:
             return [self.problem]
+        too_many = self.losses_limit is not None and self.losses > self.losses_limit
         late = self.recovery is None or (self.recovery > (self.recovery_limit or float("inf")))
         found = {
             f"lost {self.lost}": self.lost,
@@ -54,6 +60,7 @@ class CellResult(Record):
             f"rewards changed {self.rewards_changed}": self.rewards_changed,
             f"orphans {len(self.orphans)}": self.orphans,
             f"late: {self.recovery:g} s": late,
+            f"{self.losses} sandboxes of a rollout lost": too_many,
             f"{self.fell} workers ended by themselves": self.fell,
         }
         return [text for text, missed in found.items() if missed]
@@ -78,4 +85,4 @@ def compare(result: CellResult, run: Run, undisturbed: Run) -> CellResult:
         lost += (should - ran).total()
         rerun += (ran - should).total()
     counts = {"lost": unscored + lost, "rerun": rerun, "rewards_changed": changed}
-    return result.model_copy(update=counts)
+    return result.model_copy(update={**counts, "losses": run.most_losses})

@@ -2,18 +2,12 @@
 
 import asyncio
 from collections import Counter
-from functools import partial
 from typing import Protocol
 
 from chaos.stage import Stage, sandbox_folder_of
-from clotho.runs.rollouts import is_followed
-from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.temporal.states import RolloutOwners
 from clotho.testing import casualties
 from clotho.testing.cluster import Cluster
-
-LEASE_SECONDS = 600.0
 
 
 class Host(Protocol):
@@ -52,9 +46,7 @@ async def destroy(stage: Stage, rollout: str) -> None:
 
 async def janitor_pass(stage: Host) -> None:
     """The pass that a host's worker makes every minute, made now."""
-    owners = RolloutOwners(stage.cluster.client)
-    followed = partial(is_followed, stage.cluster.open_journal())
-    await LeaseKeeper(stage.cluster.sandboxes(), owners, followed, LEASE_SECONDS).look()
+    await stage.cluster.keeper().look()
 
 
 async def held(stage: Host) -> list[str]:

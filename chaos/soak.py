@@ -12,7 +12,7 @@ from chaos.faults import Fault, faults
 from chaos.phases import Hit, fail_folder
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
-from chaos.stage import ROLES, RUN, Servers, Size, Stage, servers_in, stage_on
+from chaos.stage import DISK_MEGABYTES, ROLES, RUN, Servers, Size, Stage, servers_in, stage_on
 from chaos.table import shown
 
 SIZE = Size(groups=16, group_size=4)
@@ -43,7 +43,7 @@ async def one_round(
 ) -> tuple[CellResult, list[str]]:
     clock, struck = time.monotonic(), list[str]()
     result = CellResult(fault="random", phase="random", recovery=0.0)
-    async with stage_on(servers, name, SIZE, small_disk=True, slow={}) as stage:
+    async with stage_on(servers, name, SIZE, small_disks=DISK_MEGABYTES, slow={}) as stage:
         fail_folder(stage).mkdir()
         rules = ",".join(filter(None, (fault.rules for fault in kinds.values())))
         await stage.start_workers(CLOTHO_FAIL=rules, CLOTHO_FAIL_FOLDER=str(fail_folder(stage)))

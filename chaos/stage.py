@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import resource
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ MOST_LEASES = 8
 HEARTBEAT = FAST.model.heartbeat.total_seconds()
 LLM, TOOLS = "llm", "workflows,tools"
 ROLES = (LLM, TOOLS)
+STORE, SANDBOXES = "store", "sandboxes"
+DISK_MEGABYTES = {STORE: 16, SANDBOXES: 512}
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class Stage:
     provider: Provider
     provider_url: str
     link: Link
-    disk: SmallDisk
+    disks: Mapping[str, SmallDisk]
+    """Those that were asked for, by the folder that is on them."""
     size: Size
     deaths: list[float] = field(default_factory=list)
     """When a process that calls models was killed."""
@@ -95,18 +99,37 @@ class Stage:
     def sandbox_folder(self) -> Path:
         return sandbox_folder_of(self.cluster)
 
+    def groups(self) -> list[str]:
+        return [group_id(RUN, number) for number in range(self.size.groups)]
+
+    def rollouts(self) -> list[str]:
+        siblings = range(self.size.group_size)
+        return [rollout_id(group, sibling) for group in self.groups() for sibling in siblings]
+
     def possible_leases(self) -> list[str]:
-        rollouts = (
-            rollout_id(group_id(RUN, group), sibling)
-            for group in range(self.size.groups)
-            for sibling in range(self.size.group_size)
-        )
-        return [lease_key(rollout, number) for rollout in rollouts for number in range(MOST_LEASES)]
+        return [lease_key(rollout, number) for rollout in self.rollouts() for number in range(MOST_LEASES)]
 
     async def start_workers(self, **settings: str) -> None:
         for roles in ROLES:
             self._workers[roles] = await self.cluster.start_worker(roles, **settings)
             self._keep(roles)
+
+    async def start_more_workers(self) -> None:
+        """Beside those there are, which nothing strikes any more: in the namespace that the stage has by now."""
+        for roles in ROLES:
+            name = f"{roles} in {self.cluster.client.namespace}"
+            self._workers[name] = await self.cluster.start_worker(roles)
+            self._keep(name)
+
+    def keep_doing(self, name: str, step: Callable[[], Awaitable[None]], seconds: float) -> None:
+        """Repeat it, with a pause between, until the stage ends."""
+
+        async def repeated() -> None:
+            while True:
+                await step()
+                await asyncio.sleep(seconds)
+
+        self._keeping[name] = asyncio.create_task(repeated())
 
     async def is_usable(self) -> bool:
         """Whether the namespace is there, as it isn't for a moment after its database was deleted."""
@@ -155,6 +178,12 @@ class Stage:
     def signal_worker(self, roles: str, number: signal.Signals) -> None:
         os.kill(self.pid_of(roles), number)
 
+    def limit_files(self, roles: str, files: int) -> int:
+        """Set how many descriptors a worker may have; returns how many it might before."""
+        before, most = resource.prlimit(self.pid_of(roles), resource.RLIMIT_NOFILE)
+        resource.prlimit(self.pid_of(roles), resource.RLIMIT_NOFILE, (files, most))
+        return before
+
     def _keep(self, roles: str) -> None:
         self._keeping[roles] = asyncio.create_task(self._kept(roles))
 
@@ -167,6 +196,8 @@ class Stage:
 
     def stop_keeping(self) -> None:
         for keeping in self._keeping.values():
+            if keeping.done():
+                keeping.result()  # it ends for no other reason than an error
             keeping.cancel()
         self._keeping.clear()
 
@@ -184,7 +215,7 @@ def journalled(store: Path, key: str) -> bool:
 
 @asynccontextmanager
 async def stage_on(
-    servers: Servers, name: str, size: Size, *, small_disk: bool, slow: Mapping[str, int]
+    servers: Servers, name: str, size: Size, *, small_disks: Collection[str], slow: Mapping[str, int]
 ) -> AsyncIterator[Stage]:
     """Everything ends with it: workers, sandboxes and mounts."""
     folder = servers.folder / name
@@ -195,14 +226,14 @@ async def stage_on(
         link = Link(servers.temporal.port)
         await link.start()
         stack.push_async_callback(link.stop)
-        disk = SmallDisk(folder / "store")
-        if small_disk:
+        disks = {name: SmallDisk(folder / name, DISK_MEGABYTES[name]) for name in small_disks}
+        for disk in disks.values():
             await disk.mount()
             stack.push_async_callback(disk.unmount)
         cluster = Cluster(client, folder, link.address)
         provider = Provider(servers.model.url, lambda key: journalled(cluster.store, key), slow)
         url = await stack.enter_async_context(serving(provider))
-        stage = Stage(servers, cluster, provider, url, link, disk, size)
+        stage = Stage(servers, cluster, provider, url, link, disks, size)
         stack.push_async_callback(end, stage)
         yield stage
 

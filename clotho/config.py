@@ -6,13 +6,14 @@ import os
 import platform
 import re
 import shutil
+import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,10 +24,13 @@ from pydantic_settings import (
 
 from clotho.errors import InvalidInput
 from clotho.logs import LogFormat
+from clotho.records.run_settings import RunSettings
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
+SERVICES_SECONDS = 0.5
 PREFIX, DELIMITER = "CLOTHO_", "__"
+VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 
 
 class Section(BaseModel):
@@ -37,9 +41,27 @@ class TemporalSettings(Section):
     """Where the Temporal server is. API keys and certificates come from Temporal's own variables."""
 
     address: str | None = None
-    """None: TEMPORAL_ADDRESS or a Temporal profile, else 127.0.0.1:7233."""
+    """None: TEMPORAL_ADDRESS or a Temporal profile, else `default_address`."""
+    default_address: str = "127.0.0.1:7233"
+    """Of `clotho dev` for the same store, where that is running."""
     namespace: str | None = None
     ui: str = "http://127.0.0.1:8233"
+
+
+class DevelopmentServices(Section):
+    """Where `clotho dev` listens: kept beside the store while it is up."""
+
+    temporal: str
+    ui: str
+
+    def answer(self) -> bool:
+        """Whether they are still there: a killed `dev` leaves its file behind."""
+        host, _, port = self.temporal.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), SERVICES_SECONDS).close()
+        except OSError:
+            return False
+        return True
 
 
 class WorkerSettings(Section):
@@ -50,10 +72,18 @@ class WorkerSettings(Section):
     max_model_calls: int = 500
     max_tool_calls: int = 200
     model_call_timeout: float = 600.0
+    model_answer_mb: int = 8
+    """The longest answer of a model server that is read, and the longest event of a stream."""
     write_ahead_tokens: int = 256
     """Of a streamed turn, after which they are journalled: what a killed process had not is sampled again."""
     write_ahead_seconds: float = 2.0
     """After which a streamed turn's tokens are journalled, if there are any."""
+    workflow_pollers: int = Field(default=5, ge=2)
+    """Requests for workflow tasks that a process has open on each of its queues."""
+    activity_pollers: int = Field(default=5, ge=1)
+    """The same for activities."""
+    model_keys: tuple[str, ...] = ("OPENAI_API_KEY",)
+    """Environment variables with keys of model servers: processes that call none are started without them."""
     drain_seconds: float = 300.0
     """How long a worker that was told to stop waits for calls in flight."""
     deployment: str = "clotho"
@@ -65,14 +95,39 @@ class WorkerSettings(Section):
 class SandboxSettings(Section):
     """Where this host keeps sandboxes."""
 
-    root: Path = Path("/tmp/clotho")
-    """Sandboxes and their control files. Every sandbox's user must be able to pass through it."""
+    root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
+    """Sandboxes and their control files: a folder that no other user could change, or put another in its place.
+
+    Every sandbox's user must be able to pass through it.
+    """
+    disk_budget_mb: int | None = None
+    """What the disks of all sandboxes here may take together; one takes its `disk_mb` twice.
+
+    None: no bound, so that sandboxes may be promised more than there is.
+    """
     lease_seconds: float = 600.0
     """How long a sandbox outlives the last sign of its host's workers."""
 
     def folder_of(self, store: str) -> Path:
         """Leases are named by a store's rollouts: the sandboxes of two stores are kept apart."""
         return self.root / hashlib.sha256(store.encode()).hexdigest()[:16]
+
+
+class AtroposApiSettings(Section):
+    """What the durable Atropos API takes, and from whom."""
+
+    max_body_bytes: PositiveInt = 128 * 2**20
+    """Of a request as it is sent."""
+    max_unpacked_bytes: PositiveInt = 128 * 2**20
+    """Of a body once it is decompressed. Reading one takes up to ten times as much memory."""
+    body_seconds: PositiveFloat = 60.0
+    """How long a body may take to arrive."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names by which it is asked for, beside addresses, localhost and this machine's; `*`: any."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of web pages that may ask."""
+    token_variable: str | None = None
+    """The environment variable with the token that every request must show; None: no token."""
 
 
 class S3Settings(Section):
@@ -109,6 +164,9 @@ class Settings(BaseSettings):
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    run: RunSettings = RunSettings()
+    """What runs are asked for that are started here, where flags don't say otherwise."""
+    atropos_api: AtroposApiSettings = AtroposApiSettings()
 
     @property
     def folder(self) -> Path:
@@ -116,6 +174,11 @@ class Settings(BaseSettings):
         if "://" in self.store:
             return Path(STATE_FOLDER) / re.sub(r"[^A-Za-z0-9.]+", "-", self.store).strip("-")
         return Path(self.store).parent
+
+    @property
+    def services_file(self) -> Path:
+        """Where a running `clotho dev` says where it listens."""
+        return self.folder / "services.json"
 
     @classmethod
     def settings_customise_sources(
@@ -138,7 +201,7 @@ def load_settings(store: str | None = None, temporal: str | None = None) -> Sett
     arguments: dict[str, Any] = {"store": store} if store is not None else {}
     arguments |= {"temporal": {"address": temporal}} if temporal else {}
     try:
-        return Settings(**arguments)
+        return _with_services(Settings(**arguments))
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, e['loc'])) or CONFIG_FILE}: {e['msg']}" for e in error.errors()
@@ -150,6 +213,19 @@ def load_settings(store: str | None = None, temporal: str | None = None) -> Sett
         raise InvalidInput(f"configuration: {error}") from error
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{CONFIG_FILE} must hold names and values, one `name: value` a line") from error
+
+
+def _with_services(settings: Settings) -> Settings:
+    """The settings, with the addresses of the `clotho dev` that serves their store."""
+    try:
+        services = DevelopmentServices.model_validate_json(settings.services_file.read_bytes())
+    except (OSError, ValidationError):
+        return settings
+    if not services.answer():
+        return settings
+    found = {"default_address": services.temporal, "ui": services.ui}
+    given = settings.temporal.model_dump(exclude_unset=True)
+    return settings.model_copy(update={"temporal": settings.temporal.model_copy(update={**found, **given})})
 
 
 def _refuse_unknown_variables() -> None:
@@ -170,13 +246,41 @@ def _names(settings: type[BaseModel]) -> Iterator[str]:
             yield from (f"{name}{DELIMITER}{inner}" for inner in _names(setting.annotation))
 
 
-def secret(variable: str) -> str:
-    """The secret kept in environment variable `variable`; raises InvalidInput if it isn't set."""
-    if (value := os.environ.get(variable)) is None:
+def checked_variable_name(name: str) -> str:
+    """`name`, if it may name an environment variable.
+
+    Raises InvalidInput without repeating what was given: it may be the key itself.
+    """
+    if VARIABLE_NAME.fullmatch(name) is None:
         raise InvalidInput(
-            f"environment variable {variable} is not set; it must hold the key of the model server"
+            "the key of a model server is given by the name of an environment variable, "
+            "of A-Z, 0-9 and _, such as OPENAI_API_KEY; what was given is no such name"
         )
+    return name
+
+
+def secret(variable: str, what: str = "the key of the model server") -> str:
+    """The secret kept in environment variable `variable`; raises InvalidInput if it isn't set."""
+    checked_variable_name(variable)
+    if (value := os.environ.get(variable)) is None:
+        raise InvalidInput(f"environment variable {variable} is not set; it must hold {what}")
     return value
+
+
+def variable(name: str) -> str | None:
+    """The value of an environment variable that a run names; None where it isn't set."""
+    return os.environ.get(name)
+
+
+def environment_without(names: Iterable[str]) -> dict[str, str]:
+    """This process's environment, without the variables of these names."""
+    return {name: value for name, value in os.environ.items() if name not in names}
+
+
+def forget_variables(names: Iterable[str]) -> None:
+    """Have neither this process nor those that it starts find these variables any more."""
+    for name in names:
+        os.environ.pop(name, None)
 
 
 def cache_folder() -> Path:

@@ -9,6 +9,7 @@ ClothoError
 ├── IsolationUnavailable    this machine cannot prove the isolation that was asked for
 ├── CommandConflict         a job key already holds another command
 ├── FileRefused             the sandbox can't write that path
+│   └── WorkspaceRefused    what the agent left there keeps its verifier from a file: the policy's doing, scored 0
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
 │   └── SandboxFenced       another lease followed this one: its sandbox is none of the rollout's, alive or not
 ├── Unfit                   a finished group that must not be trained on; says why
@@ -16,12 +17,15 @@ ClothoError
 └── Unavailable             somebody's outage: retried until the activity's time runs out
     ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
     ├── StoreUnavailable
-    └── SandboxUnavailable
+    ├── SandboxUnavailable
+    └── HostUnavailable      this machine is out of descriptors, memory, threads or disk, or its disk fails
 """
 
 from datetime import timedelta
 
 from temporalio.exceptions import ApplicationError
+
+from clotho.host_failures import described, is_host_failure
 
 MESSAGE_LIMIT = 1_500
 ENVIRONMENT_ATTEMPTS = 3
@@ -65,6 +69,13 @@ class CommandConflict(ClothoError):
 
 class FileRefused(ClothoError):
     """A path that the sandbox's user can't write; the message says why."""
+
+
+class WorkspaceRefused(FileRefused):
+    """A path in the agent's folders that its verifier can't read or write, for what the agent made of it.
+
+    A verifier may catch it and score the rollout as it likes; else the score is 0.
+    """
 
 
 class SandboxLost(ClothoError):
@@ -119,12 +130,18 @@ class SandboxUnavailable(Unavailable):
     """The sandbox backend can't answer now."""
 
 
+class HostUnavailable(Unavailable):
+    """The machine that this process runs on can't serve now."""
+
+
 def to_application_error(error: Exception, attempt: int) -> ApplicationError:
     """Classify `error`, raised in attempt number `attempt`, for Temporal.
 
     What isn't ours is retried: a defect can be mended by a deploy while the activity waits, and the
     activity's time bound ends it otherwise.
     """
+    if is_host_failure(error):
+        error = HostUnavailable(described(error))
     retryable = error.retryable if isinstance(error, ClothoError) else True
     if isinstance(error, EnvironmentFailed) and attempt >= ENVIRONMENT_ATTEMPTS:
         retryable = False

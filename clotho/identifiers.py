@@ -86,12 +86,29 @@ def call_id(turn: int, index: int) -> str:
     return f"{turn:04}-{index:02}"
 
 
+def call_order(call: str) -> tuple[int, int]:
+    """By which calls are in the order in which they were made; no call at all is before every one.
+
+    As text, `0003-100` would come before `0003-99`.
+    """
+    turn, _, index = call.partition("-")
+    return (int(turn), int(index)) if call else (-1, -1)
+
+
 RUNS = "~runs/"
 """Where the manifests of all runs are: no run's name starts with a tilde."""
 
 
 def manifest_key(run: str) -> str:
     return f"{RUNS}{run}"
+
+
+DELETED = "~deleted/"
+"""Where the marks of deleted runs are."""
+
+
+def deleted_key(run: str) -> str:
+    return f"{DELETED}{run}"
 
 
 def endpoint_prefix(run: str) -> str:

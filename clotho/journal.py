@@ -14,6 +14,7 @@ from clotho import failpoints
 from clotho.errors import JournalCorrupt
 from clotho.identifiers import blob_key, sealed_key, streams_prefix
 from clotho.store.base import Store
+from clotho.store.numbered import NumberedLog
 
 SCHEMA = 1
 CACHE_BYTES = 256 << 20
@@ -112,16 +113,30 @@ class Journal:
         return [self._recall(key, kind) for key in keys]
 
     async def latest(self, prefix: str, kind: type[Entry]) -> Entry | None:
-        """The last of the numbered entries under `prefix`: how mutable state lives in a write-once store."""
-        keys = await self._store.keys(prefix)
-        return await self.read(keys[-1], kind) if keys else None
+        """The last entry of the numbered log under `prefix`."""
+        numbered = await self.latest_numbered(prefix, kind)
+        return None if numbered is None else numbered[1]
 
-    async def append(self, prefix: str, entry: BaseModel) -> str:
-        """Write `entry` as the next numbered one under `prefix`, and return its key."""
-        number = len(await self._store.keys(prefix))
-        while not await self._store.create(key := f"{prefix}{number:06}", encode(key, entry)):
-            number += 1
-        return key
+    async def latest_numbered(self, prefix: str, kind: type[Entry]) -> tuple[int, Entry] | None:
+        """The last entry of the numbered log under `prefix`, with its number."""
+        log = NumberedLog(self._store, prefix)
+        while (last := await log.last()) is not None:
+            if (entry := await self.read(log.key(last), kind)) is not None:
+                return last, entry  # else others have appended since, and deleted it
+        return None
+
+    async def append(self, prefix: str, entry: BaseModel, kept: int | None = None) -> int:
+        """Write `entry` as the next of the numbered log under `prefix`; returns its number.
+
+        With `kept`, entries that were replaced are deleted: all but so many of the last.
+        """
+        return await NumberedLog(self._store, prefix, kept).append(lambda key: encode(key, entry))
+
+    async def append_after(
+        self, prefix: str, last: int | None, entry: BaseModel, kept: int | None = None
+    ) -> int | None:
+        """As `append`, if number `last` is still the last; None where another has followed it."""
+        return await NumberedLog(self._store, prefix, kept).append_after(last, lambda key: encode(key, entry))
 
     async def keys(self, prefix: str) -> list[str]:
         return await self._store.keys(prefix)

@@ -1,10 +1,14 @@
 """Log lines that say which rollout they are about."""
 
 import contextvars
-import json
 import logging
 import sys
-from typing import Literal
+import textwrap
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from clotho.escaping import for_line, for_terminal, json_line
 
 subject: contextvars.ContextVar[str] = contextvars.ContextVar("subject", default="-")
 """The run, group or rollout that the running code works for."""
@@ -20,9 +24,19 @@ class _Subject(logging.Filter):
         return True
 
 
+class _Text(logging.Formatter):
+    """A line an event, whatever the message holds; a traceback's lines follow, indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return for_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return textwrap.indent(for_terminal(super().formatException(ei)), "    ")
+
+
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, JsonValue] = {
             "time": self.formatTime(record),
             "level": record.levelname,
             "logger": record.name,
@@ -31,14 +45,14 @@ class _Json(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json_line(line)
 
 
 def configure(form: LogFormat, process: str) -> None:
-    """Log to standard error, one line an event; `process` names the process in each."""
+    """Log to standard error; `process` names the process in each line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_Subject())
-    text = logging.Formatter(f"%(asctime)s %(levelname)s {process} [%(subject)s] %(name)s: %(message)s")
+    text = _Text(f"%(asctime)s %(levelname)s {process} [%(subject)s] %(name)s: %(message)s")
     handler.setFormatter(_Json() if form == "json" else text)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # What these say of every request and every failed attempt, Clotho says itself, with the rollout's name.

@@ -1,20 +1,28 @@
-"""Multi-step terminal tasks for a capable model, with partial credit from a hidden checker."""
+"""Multi-step terminal tasks for a capable model, with partial credit that the agent's files can't talk it into.
+
+Files are read as data and judged here, in the worker. Where the agent's code must run, it runs in a process of its
+own: what that prints is data too.
+"""
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, Reward, ToolContext
+
+LONGEST_ANSWER = 10_000
 
 
 @dataclass(frozen=True)
 class Task:
-    """A prompt, the files it starts from, and a shell checker that prints one line `name points` a criterion."""
+    """A prompt, the files it starts from, and what tells which criteria are met."""
 
     prompt: str
     files: Mapping[str, str]
-    criteria: tuple[str, ...]
-    checker: str
+    check: Callable[[ToolContext], dict[str, bool]]
 
 
 BUGGY = """\
@@ -24,6 +32,55 @@ def median(values):
     return values[middle]
 """
 
+CALL_MEDIAN = """\
+import json, sys
+from stats import median
+for given in json.loads(sys.argv[1]):
+    print(json.dumps([median(given), given]))
+"""
+
+
+def check_median(ctx: ToolContext) -> dict[str, bool]:
+    """Only the inputs reach the agent's code: a right answer it has to compute."""
+    odd, even = [[5, 9, 4], [7], [8, 1, 9, 2, 6]], [[5, 9, 4, 8], [3, 1]]
+    medians = [5, 7, 6, 6.5, 2]
+    call = f"timeout 20 python3 -c {shlex.quote(CALL_MEDIAN)} {shlex.quote(json.dumps([*odd, *even]))}"
+    ran = ctx.terminal(f"cd /work && $CLOTHO_AS_AGENT {call} 2>/dev/null")
+    lines = [parsed(line) for line in ran["output"][:LONGEST_ANSWER].splitlines()]
+    answers = [line if isinstance(line, list) and len(line) == 2 else [None, None] for line in lines]
+    answers = [*answers, *[[None, None]] * len(medians)][: len(medians)]
+    right = [answer[0] == median for answer, median in zip(answers, medians, strict=True)]
+    unchanged = [answer[1] == given for answer, given in zip(answers, [*odd, *even], strict=True)]
+    return {"odd": all(right[:3]), "even": all(right[3:]), "argument_unchanged": all(unchanged)}
+
+
+def check_summary(ctx: ToolContext) -> dict[str, bool]:
+    summary = parsed((ctx.read_bytes("/work/summary.json") or b"")[:LONGEST_ANSWER])
+    found = summary if isinstance(summary, dict) else {}
+    expected = {"requests": 5, "errors": 2, "bytes": 238}
+    met = {name: found.get(name) == value for name, value in expected.items()}
+    return {**met, "paths": ctx.read_bytes("/work/paths.txt") == b"/a\n/b\n/c\n"}
+
+
+def check_tree(ctx: ToolContext) -> dict[str, bool]:
+    left = ctx.terminal("find /work/tree -name '*.txt'")
+    read = {name: ctx.read_bytes(f"/work/tree/{name}") for name in ("a.md", "deep/er/b.md", "deep/keep.csv")}
+    return {
+        "renamed": (read["a.md"], read["deep/er/b.md"]) == (b"a", b"b"),
+        "none_left": left["exit_code"] == 0 and not left["output"],
+        "others_kept": read["deep/keep.csv"] == b"c",
+    }
+
+
+def parsed(text: str | bytes) -> JsonValue:
+    """JSON that the agent, or its code, wrote; None for anything else."""
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
 TASKS = {
     "fix_median": Task(
         prompt=(
@@ -31,20 +88,7 @@ TASKS = {
             "argument, and it is wrong for an even number of values. Fix both. Keep the function's name."
         ),
         files={"/work/stats.py": BUGGY},
-        criteria=("odd", "even", "argument_unchanged"),
-        checker="""
-python3 - <<'END'
-import sys
-sys.path.insert(0, "/work")
-from stats import median
-def criterion(name, right): print(name, int(bool(right)))
-criterion("odd", median([3, 1, 2]) == 2)
-criterion("even", median([4, 1, 3, 2]) == 2.5)
-given = [3, 1, 2]
-median(given)
-criterion("argument_unchanged", given == [3, 1, 2])
-END
-""",
+        check=check_median,
     ),
     "log_summary": Task(
         prompt=(
@@ -55,13 +99,7 @@ END
         files={
             "/work/access.log": "GET /a 200 120\nPOST /b 503 10\nGET /a 304 0\nGET /c 200 77\nGET /b 500 31\n"
         },
-        criteria=("requests", "errors", "bytes", "paths"),
-        checker="""
-cd /work
-python3 -c 'import json; s = json.load(open("summary.json"))
-for name, value in {"requests": 5, "errors": 2, "bytes": 238}.items(): print(name, int(s.get(name) == value))'
-printf '/a\\n/b\\n/c\\n' | cmp -s - paths.txt && echo paths 1 || echo paths 0
-""",
+        check=check_summary,
     ),
     "rename_tree": Task(
         prompt=(
@@ -73,13 +111,7 @@ printf '/a\\n/b\\n/c\\n' | cmp -s - paths.txt && echo paths 1 || echo paths 0
             "/work/tree/deep/er/b.txt": "b",
             "/work/tree/deep/keep.csv": "c",
         },
-        criteria=("renamed", "none_left", "others_kept"),
-        checker="""
-cd /work/tree
-test -f a.md && test -f deep/er/b.md && echo renamed 1 || echo renamed 0
-test -z "$(find . -name '*.txt')" && echo none_left 1 || echo none_left 0
-test -f deep/keep.csv && echo others_kept 1 || echo others_kept 0
-""",
+        check=check_tree,
     ),
 }
 
@@ -107,12 +139,6 @@ class TerminalTasks(Environment):
     def workspace_files(self, item: Item) -> Mapping[str, str]:
         return TASKS[str(item["task"])].files
 
-    def hidden_files(self, item: Item) -> Mapping[str, str]:
-        return {"check.sh": TASKS[str(item["task"])].checker}
-
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
-        criteria = TASKS[str(item["task"])].criteria
-        checked = ctx.terminal("bash /verifier/check.sh")
-        met = {line.removesuffix(" 1") for line in checked["output"].splitlines() if line.endswith(" 1")}
-        points = {name: float(name in met) for name in criteria}
-        return Reward(score=sum(points.values()) / len(criteria), breakdown=points, log=json.dumps(checked))
+        points = {name: float(met) for name, met in TASKS[str(item["task"])].check(ctx).items()}
+        return Reward(score=sum(points.values()) / len(points), breakdown=points)

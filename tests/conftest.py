@@ -16,6 +16,11 @@ LONGEST_FIRST = ("chaos", "workflows", "cli", "examples", "atropos")
 """Folders whose files take minutes: begun last, one would be waited for alone."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fuzz-seconds", type=float, default=60.0, help="time for each target in tests/fuzz")
+    parser.addoption("--fuzz-first", type=int, default=0, help="number of the first case of each target")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         folder = item.path.parent.name

@@ -11,31 +11,35 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
 
 from clotho.atropos.trainable import check_sampling
+from clotho.branches import branches_of
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
+from clotho.entries.rollout import Prompt, TurnEntry
 from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
 from clotho.inference.base import (
     ChatMessage,
     Inference,
     LogprobsMode,
+    PriorTurn,
     SampledTokens,
     SampledTurn,
     Sampling,
     ServedModel,
     TurnCall,
 )
+from clotho.inference.model_http import ModelHTTP
 from clotho.inference.rendering_thread import RenderingThread
 from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_http import TokenHTTP
 from clotho.inference.token_server import TokenRequest
 from clotho.inference.vllm import VLLMCompletions, VLLMGenerate
 from clotho.inference.write_ahead import Pace
@@ -45,6 +49,9 @@ from clotho.processes.ports import free_port
 from clotho.rendering.resolve import open_renderer
 from clotho.store.filesystem import FilesystemStore
 from clotho.testing.scripted_model import serving
+from clotho.toolsets.registry import Registry
+from clotho.toolsets.resolution import resolve
+from clotho.transcript import Step, Transcript
 from tests.support import eventually
 from tests.token_servers import Relay
 
@@ -52,7 +59,15 @@ START_SECONDS = 400.0
 CONTEXT = 1024
 TURNS = 12
 EOS = 2
+TOOLS = resolve(Registry.discover(), ("terminal",)).schemas
+EMPTY = json.dumps({"output": "", "exit_code": 0, "error": None})
+MORE = ChatMessage(role="user", content="Go on.")
 HOT = 1.5
+CONVERSATIONS = 6
+LONGEST = 6
+"""Turns of a conversation."""
+EDITED = 3
+"""Before this turn every third conversation's history is compacted."""
 TASKS = (
     "Create a file at ~/notes/report.txt containing exactly the text: winter lamp",
     "How many lines are in ~/river/log.md?",
@@ -98,6 +113,31 @@ class Measured:
     trainable: bool
     """Whether `serve` takes it."""
 
+    def cells(self) -> tuple[str, ...]:
+        same = f"{self.same_ids} of {self.turns - self.resumed}"
+        taken = "takes" if self.trainable else "refuses"
+        return (
+            str(self.turns),
+            str(self.resumed),
+            str(self.tokens),
+            same,
+            f"{self.worst_logprob:.1e}",
+            taken,
+        )
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Turns with the messages that each was sampled after; `edited`: from where the history is another one."""
+
+    turns: tuple[SampledTurn, ...]
+    messages: tuple[tuple[ChatMessage, ...], ...]
+    edited: int | None
+
+    @property
+    def tokens(self) -> tuple[SampledTokens, ...]:
+        return tuple(turn.tokens for turn in self.turns if turn.tokens is not None)
+
 
 @pytest.fixture(scope="module", params=["raw", "processed"])
 async def vllm(
@@ -110,6 +150,7 @@ async def vllm(
     command += [str(model), "--host", "127.0.0.1", "--port", str(port), "--served-model-name", TINY]
     command += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "16"]
     command += ["--max-num-batched-tokens", str(CONTEXT), "--enforce-eager", "--enable-scale-out"]
+    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
     command += ["--logprobs-mode", f"{request.param}_logprobs"]
     server = ChildProcess(command, tmp_path_factory.mktemp("vllm") / "log")
     url = f"http://127.0.0.1:{port}"
@@ -133,7 +174,7 @@ async def vllm(
 @asynccontextmanager
 async def opened(url: str, inference: Inference, store: Path) -> AsyncIterator[TokenExact]:
     rendering = RenderingThread(lambda: open_renderer(str(BUNDLED), tool_call_parser="hermes"))
-    async with aclosing(TokenHTTP(url)) as connection:
+    async with aclosing(ModelHTTP(url)) as connection:
         yield TokenExact(connection, rendering, Journal(FilesystemStore(store)), inference, Pace(64, 60.0))
 
 
@@ -174,7 +215,53 @@ async def test_tokens_and_logprobs_are_those_of_the_server(
     assert measured.worst_logprob < 1e-3
     assert measured.trainable is (temperature == 1.0 or vllm.mode == "processed")
     if "WRITE" in os.environ:
-        write(Path(os.environ["WRITE"]), (inference, vllm.mode, f"{temperature:g}"), measured)
+        cells = (inference, vllm.mode, f"{temperature:g}", *measured.cells())
+        write(Path(os.environ["WRITE"]), 0, 3, cells)
+
+
+@pytest.mark.parametrize("inference", ENDPOINTS)
+async def test_whole_conversations_extend_what_was_sampled(
+    vllm: Server, tmp_path: Path, inference: Inference
+) -> None:
+    """Calls, their results and further questions; every second turn cut off, some histories compacted."""
+    policy = Policy.load(BUNDLED)
+    relay = Relay(vllm.url, cut=lambda key, request: 6 if is_cut_within(key) else None)
+    async with serving(relay) as url, opened(url, inference, tmp_path) as backend:
+        await backend.check(TINY)
+        played = await asyncio.gather(*(play(backend, number) for number in range(CONVERSATIONS)))
+    turns = [turn for conversation in played for turn in conversation.turns]
+    exact = [tokens for conversation in played for tokens in conversation.tokens]
+    assert len(exact) == len(turns) >= 3 * CONVERSATIONS
+    branches = 0
+    for number, conversation in enumerate(played):
+        for at, (before, after) in enumerate(pairwise(conversation.tokens), 1):
+            sampled = before.prompt_ids + before.ids
+            assert (after.prompt_ids[: len(sampled)] == sampled) is (at != conversation.edited), (number, at)
+        found = branches_of(f"run/g{number:06}/r0", transcript_of(conversation))
+        assert len(found) == 1 + (conversation.edited is not None)
+        assert sum(map(sum, (branch.mask for branch in found))) == sum(
+            len(each.ids) for each in conversation.tokens
+        )
+        branches += len(found)
+    uncut = [turn for turn in turns if turn.tokens and not turn.tokens.resumed_at]
+    alike = [await same_in_one_piece(vllm.url, turn) for turn in uncut]
+    first = [(c.messages[0], c.tokens[0]) for c in played]
+    assert all([await rendered(vllm.url, messages) == tokens.prompt_ids for messages, tokens in first])
+    measured = Measured(
+        turns=len(turns),
+        tokens=sum(len(tokens.ids) for tokens in exact),
+        same_ids=sum(alike),
+        worst_logprob=max(off_by(policy, tokens, 1.0) for tokens in exact),
+        resumed=sum(bool(tokens.resumed_at) for tokens in exact),
+        trainable=True,
+    )
+    calls = sum(len(turn.message.tool_calls) for turn in turns)
+    assert all(alike) and calls >= CONVERSATIONS and measured.resumed >= CONVERSATIONS
+    assert measured.worst_logprob < 1e-3
+    if "WRITE" in os.environ:
+        cells = (inference, vllm.mode, CONVERSATIONS, measured.turns, calls, branches, measured.resumed)
+        rest = (measured.tokens, f"{sum(alike)} of {len(alike)}", f"{measured.worst_logprob:.1e}")
+        write(Path(os.environ["WRITE"]), 1, 2, (*map(str, cells), *map(str, rest)))
 
 
 async def test_the_models_own_defaults_are_there_to_be_overridden(vllm: Server) -> None:
@@ -218,7 +305,7 @@ async def test_a_prompt_beyond_the_context_is_an_outcome(
 ) -> None:
     sampling = Sampling(seed=1, max_tokens=16)
     request = TokenRequest(key="k", model=TINY, prompt_ids=(300,) * (CONTEXT + 8), sampling=sampling)
-    async with aclosing(TokenHTTP(vllm.url)) as connection:
+    async with aclosing(ModelHTTP(vllm.url)) as connection:
         with pytest.raises(ContextOverflow):
             async for _ in server(connection).stream(request):
                 pass
@@ -255,6 +342,59 @@ def is_cut(key: str) -> bool:
     """The first request of every second turn."""
     group, _, rest = key.removeprefix("run/g").partition("/")
     return rest == "r0/turn/0000" and int(group) % 2 == 0
+
+
+def is_cut_within(key: str) -> bool:
+    """The first request of every second turn of a conversation."""
+    turn = key.rpartition("/turn/")[2]
+    return turn.isdecimal() and int(turn) % 2 == 1
+
+
+async def play(backend: TokenExact, number: int) -> Conversation:
+    """A conversation in which every command comes back empty, and every answer is asked on."""
+    messages: tuple[ChatMessage, ...] = (ChatMessage(role="user", content=TASKS[number % len(TASKS)]),)
+    prior: PriorTurn | None = None
+    turns: list[SampledTurn] = []
+    asked: list[tuple[ChatMessage, ...]] = []
+    edited = None
+    for turn in range(LONGEST):
+        if turn == EDITED and number % 3 == 0:
+            messages, edited = (messages[0], ChatMessage(role="assistant", content="I tried."), MORE), turn
+        key, sampling = (
+            f"run/g{number:06}/r0/turn/{turn:04}",
+            Sampling(max_tokens=60, seed=50 * number + turn),
+        )
+        call = TurnCall(key=key, model=TINY, messages=messages, tools=TOOLS, sampling=sampling, prior=prior)
+        try:
+            sampled = await whole(backend, call)
+        except ContextOverflow:
+            break
+        assert sampled.tokens is not None
+        turns.append(sampled)
+        asked.append(messages)
+        prior = PriorTurn(messages=(*messages, sampled.message), tokens=sampled.tokens)
+        results = tuple(
+            ChatMessage(role="tool", tool_call_id=call.id, name=call.function.name, content=EMPTY)
+            for call in sampled.message.tool_calls
+        )
+        messages = (*prior.messages, *(results or (MORE,)))
+    return Conversation(
+        tuple(turns), tuple(asked), edited if edited is not None and edited < len(turns) else None
+    )
+
+
+def transcript_of(conversation: Conversation) -> Transcript:
+    prompt = Prompt(item={}, messages=conversation.messages[0], seed=1)
+    steps = (Step(turn=TurnEntry(sampled=turn), calls=()) for turn in conversation.turns)
+    return Transcript(prompt=prompt, steps=tuple(steps))
+
+
+async def rendered(url: str, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    """The prompt as vLLM's own template rendering has it."""
+    body = {"model": TINY, "messages": [message.wire() for message in messages], "tools": list(TOOLS)}
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        answer = (await client.post("/v1/chat/completions/render", json=body)).raise_for_status().json()
+    return tuple(answer["token_ids"])
 
 
 async def whole(backend: TokenExact, call: TurnCall) -> SampledTurn:
@@ -309,18 +449,25 @@ they are, the probe at the start found out; `serve` refuses those that would bia
 """
 
 
-def write(path: Path, of: tuple[str, ...], measured: Measured) -> None:
-    rows = path.read_text().removeprefix(TITLE).splitlines() if path.exists() else []
-    cells = (
-        *of,
-        measured.turns,
-        measured.resumed,
-        measured.tokens,
-        f"{measured.same_ids} of {measured.turns - measured.resumed}",
-        f"{measured.worst_logprob:.1e}",
-        "takes" if measured.trainable else "refuses",
-    )
-    key = f"| {' | '.join(of)} |"
-    kept = [other for other in rows if other.startswith("| vllm") and not other.startswith(key)]
-    row = f"| {' | '.join(map(str, cells))} |"
-    path.write_text(TITLE + "".join(f"{each}\n" for each in sorted([*kept, row])))
+SECOND = """
+## Whole conversations
+
+Tasks, the model's tool calls, their results and further questions, up to six turns each, at temperature 1. Every
+second turn is cut off and goes on from its tokens. Every prompt begins with the tokens of the turn before, so that
+a conversation is one branch; where a history was compacted, the next turn begins another. First prompts are those
+that vLLM renders itself. The other columns are as above.
+
+| endpoint | logprobs | conversations | turns | calls | branches | resumed | tokens | same ids | off by (nats) |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def write(path: Path, table: int, keys: int, cells: tuple[str, ...]) -> None:
+    """Put a row into one of the page's tables, in the place of that with the same first `keys` cells."""
+    first, _, second = (path.read_text() if path.exists() else "").partition(SECOND)
+    tables = [[line for line in part.splitlines() if line.startswith("| vllm")] for part in (first, second)]
+    key = f"| {' | '.join(cells[:keys])} |"
+    kept = [row for row in tables[table] if not row.startswith(key)]
+    tables[table] = sorted([*kept, f"| {' | '.join(cells)} |"])
+    before, after = ("".join(f"{row}\n" for row in rows) for rows in tables)
+    path.write_text(TITLE + before + SECOND + after)

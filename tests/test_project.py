@@ -13,8 +13,8 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = (
-    "config errors failpoints identifiers logs records search_attributes",
-    "store journal entries inference rendering sandbox toolsets temporal processes transcript branches",
+    "application config errors escaping failpoints host_failures identifiers logs records search_attributes",
+    "store journal entries inference rendering sandbox toolsets temporal processes transcript branches listeners",
     "environment runs",
     "atropos atropos_api embedded testing cli",
 )
@@ -95,6 +95,14 @@ def test_the_lock_names_no_host() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     assert re.findall(r"https?://|--index-url|--find-links", lock) == []
     assert re.search(r"^temporalio==", lock, re.MULTILINE)
+
+
+def test_everything_in_the_lock_has_hashes_and_setup_requires_them() -> None:
+    entries = re.split(r"\n(?=\S)(?!    )", (ROOT / "requirements.lock").read_text().strip())
+    packages = [entry for entry in entries if not entry.startswith("#")]
+    assert len(packages) > 50
+    assert [entry.splitlines()[0] for entry in packages if "--hash=sha256:" not in entry] == []
+    assert "--require-hashes -r requirements.lock" in (ROOT / "Makefile").read_text()
 
 
 def test_ruff_and_mypy_are_clean() -> None:

@@ -4,12 +4,18 @@ import asyncio
 
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+)
 
 with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.llm import Model
     from activities.pauses import WaitingRoom
+    from clotho.escaping import for_markdown
     from clotho.identifiers import group_id
     from clotho.records.campaign import (
         TAKEN_BACK,
@@ -21,17 +27,15 @@ with workflow.unsafe.imports_passed_through():
         Streak,
         UnfinishedRequest,
     )
-    from clotho.records.group import AwaitClosed, GroupSummary, SiblingFailure
+    from clotho.records.group import AwaitAnyClosed, GroupSummary, SiblingFailure
     from clotho.search_attributes import identify
 
 from workflows import attributes
 from workflows.failures import CANCELLED, DELIBERATE, failure_of, failures_within
 from workflows.pausing import run_resume
 from workflows.rollout_group import RolloutGroup
-from workflows.steps import all_of, endless, step
-
-LOOK_AHEAD = 500
-"""Groups whose end is looked up at once; what is scored already is skipped without a workflow."""
+from workflows.slots import Slots
+from workflows.steps import clean_up, endless, step
 
 
 @workflow.defn
@@ -40,6 +44,9 @@ class Campaign:
 
     Starting it again by name skips what is scored and tries again what failed. A run in which one rollout
     after the other fails for the same reason pauses itself; resumed, it tries them again.
+
+    A group outlives the campaign that started it, so that a campaign can continue as new while groups run: the next
+    run adopts them. Only a cancel of the campaign cancels its groups.
     """
 
     @workflow.init
@@ -47,24 +54,27 @@ class Campaign:
         self.request = request
         self.stations = request.stations
         self.next_group = request.next_group
+        self.waiting = list(request.waiting)
         self.progress = request.progress or CampaignProgress()
         self.streak = request.streak or Streak()
         self.failed_alike = dict(request.failed_alike)
+        self.slots = Slots(request.max_open_groups, request.open)
         self.stopping = False
         self.stops = 0
-        self.again: list[int] = []
-        self.pause_may_have_changed = False
+        self.pause_may_have_changed = True
 
     @workflow.run
     async def run(self, request: CampaignRequest) -> CampaignProgress:
-        await self.hold_while_paused()
-        watch = asyncio.ensure_future(self.watch_pause())
-        try:
+        if request.progress is None:
+            await self.hold_while_paused()
             await self.prepare()
-            while self.next_group < self.progress.groups:
-                await self.run_groups(await self.unfinished(self.next_group))
-                self.continue_as_new_if_long()
+        watch = self.slots.beside(self.watch_pause())
+        try:
+            await self.run_groups()
             return await self.conclude()
+        except asyncio.CancelledError:
+            await clean_up(asyncio.ensure_future(self.cancel_groups()), "cancelling groups")
+            raise
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
@@ -79,39 +89,97 @@ class Campaign:
 
     async def unfinished(self, first: int) -> list[int]:
         """The next items from `first` whose groups aren't scored."""
-        self.next_group = min(first + LOOK_AHEAD, self.progress.groups)
+        self.next_group = min(first + self.request.look_ahead, self.progress.groups)
         request = UnfinishedRequest(run=self.request.run, first=first, groups=self.next_group - first)
         station = self.stations.environment
         items = await step(Groups.unfinished_groups, request, station, f"look up groups from {first}")
         self.count(skipped=self.progress.skipped + request.groups - len(items))
         return items
 
-    async def run_groups(self, items: list[int]) -> None:
-        """Returns when none is running any more, and none waits for another try."""
-        free = asyncio.Semaphore(self.request.max_open_groups)
+    async def run_groups(self) -> None:
+        """Fill every slot that is free, until nothing is left to start and nothing runs.
 
-        async def run(item: int) -> None:
-            async with free:
-                await workflow.wait_condition(lambda: self.progress.paused is None and not self.stopping)
-                await self.run_group(item)
+        What breaks the campaign itself is raised when the groups that run have ended.
+        """
+        while True:
+            await workflow.wait_condition(self.something_to_do)
+            self.slots.reap()
+            for items in self.slots.to_follow():
+                self.slots.follow(self.follow(items))
+            self.count(running=self.slots.open)
+            if self.may_continue_as_new():
+                self.continue_as_new()
+            if self.needs_items():
+                await self.look_ahead()
+            elif self.may_start():
+                item = self.waiting.pop(0)
+                self.slots.start(item, self.run_group(item))
+                self.count(running=self.slots.open)
+            elif self.is_over():
+                break
+        self.slots.require_whole()
 
-        while items:
-            await all_of(run(item) for item in items)
-            items, self.again = self.again, []
+    def something_to_do(self) -> bool:
+        return (
+            self.slots.changed()
+            or self.needs_items()
+            or self.may_start()
+            or self.may_continue_as_new()
+            or self.is_over()
+        )
+
+    def needs_items(self) -> bool:
+        return not self.waiting and self.next_group < self.progress.groups and not self.slots.broken
+
+    def may_start(self) -> bool:
+        held = self.progress.paused is not None or self.stopping or self.slots.broken
+        return bool(self.waiting) and self.slots.free and not held
+
+    def may_continue_as_new(self) -> bool:
+        """Whether the history is long, and nothing under way would be lost: groups that run are adopted."""
+        settled = self.slots.started and not self.stopping and not self.slots.broken
+        return settled and workflow.info().is_continue_as_new_suggested()
+
+    def is_over(self) -> bool:
+        left = self.waiting or self.next_group < self.progress.groups
+        return self.slots.idle and (self.slots.broken or not left)
+
+    async def look_ahead(self) -> None:
+        try:
+            self.waiting += await self.unfinished(self.next_group)
+        except ActivityError as error:
+            self.slots.breaks(error)
 
     async def run_group(self, item: int) -> None:
-        self.count(running=self.progress.running + 1)
         stops = self.stops
         try:
-            scored = await self.roll_out(group_id(self.request.run, item), item)
-            self.progress = self.progress.with_group(scored)
-            self.streak = Streak()
+            self.note_scored(await self.roll_out(item))
+        except WorkflowAlreadyStartedError:
+            self.slots.adopt(item)
         except ChildWorkflowError as error:
             if workflow.cancellation_reason() is not None:
                 raise
             await self.note_failure(item, error, stopped_meanwhile=self.stops > stops)
-        finally:
-            self.count(running=self.progress.running - 1)
+
+    async def follow(self, items: list[int]) -> None:
+        """Wait for groups that an earlier run of this campaign, or somebody else, has started."""
+        run, station = self.request.run, self.stations.environment
+        groups = {group_id(run, item): item for item in items}
+        while groups:
+            request = AwaitAnyClosed(run=run, workflows=tuple(groups))
+            what = f"wait for {len(groups)} groups"
+            for group in await step(Groups.await_any_closed, request, endless(station), what):
+                item = groups.pop(group)
+                scored = await step(Groups.find_scored, group, station, f"look up {group}")
+                self.slots.let_go(item)
+                if scored is not None:
+                    self.note_scored(scored)
+                else:
+                    self.waiting.append(item)
+
+    def note_scored(self, scored: GroupSummary) -> None:
+        self.progress = self.progress.with_group(scored)
+        self.streak = Streak()
 
     async def note_failure(self, item: int, error: ChildWorkflowError, *, stopped_meanwhile: bool) -> None:
         """Count the group as failed, or try it again when the run goes on from what it stopped for."""
@@ -120,7 +188,7 @@ class Campaign:
         cancelled = any(one.kind == CANCELLED for one in failures)
         stopped = stopped_meanwhile or self.stopping or self.progress.paused is not None
         if stopped and not cancelled:
-            self.again.append(item)
+            self.waiting.append(item)
             return
         self.progress = self.progress.with_failure(failure)
         failures = tuple(one for one in failures if one.kind not in DELIBERATE)
@@ -153,7 +221,7 @@ class Campaign:
             self.failed_alike[other] = tuple(item for item in failed if item not in taken)
         groups = {group_id(self.request.run, item) for item in items}
         kept = tuple(failure for failure in self.progress.failures if failure.workflow not in groups)
-        self.again += items
+        self.waiting += items
         self.count(failed=self.progress.failed - len(items), failures=kept)
 
     async def watch_pause(self) -> None:
@@ -179,39 +247,40 @@ class Campaign:
         """The store has a new word on whether the run is paused."""
         self.pause_may_have_changed = True
 
-    async def roll_out(self, group: str, item: int) -> GroupSummary:
-        """Run the group as a child; one that somebody else started is waited for instead."""
-        request, station = self.request, self.stations.environment
-        while True:
-            try:
-                return await workflow.execute_child_workflow(
-                    RolloutGroup.run,
-                    request.group(item),
-                    id=group,
-                    task_queue=self.stations.workflows,
-                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
-                    parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                    cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                    search_attributes=identify(request.run, request.environment),
-                )
-            except WorkflowAlreadyStartedError:
-                await step(
-                    Groups.await_closed, AwaitClosed(workflow=group), endless(station), f"wait for {group}"
-                )
-                scored = await step(Groups.find_scored, group, station, f"look up {group}")
-                if scored is not None:
-                    return scored
+    async def roll_out(self, item: int) -> GroupSummary:
+        """Run the group as a child; raises WorkflowAlreadyStartedError for one that somebody else started."""
+        request = self.request
+        try:
+            child = await workflow.start_child_workflow(
+                RolloutGroup.run,
+                request.group(item),
+                id=group_id(request.run, item),
+                task_queue=self.stations.workflows,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                search_attributes=identify(request.run, request.environment),
+            )
+        finally:
+            self.slots.has_started(item)
+        return await child
 
-    def continue_as_new_if_long(self) -> None:
-        """Only between chunks, when no group is running: a parent's end would cancel its children."""
-        if workflow.info().is_continue_as_new_suggested():
-            state = {
-                "next_group": self.next_group,
-                "progress": self.progress,
-                "streak": self.streak,
-                "failed_alike": self.failed_alike,
-            }
-            workflow.continue_as_new(self.request.model_copy(update=state))
+    async def cancel_groups(self) -> None:
+        """Ask all that run to end, and wait for those that this run of the campaign started."""
+        adopted = [group_id(self.request.run, item) for item in self.slots.adopted]
+        cancels = [workflow.get_external_workflow_handle(group).cancel() for group in adopted]
+        await asyncio.gather(self.slots.cancel(), *cancels, return_exceptions=True)
+
+    def continue_as_new(self) -> None:
+        state = {
+            "next_group": self.next_group,
+            "waiting": tuple(self.waiting),
+            "open": self.slots.items,
+            "progress": self.progress,
+            "streak": self.streak,
+            "failed_alike": self.failed_alike,
+        }
+        workflow.continue_as_new(self.request.model_copy(update=state))
 
     async def conclude(self) -> CampaignProgress:
         if self.progress.failed:
@@ -232,7 +301,7 @@ class Campaign:
         """Failed groups that somebody started again by hand may have been scored meanwhile."""
         unfinished: list[int] = []
         self.count(skipped=0)
-        for first in range(0, self.progress.groups, LOOK_AHEAD):
+        for first in range(0, self.progress.groups, self.request.look_ahead):
             unfinished += await self.unfinished(first)
         done = self.progress.groups - len(unfinished)
         groups = {group_id(self.request.run, item) for item in unfinished}
@@ -242,7 +311,7 @@ class Campaign:
     def count(self, **counts: int | str | tuple[SiblingFailure, ...] | None) -> None:
         self.progress = self.progress.model_copy(update=counts)
         progress = self.progress
-        paused = f"**paused: {progress.paused}**\n\n" if progress.paused is not None else ""
+        paused = f"**paused:** {for_markdown(progress.paused)}\n\n" if progress.paused is not None else ""
         workflow.set_current_details(
             f"{paused}**{progress.scored + progress.skipped} of {progress.groups} groups scored**, "
             f"{progress.running} running, {progress.failed} failed"

@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
         bounded,
     )
     from clotho.records.group import GroupFailure, SiblingFailure
+    from clotho.temporal.failures import classified_cause
 
 REASON_LIMIT = 300
 CANCELLED = "Cancelled"
@@ -39,8 +40,8 @@ DELIBERATE = frozenset({CANCELLED, TERMINATED})
 
 
 def failure_of(workflow_id: str, error: ChildWorkflowError) -> SiblingFailure:
-    """By the innermost cause: the first error that Temporal was told of."""
-    cause = innermost(error)
+    """What kind of failure ended a child workflow, and why."""
+    cause = classified_cause(error)
     if isinstance(cause, CancelledError):
         return SiblingFailure(workflow=workflow_id, kind=CANCELLED, reason="it was cancelled")
     if isinstance(cause, TerminatedError):
@@ -52,12 +53,6 @@ def failure_of(workflow_id: str, error: ChildWorkflowError) -> SiblingFailure:
 
 def failures_within(group: SiblingFailure, error: ChildWorkflowError) -> tuple[SiblingFailure, ...]:
     """The failed siblings of a group that failed; the group itself if it didn't come to running them."""
-    cause = innermost(error)
+    cause = classified_cause(error)
     details = cause.details if isinstance(cause, ApplicationError) else ()
     return GroupFailure.model_validate(details[0]).failures if details else (group,)
-
-
-def innermost(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error

@@ -11,6 +11,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.reward import Verifier
     from activities.rollouts import Rollouts
     from activities.tools import Tools
+    from clotho.escaping import for_markdown
+    from clotho.identifiers import displayable
     from clotho.records.lease import Lease
     from clotho.records.outcome import Ending, Outcome
     from clotho.records.rollout import ConcludeRequest, RolloutRequest, RolloutState, RolloutSummary
@@ -24,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         TurnRequest,
         TurnResult,
     )
+    from clotho.toolsets.shell import SLOT
 
 from workflows import attributes
 from workflows.held_sandbox import EndsItsSandbox, HeldSandbox
@@ -32,6 +35,8 @@ from workflows.steps import clean_up, step, was_unserved
 
 UNSERVED = timedelta(seconds=15)
 """How long a step may wait in the queue of one process before it is asked whether that process is there."""
+NAME_LIMIT = 40
+"""Characters of a tool's name in a call's summary: the whole of it fits."""
 
 
 @workflow.defn
@@ -135,7 +140,7 @@ class Rollout(Pausable):
 
     async def call_tool(self, index: int, call: ToolCallReference) -> None:
         turn = self.state.turn - 1
-        self.show(f"turn {turn}: calling {call.name}")
+        self.show(f"turn {turn}: calling {for_markdown(call.name)}")
         request = CallRequest(
             run=self.request.run,
             rollout=self.rollout,
@@ -145,7 +150,7 @@ class Rollout(Pausable):
             tool_state=self.state.tool_state,
             checkpoint=self.state.checkpoint,
         )
-        summary = f"{turn}.{index} {call.name}"
+        summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_LIMIT))}"
         if not call.sandboxed:
             result = await step(Tools.call_tool, request, self.stations.sandbox, summary)
         else:
@@ -169,6 +174,7 @@ class Rollout(Pausable):
             turns=self.state.turn,
             lease=None,
             checkpoint=self.state.checkpoint,
+            shell=self.state.tool_state.get(SLOT),
         )
         elsewhere = self.stations.verification
         if self.sandbox.lease is None:
@@ -182,7 +188,14 @@ class Rollout(Pausable):
                 return await step(Verifier.verify, held, elsewhere, "verify")
             return await step(Verifier.verify, held, self.sandbox.station_of(lease), "verify", UNSERVED)
 
-        await self.sandbox.use(run, self.state.turn)
+        try:
+            await self.sandbox.use(run, self.state.turn)
+        except EndsItsSandbox as ended:
+            if ended.exhausted is None:
+                raise
+            update = {"lease": self.sandbox.lease, "exhausted": ended.exhausted}
+            given_up = request.model_copy(update=update)
+            await step(Verifier.verify, given_up, elsewhere or self.stations.sandbox, "give verification up")
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
         self.let_go()  # meanwhile: the end is written from the journal

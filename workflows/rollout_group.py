@@ -1,5 +1,7 @@
 """One dataset item, rolled out by several siblings with the same tools, as a durable workflow."""
 
+from collections.abc import Iterable
+
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
@@ -7,6 +9,7 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, Workflow
 with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.rollouts import Rollouts
+    from clotho.escaping import for_markdown
     from clotho.identifiers import sibling_number
     from clotho.records.group import (
         AwaitClosed,
@@ -62,8 +65,8 @@ class RolloutGroup(Pausable):
     async def prepare(self) -> PreparedGroup:
         station = self.request.stations.environment
         prepared = await step(Groups.prepare_group, self.request, station, "resolve tools")
-        dropped = f"; unavailable: {', '.join(prepared.unavailable)}" if prepared.unavailable else ""
-        self.tools = f"tools: {', '.join(prepared.tools) or 'none'}{dropped}"
+        dropped = f"; unavailable: {names(prepared.unavailable)}" if prepared.unavailable else ""
+        self.tools = f"tools: {names(prepared.tools) or 'none'}{dropped}"
         self.show()
         return prepared
 
@@ -168,7 +171,11 @@ class RolloutGroup(Pausable):
 
     def show(self) -> None:
         rewards = ", ".join(f"{summary.score:g}" for summary in self.scored)
-        failed = [f"{failure.workflow} failed: {failure.reason}" for failure in self.failures]
-        repaired = [f"{failure.workflow} is repaired: {failure.reason}" for failure in self.repaired]
+        failed = [f"{one.workflow} failed: {for_markdown(one.reason)}" for one in self.failures]
+        repaired = [f"{one.workflow} is repaired: {for_markdown(one.reason)}" for one in self.repaired]
         scored = f"**{len(self.scored)} of {self.request.size} scored**: {rewards or '-'}"
         workflow.set_current_details("\n\n".join([scored, self.tools, *failed, *repaired]))
+
+
+def names(tools: Iterable[str]) -> str:
+    return ", ".join(map(for_markdown, tools))

@@ -8,11 +8,12 @@ from typing import Any
 
 import httpx
 
-from clotho.errors import Unavailable, Unfit, bounded
+from clotho.errors import InvalidInput, Unavailable, Unfit, bounded
 
 TIMEOUT = 120.0
 COMPRESSED_FROM = 1024
-TRY_AGAIN = frozenset({408, 425, 429})
+TRY_AGAIN = frozenset({401, 403, 408, 425, 429})
+"""Refusals that say nothing about a group: with a wrong token, all would be lost."""
 LONGEST_WAIT = 10.0
 
 
@@ -36,9 +37,13 @@ class Receipt:
 class TrainerApi:
     """The endpoints of the API at `url`. Raises ApiUnavailable for an outage, whatever form it takes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """`token` is shown with every request. Raises InvalidInput for a URL that holds one: URLs are shown."""
+        if httpx.URL(url).userinfo:
+            raise InvalidInput("the URL of the trainer's API holds credentials: name the token's variable")
         self.url = url.rstrip("/")
-        self._client = httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT)
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._client = httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT, headers=headers)
 
     async def aclose(self) -> None:
         await self._client.aclose()

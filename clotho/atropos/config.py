@@ -1,18 +1,25 @@
 """The adapter's configuration: Atropos' own fields and Clotho's. Unknown ones are errors."""
 
 import json
+import re
 from typing import Any, Literal, cast
 
 from atroposlib.envs.base import BaseEnvConfig
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from clotho.atropos.scored import Exclusion
 from clotho.identifiers import checked_run_name
+from clotho.records.run_settings import RunSettings
+from clotho.runs.disturbances import Disturbance, disturbances_from
+
+WithRunSettings: Any = type("WithRunSettings", (BaseEnvConfig, RunSettings), {"__module__": __name__})
+"""Not a class statement: of a half-known base type checkers would refuse the fields that they don't know."""
 
 
-class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
+class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
     """One environment, rolled out as one run of a store."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", frozen=False)
 
     environment: str = Field(
         default="", description="A module in environments/, or module:Class. Empty for a class of its own."
@@ -20,11 +27,17 @@ class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
     environment_config: dict[str, Any] | str = Field(
         default_factory=dict, description="Fields of the environment's configuration, as JSON."
     )
-    run: str = Field(default="", description="The run's name; giving it again resumes it.")
+    run: str = Field(
+        default="", description="The run's name; giving it again resumes it. Empty: the environment's name."
+    )
     store: str | None = Field(default=None, description="Where the journal is: folder or s3://bucket/prefix.")
     temporal: str | None = Field(default=None, description="Temporal's address, host:port.")
     api_key_variable: str | None = Field(
         default=None, description="Environment variable that holds the model server's key, in the workers."
+    )
+    rollout_server_token_variable: str | None = Field(
+        default=None,
+        description="Environment variable that holds the token of the trainer's API, in the adapter.",
     )
     inference: Literal["tokens", "chat", "vllm-generate", "vllm-completions", "sglang"] = Field(
         default="tokens",
@@ -37,9 +50,6 @@ class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
     )
     temperature: float | None = Field(default=None, description="Overrides the environment's.")
     seed: int = Field(default=0, description="Seeds of all rollouts derive from it.")
-    unsafe_local: bool = Field(
-        default=False, description="Run commands without isolation where it can't be proved."
-    )
     max_open_groups: int = Field(
         default=64, gt=0, description="Groups that are open or undelivered at the same time."
     )
@@ -50,6 +60,13 @@ class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
         default=None,
         ge=0,
         description="Trainer steps that weights may be old when a group is sampled and when it is delivered.",
+    )
+    exclude_rollouts: list[str] | str = Field(
+        default_factory=list,
+        description="Rollouts that aren't trained on, by what happened to them, such as diverged,replaced.",
+    )
+    exclude_whole_groups: bool = Field(
+        default=False, description="Drop the groups of such rollouts, in place of masking their rows."
     )
     evaluation_config: dict[str, Any] | str = Field(
         default_factory=dict,
@@ -71,6 +88,16 @@ class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
             raise ValueError("give a JSON object")
         return found
 
+    @field_validator("exclude_rollouts")
+    @classmethod
+    def _known_disturbances(cls, value: list[str] | str) -> list[str]:
+        names = value if isinstance(value, str) else ",".join(value)
+        return [str(kind) for kind in disturbances_from(names)]
+
+    @property
+    def exclusion(self) -> Exclusion:
+        return Exclusion(frozenset(map(Disturbance, self.exclude_rollouts)), self.exclude_whole_groups)
+
     @property
     def training_set(self) -> dict[str, Any]:
         """The environment's configuration."""
@@ -83,6 +110,12 @@ class ClothoEnvConfig(BaseEnvConfig):  # type: ignore[misc]
 
     @model_validator(mode="after")
     def _named(self) -> "ClothoEnvConfig":
-        name = self.environment.rpartition(".")[2].partition(":")[0] or "rollouts"
-        self.run = checked_run_name(self.run or name.lower().replace("_", "-"))
+        module = self.environment.rpartition(".")[2].partition(":")[0]
+        if self.run or module:
+            self.run = checked_run_name(self.run or run_name_of(module))
         return self
+
+
+def run_name_of(name: str) -> str:
+    """The run's default name, from that of an environment's module or class."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64]

@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+import wandb
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
-from clotho.atropos.config import ClothoEnvConfig
+from clotho.atropos.config import ClothoEnvConfig, run_name_of
 from clotho.atropos.delivery import Registration, disconnect_ghost, outlasting
 from clotho.atropos.durable import Durable, open_durable
 from clotho.atropos.evaluation import end_pause, evaluate_held_out
@@ -22,15 +23,23 @@ from clotho.atropos.group_file import GroupFile
 from clotho.atropos.items import ClaimedItem
 from clotho.atropos.ledger import Claim
 from clotho.atropos.main import main
-from clotho.atropos.opening import manifest_of, open_connections, served_model
+from clotho.atropos.opening import (
+    as_asked,
+    manifest_of,
+    open_connections,
+    served_model,
+    with_tokenizer,
+)
 from clotho.atropos.patient import PatientEnv
 from clotho.atropos.processing import process_groups
 from clotho.atropos.scored import Sibling, Wave, read_siblings, readable_waves, waves_of
 from clotho.atropos.secrets import Secrets
 from clotho.atropos.shown import shown_rows
+from clotho.atropos.stopping import until_stopped
 from clotho.atropos.sweep import sweep
 from clotho.atropos.tenure import held
 from clotho.atropos.trainable import require_trainable
+from clotho.atropos.wandb_run import begin_wandb
 from clotho.config import Settings
 from clotho.entries.items import DrawnOrder
 from clotho.entries.run import RunManifest
@@ -67,9 +76,12 @@ class ClothoEnv(PatientEnv):
     def __init__(
         self, config: ClothoEnvConfig, server_configs: Any, slurm: bool = False, testing: bool = False
     ) -> None:
+        # Here, and not as the field's default: Atropos' command line gives every default as if it were asked for.
+        config.run = config.run or run_name_of(self.name or type(self).__name__)
         # BaseEnv would begin another file where there is one.
         path, config.data_path_to_save_groups = config.data_path_to_save_groups, None
-        super().__init__(config, self.secrets.reveal(server_configs), slurm, testing)
+        servers = with_tokenizer(self.secrets.reveal(server_configs), config.tokenizer_name)
+        super().__init__(config, servers, slurm, testing)
         config.data_path_to_save_groups = path
         self.server_configs = server_configs
         # Atropos and a subclass call the same name: what the subclass hands out is drawn once, then claimed.
@@ -116,9 +128,11 @@ class ClothoEnv(PatientEnv):
             await end_pause(self.durable.connections.journal, self.durable.manifest.run)
             sweeper = asyncio.create_task(sweep(self))
             try:
-                await super().env_manager()
+                with until_stopped():
+                    await super().env_manager()
             finally:
-                sweeper.cancel()
+                for task in (sweeper, *self.workers):
+                    task.cancel()
                 await asyncio.gather(sweeper, return_exceptions=True)
                 await self.durable.courier.finish(LAST_DELIVERIES)
 
@@ -128,6 +142,7 @@ class ClothoEnv(PatientEnv):
 
     async def _run_evaluate(self) -> None:
         async with self.opened():
+            begin_wandb(self.config, "evaluate")
             await super()._run_evaluate()
 
     @asynccontextmanager
@@ -135,7 +150,7 @@ class ClothoEnv(PatientEnv):
         """Temporal, the store and the run, for this process alone, with what is left of it."""
         connections = await open_connections(self.config)
         endpoint, model = served_model(self.server_configs, self.config)
-        manifest = self.make_manifest(model)
+        manifest = as_asked(self.make_manifest(model), connections, self.config)
         async with held(connections.journal, manifest.run) as tenure:
             self.durable = await open_durable(
                 connections,
@@ -204,9 +219,9 @@ class ClothoEnv(PatientEnv):
     async def _convert(self, claim: Claim, siblings: tuple[Sibling, ...]) -> tuple[Wave, ...]:
         size = self.durable.manifest.group_size
         if self.process_mode:
-            return await asyncio.to_thread(readable_waves, claim.group, siblings, size)
+            return await asyncio.to_thread(readable_waves, claim.group, siblings, size, self.config.exclusion)
         limit = self.max_token_len if self.max_token_len > 0 else None
-        waves = await asyncio.to_thread(waves_of, claim.group, siblings, size, limit)
+        waves = await asyncio.to_thread(waves_of, claim.group, siblings, size, limit, self.config.exclusion)
         check_staleness(claim, waves, self._trainer_step(), self.config.max_weight_lag)
         return waves
 
@@ -280,6 +295,12 @@ class ClothoEnv(PatientEnv):
         shown = self.config.group_size if keep == -1 else keep
         self.rollouts_for_wandb.append(shown_rows(scored_data, shown, self.tokenizer.decode))
         del self.rollouts_for_wandb[: -self.config.num_rollouts_to_keep]
+
+    async def evaluate_log(self, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
+        """As BaseEnv's, and to wandb where a run of it has begun."""
+        await super().evaluate_log(metrics, *arguments, **options)
+        if wandb.run is not None:
+            wandb.log(metrics, step=self.curr_step)
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         metrics = {**(wandb_metrics or {}), **self.durable.tally.flush()}

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-import wandb
 from atroposlib.envs.base import EvalHandlingEnum
 
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.ledger import Claim, Ledger
-from clotho.atropos.opening import Connections, evaluation_manifest
+from clotho.atropos.opening import Connections, as_asked, evaluation_manifest
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.statistics import mean_of_items, pass_at
 from clotho.entries.group import GroupEntry
@@ -62,6 +61,7 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
     started = time.time()
     training = env.durable.manifest.run
     manifest = evaluation_manifest(env.config, env.durable.manifest.model, env.curr_step)
+    manifest = as_asked(manifest, env.durable.connections, env.config)
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
     async with paused(env.durable.connections.journal, training) if stops else _nothing():
         entries, failed = await roll_out_set(env, manifest)
@@ -74,8 +74,6 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
         generation_parameters=manifest.sampling.model_dump(mode="json"),
         samples=[_sample(entry) for entry in entries],
     )
-    if wandb.run is not None:
-        wandb.log(metrics, step=env.curr_step)
     return metrics
 
 

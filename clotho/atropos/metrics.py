@@ -50,9 +50,11 @@ def _of_rollouts(siblings: Sequence[Sibling], repairs: int) -> Metrics:
         "train/tool_calls": sum(summary.tool_calls for summary in summaries),
         "train/tool_errors_count": sum(summary.tool_errors for summary in summaries),
         "train/repairs": repairs,
-        "train/resumed_turns": sum(sibling.resumed for sibling in siblings),
+        "train/resumed_turns": sum(summary.resumed_turns for summary in summaries),
         "train/sandbox_losses": sum(len(summary.losses) for summary in summaries),
     }
+    disturbed = Counter(kind for sibling in siblings for kind in sibling.disturbances)
+    metrics |= {f"train/disturbed/{kind}": number for kind, number in disturbed.items()}
     metrics |= {f"train/outcome/{outcome}": number for outcome, number in outcomes.items()}
     if errors:
         metrics["train/tool_error_details"] = "\n".join(map(_line, errors[:SHOWN_ERRORS]))

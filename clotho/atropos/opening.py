@@ -62,6 +62,15 @@ def served_model(configs: Any, config: ClothoEnvConfig) -> tuple[Endpoint, str]:
     return endpoint, models[0]
 
 
+def with_tokenizer(configs: Any, tokenizer: str) -> Any:
+    """Server configurations that name the run's tokenizer: Atropos would load one by the served name."""
+    if isinstance(configs, list):
+        return [with_tokenizer(config, tokenizer) for config in configs]
+    if isinstance(configs, APIServerConfig) and configs.tokenizer_name == "none":
+        return configs.model_copy(update={"tokenizer_name": tokenizer})
+    return configs
+
+
 def manifest_of(config: ClothoEnvConfig, model: str) -> RunManifest:
     """The training run's. Raises InvalidInput for an unknown environment or bad fields of its configuration."""
     return _manifest(config, model, config.run, config.training_set, config.group_size)
@@ -71,6 +80,11 @@ def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunMa
     """The held-out set's, as the trainer's step `step` is evaluated."""
     run = f"{config.run}-eval-{step}"
     return _manifest(config, model, run, config.held_out_set, config.evaluation_group_size)
+
+
+def as_asked(manifest: RunManifest, connections: Connections, config: ClothoEnvConfig) -> RunManifest:
+    """With what clotho.yaml asks of runs, and the adapter's configuration of this one."""
+    return manifest.with_settings(connections.settings.run, config)
 
 
 def rendering_of(config: ClothoEnvConfig) -> Rendering | None:
@@ -110,6 +124,5 @@ def _manifest(
         rendering=rendering_of(config),
         seed=config.seed,
         group_size=group_size,
-        unsafe_local=config.unsafe_local,
     )
     return thinking(manifest, config)

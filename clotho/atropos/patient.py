@@ -2,15 +2,21 @@
 
 import asyncio
 import logging
+import secrets
+from datetime import date
 from typing import Any
 
+import wandb
 from atroposlib.envs.base import BaseEnv
 
 from clotho.atropos.api import EnvUnknown, TrainerApi
 from clotho.atropos.delivery import outlasting
+from clotho.config import secret
 from clotho.errors import InvalidInput
 
 log = logging.getLogger("clotho.atropos")
+TRAINER_SECONDS = 1.0
+"""Between two questions whether a trainer has registered."""
 
 
 class PatientEnv(BaseEnv):  # type: ignore[misc]
@@ -18,12 +24,16 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
 
     trainer_api: TrainerApi
     env_id: int
+    wandb_group: str | None
+    wandb_project: str | None
     status_dict: dict[str, Any]
     """As the API answered last; empty before."""
 
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
         super().__init__(config, server_configs, slurm, testing)
-        self.trainer_api = TrainerApi(config.rollout_server_url)
+        variable = config.rollout_server_token_variable
+        token = None if variable is None else secret(variable, "the token of the trainer's API")
+        self.trainer_api = TrainerApi(config.rollout_server_url, token)
         self.status_dict = {}
         self._registering = asyncio.Lock()
 
@@ -59,11 +69,27 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
             )
 
     async def setup_wandb(self) -> None:
-        if self.config.use_wandb:
-            await outlasting(
+        """As BaseEnv's, through an API that may be away and may want a token."""
+        if not self.config.use_wandb:
+            return
+        while self.wandb_project is None:
+            known = await outlasting(
                 lambda: self.trainer_api.get("/wandb_info"), "ask for the trainer's wandb project"
             )
-        await super().setup_wandb()
+            self.wandb_group, self.wandb_project = known["group"], known["project"]
+            if self.wandb_project is None:
+                await asyncio.sleep(TRAINER_SECONDS)
+        wandb.init(
+            name=self._wandb_run_name(),
+            project=self.wandb_project,
+            group=self.wandb_group,
+            config=self.config.model_dump(),
+        )
+
+    def _wandb_run_name(self) -> str | None:
+        if not self.config.wandb_name:
+            return None
+        return f"{self.config.wandb_name}-{date.today()}-{secrets.token_hex(3)}"
 
     async def _register_env(self) -> dict[str, Any]:
         """What BaseEnv's `register_env` asks until a trainer is there."""

@@ -5,27 +5,32 @@ their prompts and rewards, which wait while it is down.
 """
 
 import asyncio
-import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import wraps
 from typing import Any, ClassVar
 
 from pydantic import JsonValue
 
 from clotho.atropos.by_hand import BY_HAND, Hand
 from clotho.atropos.by_row import current_row, rows_through
+from clotho.atropos.by_wave import this_wave, waves_through
 from clotho.atropos.env import ClothoEnv, Trajectories
 from clotho.atropos.opening import rendering_of, thinking
 from clotho.atropos.ported_config import HermesAgentEnvConfig, own_fields
-from clotho.config import Settings, host_name
+from clotho.atropos.server_handle import ServerHandle, Teacher
+from clotho.config import Settings, host_name, secret
 from clotho.entries.items import Item
-from clotho.entries.run import RunManifest, ToolSelection
+from clotho.entries.run import Endpoint, RunManifest, ToolSelection
 from clotho.environment import AgentResult, Environment, EnvironmentConfig
 from clotho.environment.instances import Environments
 from clotho.environment.tool_context import ToolContext
-from clotho.inference.base import Sampling
+from clotho.errors import ClothoError
+from clotho.identifiers import derived_seed
+from clotho.inference.base import Inference, Sampling, checked_base_url
+from clotho.inference.model_http import ModelHTTP
+from clotho.inference.scoring import TokenScorer
 from clotho.records.outcome import Limits
 from clotho.records.stations import Station, Stations
 from clotho.sandbox.base import SandboxSpec
@@ -37,6 +42,13 @@ PATIENCE = timedelta(days=30)
 """How long prompts and rewards wait for an adapter that is down."""
 
 
+log = logging.getLogger("clotho.atropos")
+
+
+class EvaluationDistorted(ClothoError):
+    """An evaluation by hand ended, and some of its rollouts had failed without a result."""
+
+
 class PortedEnv(ClothoEnv):
     """What an environment of the in-memory design derives from, without the worker that serves its queue."""
 
@@ -44,11 +56,13 @@ class PortedEnv(ClothoEnv):
     env_config_cls = HermesAgentEnvConfig
     server: Any
     hand: Hand
+    _toolsets_sampled = 0
+    _said_chat = False
 
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
-        if "run" not in config.model_fields_set and self.name:
-            config.run = self.name.lower().replace("_", "-")
         super().__init__(config, server_configs, slurm, testing)
+        self._author_collect = self.collect_trajectories
+        self.__dict__["collect_trajectories"] = self._collect
         self._author_setup = self.setup
         self.__dict__["setup"] = self._set_up
         self.is_set_up = asyncio.Event()
@@ -82,6 +96,13 @@ class PortedEnv(ClothoEnv):
     # The durable path.
 
     async def collect_trajectories(self, item: Any) -> tuple[Trajectories, list[Any]]:
+        """The scored group of an item that was rolled out; for an override, the wave that it is called for."""
+        return await this_wave(lambda: self._rolled_out(item))
+
+    async def _collect(self, item: Any) -> tuple[Trajectories, list[Any]]:
+        return await waves_through(self._author_collect, item)
+
+    async def _rolled_out(self, item: Any) -> tuple[Trajectories, list[Any]]:
         groups, further = await super().collect_trajectories(item)
         if groups is None or type(self).collect_trajectory is PortedEnv.collect_trajectory:
             return groups, further
@@ -108,8 +129,14 @@ class PortedEnv(ClothoEnv):
                 disabled=tuple(config.disabled_toolsets or ()),
                 distribution=config.distribution,
             ),
-            tool_settings=ToolSettings(terminal_timeout=config.terminal_timeout),
-            sandbox=SandboxSpec(backend=config.terminal_backend, unsafe_local=config.unsafe_local),
+            tool_settings=config.build_budget_config().applied_to(
+                ToolSettings(terminal_timeout=config.terminal_timeout)
+            ),
+            sandbox=SandboxSpec(
+                backend=config.sandbox_backend,
+                writable_roots=tuple(config.writable_roots),
+                aliases=config.path_aliases,
+            ),
             limits=Limits(max_turns=config.max_agent_turns),
             group_size=config.group_size,
         )
@@ -124,25 +151,100 @@ class PortedEnv(ClothoEnv):
 
     @asynccontextmanager
     async def opened(self) -> Any:
-        async with super().opened():
-            run = self.durable
+        self._say_where_commands_run()
+        async with super().opened(), self._teacher() as teacher:
+            run, home = self.durable, asyncio.get_running_loop()
             self.hand = Hand(run.manifest, run.endpoint, run.groups)
-            self.server = HomeLoop(self.server, asyncio.get_running_loop(), self.hand)
+            self.server = ServerHandle(self.server, home, self.hand, teacher, self.tokenizer)
+            self._say_what_is_not_offered()
             yield
 
-    def _resolve_tools_for_group(self) -> tuple[list[dict[str, JsonValue]], set[str]]:
-        """The schemas and names of the run's tools."""
+    @asynccontextmanager
+    async def _teacher(self) -> AsyncIterator[Teacher]:
+        """What scores tokens for the environment. Where no server can, the adapter ends, and raises why."""
+        body = asyncio.current_task()
+        assert body is not None
+        refusals: list[ClothoError] = []
+
+        def give_up(error: ClothoError) -> None:
+            refusals.append(error)
+            body.cancel()
+
+        servers = [self._connection(server) for server in self.durable.endpoint.servers]
+        scorers = [TokenScorer(server, self.durable.endpoint.inference) for server in servers]
+        chat = self.durable.endpoint.inference is Inference.CHAT
+        try:
+            yield Teacher(self.durable.manifest.model, [] if chat else scorers, give_up)
+        except asyncio.CancelledError:
+            if not refusals:
+                raise
+            body.uncancel()
+            raise refusals[0] from None
+        finally:
+            for server in servers:
+                await server.aclose()
+
+    def _connection(self, server: Endpoint) -> ModelHTTP:
+        """With the key that the command line gave for the server, or the variable that workers read."""
+        given = self.secrets.reveal(self.server_configs)
+        keys = {
+            checked_base_url(each.base_url): each.api_key
+            for each in (given if isinstance(given, list) else [given])
+        }
+        named = secret(server.api_key_variable) if server.api_key_variable is not None else None
+        timeout = self.durable.connections.settings.worker.model_call_timeout
+        return ModelHTTP(server.base_url, named or keys.get(server.base_url), timeout)
+
+    def _say_where_commands_run(self) -> None:
+        asked, used = self.config.terminal_backend, self.config.sandbox_backend
+        if asked != used:
+            log.warning(
+                "terminal_backend %s isn't configured here: commands run in %s sandboxes", asked, used
+            )
+
+    def _say_what_is_not_offered(self) -> None:
         selection = self.durable.manifest.selection
         found = resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
+        for tool, why in found.unavailable.items():
+            log.warning("%s asks for the tool %s, which isn't offered: %s", type(self).__name__, tool, why)
+
+    def _resolve_tools_for_group(self) -> tuple[list[dict[str, JsonValue]], set[str]]:
+        """Schemas and names of tools for one task; of a distribution, another sample each time."""
+        manifest = self.durable.manifest
+        selection = manifest.selection
+        seed = derived_seed(manifest.seed, manifest.run, "toolsets", self._toolsets_sampled)
+        self._toolsets_sampled += 1
+        found = resolve(
+            Registry.discover(), selection.enabled, selection.disabled, selection.distribution, seed
+        )
         return list(found.schemas), {tool.name for tool in found.tools}
 
     def _use_managed_server(self) -> bool:
-        """Tokens are kept by the workers, whatever is sampled."""
+        """Whether rollouts have tokens, and `server.get_logprobs` scores them: not where turns are chat."""
+        if self.durable.endpoint.inference is not Inference.CHAT:
+            return True
+        if not self._said_chat:
+            self._said_chat = True
+            log.warning(
+                "%s asks for tokens, and --env.inference chat has none: what it does with them is left out",
+                type(self).__name__,
+            )
         return False
 
     async def _evaluate(self, *arguments: Any, **options: Any) -> None:
-        """In a thread: an author's evaluation blocks it while it looks into a workspace."""
+        """In a thread: an author's evaluation blocks it while it looks into a workspace.
+
+        Raises EvaluationDistorted where its figures count failures of the infrastructure as a policy's.
+        """
+        self.hand.take_failed()
         await asyncio.to_thread(asyncio.run, self._author_evaluate(*arguments, **options))
+        if failed := self.hand.take_failed():
+            reason = next(iter(failed.values()))
+            message = (
+                f"{len(failed)} of the evaluation's rollouts failed, and count as it takes that: {reason}"
+            )
+            log.error("%s", message)
+            raise EvaluationDistorted(message)
 
     async def _set_up(self) -> None:
         await self._author_setup()
@@ -153,7 +255,14 @@ class Bound(Environment):
     """The adapter's own instance, as activities know environments."""
 
     def __init__(self, env: PortedEnv) -> None:
-        super().__init__(EnvironmentConfig())
+        config = env.config
+        super().__init__(
+            EnvironmentConfig(
+                verifier_cwd=config.verifier_cwd,
+                trust_workspace=config.trust_workspace,
+                keep_services=config.keep_services,
+            )
+        )
         self._env = env
 
     def format_prompt(self, item: Item) -> Any:
@@ -175,26 +284,3 @@ class OneInstance(Environments):
     async def get(self, manifest: RunManifest) -> Environment:
         await self._env.is_set_up.wait()
         return Bound(self._env)
-
-
-class HomeLoop:
-    """A server's methods, called on the event loop that its connections belong to: rewards run beside it."""
-
-    def __init__(self, inner: Any, home: asyncio.AbstractEventLoop, hand: Hand) -> None:
-        self._inner = inner
-        self._home = home
-        self.hand = hand
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        return self._at_home(found) if inspect.iscoroutinefunction(found) else found
-
-    def _at_home(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(method)
-        async def call(*arguments: Any, **options: Any) -> Any:
-            work = method(*arguments, **options)
-            if asyncio.get_running_loop() is self._home:
-                return await work
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
-
-        return call

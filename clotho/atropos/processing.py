@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-import wandb
 from atroposlib.frontend.jsonl2html import generate_html
+
+from clotho.atropos.wandb_run import begin_wandb
 
 log = logging.getLogger("clotho.atropos")
 
@@ -33,9 +33,7 @@ class Processing(Protocol):
 async def process_groups(env: Processing) -> None:
     """Write the first `n_groups_to_process` groups of the run, and a page that shows them."""
     await env.setup()
-    if env.config.use_wandb:
-        stamp = datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
-        wandb.init(name=f"{env.config.run}-{stamp}", config=env.config.model_dump(mode="json"))
+    begin_wandb(env.config, "process")
     env.curr_step = 0
     free = asyncio.Semaphore(max(env.max_num_workers, 1))
     async with asyncio.TaskGroup() as tasks:

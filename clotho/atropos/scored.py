@@ -3,11 +3,11 @@
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clotho.branches import Branch, branches_of
-from clotho.entries.group import GroupEntry
+from clotho.entries.group import GroupEntry, RepairEntry
 from clotho.entries.rollout import ToolError
 from clotho.errors import Unfit
 from clotho.identifiers import wave_id
@@ -15,6 +15,7 @@ from clotho.inference.base import ChatMessage, Sampling
 from clotho.inference.weight_versions import step_of
 from clotho.journal import Journal
 from clotho.records.rollout import RolloutSummary
+from clotho.runs.disturbances import Disturbance, disturbances_of, repairs_of
 from clotho.transcript import Transcript, read_transcript
 
 MASKED = -100
@@ -36,11 +37,15 @@ class Sibling:
     chat: bool
     """Turns were sampled of which no tokens are known."""
     tool_errors: tuple[ToolError, ...] = ()
-    resumed: int = 0
-    """How often one of its turns was interrupted and continued."""
+    repairs: tuple[RepairEntry, ...] = ()
+    """Those of its group that led to it."""
+    excluded: bool = False
+    """It isn't trained on, for what happened to it."""
 
     @classmethod
-    def of(cls, summary: RolloutSummary, transcript: Transcript) -> "Sibling":
+    def of(
+        cls, summary: RolloutSummary, transcript: Transcript, repairs: Sequence[RepairEntry] = ()
+    ) -> "Sibling":
         sampled = [step.turn.sampled for step in transcript.steps if step.turn.sampled is not None]
         return cls(
             summary=summary,
@@ -49,8 +54,36 @@ class Sibling:
             sampling=sampled[0].sampling if sampled else None,
             chat=any(turn.tokens is None for turn in sampled),
             tool_errors=transcript.tool_errors,
-            resumed=sum(len(turn.tokens.resumed_at) for turn in sampled if turn.tokens is not None),
+            repairs=repairs_of(summary.rollout, repairs),
         )
+
+    @property
+    def disturbances(self) -> tuple[Disturbance, ...]:
+        return disturbances_of(self.summary, self.repairs)
+
+    def exclude(self) -> "Sibling":
+        """The same without anything to train on."""
+        return replace(self, branches=(), excluded=True)
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Which rollouts are kept out of training, by what happened to them."""
+
+    kinds: frozenset[Disturbance] = frozenset()
+    whole_groups: bool = False
+    """Their groups, too; else their rows are masked, and their scores count in their groups."""
+
+    def applied(self, group: str, siblings: Sequence[Sibling]) -> tuple[Sibling, ...]:
+        """The siblings, those to be kept out with nothing to train on. Raises Unfit where no group is left."""
+        out = [not self.kinds.isdisjoint(sibling.disturbances) for sibling in siblings]
+        if out and (all(out) or (any(out) and self.whole_groups)):
+            found = sorted({kind for sibling in siblings for kind in self.kinds & {*sibling.disturbances}})
+            raise Unfit("excluded", f"{group}: {sum(out)} of {len(out)} rollouts were {', '.join(found)}")
+        return tuple(one.exclude() if left else one for one, left in zip(siblings, out, strict=True))
+
+
+ALL = Exclusion()
 
 
 @dataclass(frozen=True)
@@ -100,12 +133,18 @@ async def read_siblings(journal: Journal, entry: GroupEntry) -> tuple[Sibling, .
         *(read_transcript(journal, summary.rollout, summary.turns) for summary in entry.siblings)
     )
     return await asyncio.to_thread(
-        lambda: tuple(Sibling.of(*pair) for pair in zip(entry.siblings, transcripts, strict=True))
+        lambda: tuple(
+            Sibling.of(*pair, entry.repairs) for pair in zip(entry.siblings, transcripts, strict=True)
+        )
     )
 
 
 def waves_of(
-    group: str, siblings: Sequence[Sibling], size: int, max_tokens: int | None = None
+    group: str,
+    siblings: Sequence[Sibling],
+    size: int,
+    max_tokens: int | None = None,
+    exclusion: Exclusion = ALL,
 ) -> tuple[Wave, ...]:
     """The group as waves of exactly `size` rows, each with the scores of all siblings.
 
@@ -113,6 +152,7 @@ def waves_of(
     Raises Unfit for what no trainer should see.
     """
     _check_complete(group, siblings, size)
+    siblings = exclusion.applied(group, siblings)
     if any(sibling.chat for sibling in siblings):
         return (untrained_wave(group, siblings),)
     waves = max(len(sibling.branches) for sibling in siblings)
@@ -128,10 +168,12 @@ def waves_of(
     return tuple(made)
 
 
-def readable_waves(group: str, siblings: Sequence[Sibling], size: int) -> tuple[Wave, ...]:
+def readable_waves(
+    group: str, siblings: Sequence[Sibling], size: int, exclusion: Exclusion = ALL
+) -> tuple[Wave, ...]:
     """As `waves_of`; what no trainer should see is one wave for reading."""
     try:
-        return waves_of(group, siblings, size)
+        return waves_of(group, siblings, size, exclusion=exclusion)
     except Unfit as unfit:
         return (untrained_wave(group, siblings, unfit.reason),)
 
@@ -219,5 +261,11 @@ def _parameters(siblings: Sequence[Sibling], rows: Sequence[Row], *, trainable: 
         "trainable": trainable,
         "logprobs_mode": modes.pop() if len(modes) == 1 else None,
         "rollouts": [sibling.summary.rollout for sibling in siblings],
+        "disturbances": [[str(kind) for kind in sibling.disturbances] for sibling in siblings],
+        "sandbox_losses": [[str(loss) for loss in sibling.summary.losses] for sibling in siblings],
+        "resumed_turns": [sibling.summary.resumed_turns for sibling in siblings],
+        "repairs": [len(sibling.repairs) for sibling in siblings],
+        "excluded": [sibling.excluded for sibling in siblings],
+        "replacement_of": [sibling.summary.replacement_of for sibling in siblings],
         "weight_versions": [list(row.weight_versions) for row in rows],
     }

@@ -49,15 +49,14 @@ class Tenure:
         """Take the run. Raises InvalidInput where somebody alive holds it, saying who and since when."""
         watch = _Watch(self._journal, self._run, self._lapse)
         while True:
-            keys = await self._journal.keys(tenure_prefix(self._run))
-            entry = await self._journal.read(keys[-1], TenureEntry) if keys else None
-            if entry is not None and entry.holder is not None and not await watch.is_over(entry.holder):
+            last, entry = await self._last() or (None, TenureEntry(holder=None))
+            if entry.holder is not None and not await watch.is_over(entry.holder):
                 continue
-            self._number = _number(keys[-1]) + 1 if keys else 0
             mine = TenureEntry(holder=Holder.here(time.time()))
-            if await self._journal.write(self._key(self._number), mine) == mine:
-                await self.show()
-                return await self._journal.forget(keys[:-KEPT])
+            number = await self._journal.append_after(tenure_prefix(self._run), last, mine, KEPT)
+            if number is not None:
+                self._number = number
+                return await self.show()
 
     async def confirm(self) -> None:
         """Raises InvalidInput where the run was taken over; asks the store only if a sign is overdue."""
@@ -67,9 +66,8 @@ class Tenure:
     async def show(self) -> None:
         """Give a sign of life. Raises InvalidInput where the run was taken over."""
         begun = time.monotonic()
-        last = (await self._journal.keys(tenure_prefix(self._run)))[-1]
-        if _number(last) != self._number:
-            entry = await self._journal.require(last, TenureEntry)
+        last, entry = await self._last() or (None, TenureEntry(holder=None))
+        if last != self._number:
             successor = described(entry.holder) if entry.holder is not None else "an adapter that has ended"
             self.lost = InvalidInput(f"run {self._run} was taken over by {successor}: this adapter ends")
             raise self.lost
@@ -90,10 +88,11 @@ class Tenure:
 
     async def end(self) -> None:
         """Let the run go, unless it is somebody else's by now."""
-        await self._journal.write(self._key(self._number + 1), TenureEntry(holder=None))
+        nobody = TenureEntry(holder=None)
+        await self._journal.append_after(tenure_prefix(self._run), self._number, nobody, KEPT)
 
-    def _key(self, number: int) -> str:
-        return f"{tenure_prefix(self._run)}{number:06}"
+    async def _last(self) -> tuple[int, TenureEntry] | None:
+        return await self._journal.latest_numbered(tenure_prefix(self._run), TenureEntry)
 
 
 class _Watch:
@@ -161,7 +160,3 @@ def described(holder: Holder) -> str:
 
 def _name(run: str) -> str:
     return f"adapter/{run}"
-
-
-def _number(key: str) -> int:
-    return int(key.rpartition("/")[2])

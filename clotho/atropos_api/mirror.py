@@ -14,8 +14,12 @@ class Served:
     """A batch that was fetched, until the next fetch says that it arrived."""
 
     groups: Sequence[Group]
+    """In the order of the answer."""
+    rows: Sequence[int]
     answered: bool = False
     """Its answer was handed to the network whole."""
+    torn: bool = False
+    """The connection ended before its client can have read all of it."""
 
     @property
     def names(self) -> str:
@@ -28,20 +32,28 @@ class Mirror:
     def __init__(self) -> None:
         self._rows: dict[int, Row] = {}
         self._served: list[Served] = []
+        self._given_up: list[Served] = []
+        """What was served until the changes that are being written."""
         self._next_row = self._next_position = 1
         self._registration = Registration()
         self._latest: int | None = None
 
     def load(self, contents: Contents) -> None:
-        """Make the application's memory what the file says."""
+        """Make the application's memory what the file says.
+
+        Batches that the file has as served, and that are not known to be on their way, are to be fetched again.
+        """
         self._rows = {id(each.group): each for each in contents.rows}
-        self._served = []
+        self._served = self._still_served(contents)
         self._next_row = max((each.row for each in contents.rows), default=0) + 1
         self._next_position = max((each.position for each in contents.rows), default=0) + 1
         self._registration, self._latest = contents.registration, contents.latest
         latest = next((each.group for each in contents.rows if each.row == contents.latest), None)
+        on_their_way = {row for served in self._served for row in served.rows}
         upstream.restore(
-            contents.registration, [Held(each.group, each.place) for each in contents.rows], latest
+            contents.registration,
+            [Held(each.group, each.place) for each in contents.rows if each.row not in on_their_way],
+            latest,
         )
 
     def name(self, sent: Sequence[SentGroup]) -> None:
@@ -58,17 +70,16 @@ class Mirror:
                     held.group["group_id"] = name
 
     def fetched(self) -> Served:
-        """What the application has given away since the last commit, as a served batch."""
-        here = {id(held.group) for held in upstream.held()}
-        waited = [each for each in self._rows.values() if each.place.kind in ("queue", "batch")]
-        gone = [each for each in waited if id(each.group) not in here]
-        served = Served([each.group for each in sorted(gone, key=lambda each: each.position)])
+        """What the application has given away since `upstream.watch_batches`, as a served batch."""
+        groups = upstream.taken_batch()
+        served = Served(groups, [self._rows[id(group)].row for group in groups])
         if served.groups:
             self._served.append(served)
         return served
 
     def drop_arrived(self) -> None:
         """Give up the batches that the trainer must have, since it asks for the next."""
+        self._given_up = [each for each in self._served if each.answered]
         self._served = [each for each in self._served if not each.answered]
 
     def take_back(self, served: Served) -> None:
@@ -78,7 +89,7 @@ class Mirror:
             upstream.put_back(served.groups)
 
     def drop_served(self) -> None:
-        self._served = []
+        self._given_up, self._served = self._served, []
 
     def changes(self, accepted: Sequence[str] = (), *, forget_accepted: bool = False) -> Changes | None:
         """What the file lacks; None if nothing. To be followed by `commit`, or by `load`."""
@@ -101,6 +112,14 @@ class Mirror:
         if same and not (added or moved or removed or accepted or forget_accepted):
             return None
         return Changes(added, moved, removed, accepted, forget_accepted, registration, latest)
+
+    def _still_served(self, contents: Contents) -> list[Served]:
+        """The batches on their way, or arrived, as the file has them: their groups are other objects now."""
+        groups = {each.row: each.group for each in contents.rows if each.place.kind == "served"}
+        still = [each for each in (*self._given_up, *self._served) if all(row in groups for row in each.rows)]
+        for served in still:
+            served.groups = [groups[row] for row in served.rows]
+        return still
 
     def _live(self) -> list[Held]:
         live = list(upstream.held())

@@ -1,13 +1,13 @@
 """What a sender may post: atroposlib's scored groups, with an optional id, and nothing that breaks a batch."""
 
-import gzip
 import json
-import zlib
 from collections.abc import Sequence
 from typing import Annotated
 
 from atroposlib.api.server import ScoredData
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+
+from clotho.listeners.refused import Refused
 
 MOST_COMPLAINTS = 8
 PER_TOKEN = ("masks", "ref_logprobs", "inference_logprobs")
@@ -16,22 +16,25 @@ UNTYPED = ("messages", "generation_params", "overrides", "group_overrides", "ima
 """Fields that hold any JSON."""
 
 
-class Refused(Exception):
-    """A request that is answered with `status` and changes nothing."""
-
-    def __init__(self, status: int, detail: object) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-
-
 class SentGroup(ScoredData):  # type: ignore[misc]
     """One scored group as it was sent; `group_id` names it once and for all."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     group_id: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    env_id: Annotated[int, Field(ge=0)] | None = None
+    env_id: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+
+    @field_validator("messages", mode="before")
+    @classmethod
+    def validate_messages(cls, messages: object) -> object:
+        """As atroposlib's, in whose place it is, but for what can't be looked into: that is refused, too."""
+        rows = messages if isinstance(messages, list) else [messages]
+        said = [message for row in rows if isinstance(row, list) for message in row]
+        if messages is not None and not all(isinstance(row, list) for row in rows):
+            raise ValueError("messages is not a list of lists")
+        if not all(isinstance(each, dict) and "role" in each and "content" in each for each in said):
+            raise ValueError("Message must have 'role' and 'content' fields")
+        return messages
 
     @property
     def rows(self) -> int:
@@ -54,6 +57,14 @@ class SentGroup(ScoredData):  # type: ignore[misc]
         return self
 
     @model_validator(mode="after")
+    def _fits_tensors(self) -> "SentGroup":
+        distilled = [ids for row in self.distill_token_ids or () for ids in row]
+        for name, rows in (("tokens", self.tokens), ("masks", self.masks), ("distill_token_ids", distilled)):
+            if any(row and not (min(row) >= -(2**63) and max(row) < 2**63) for row in rows):
+                raise ValueError(f"{name} holds a number of more than 64 bits")
+        return self
+
+    @model_validator(mode="after")
     def _is_finite(self) -> "SentGroup":
         # A batch with one such number can't be written as JSON: nobody would ever fetch it.
         for name in UNTYPED:
@@ -68,23 +79,17 @@ _ONE = TypeAdapter(SentGroup)
 _LIST = TypeAdapter(list[SentGroup])
 
 
-def unzipped(body: bytes, encoding: str) -> bytes:
-    """The body as it was before a Content-Encoding of gzip. Raises Refused."""
-    if "gzip" not in encoding.lower() or not body:
-        return body
-    try:
-        return gzip.decompress(body)
-    except (OSError, EOFError, zlib.error) as error:
-        raise Refused(400, f"the body is not gzip: {error}") from error
-
-
 def read_groups(body: bytes, *, many: bool) -> Sequence[SentGroup]:
     """The groups of a /scored_data_list body, or the one of a /scored_data body. Raises Refused."""
     try:
         return _LIST.validate_json(body) if many else [_ONE.validate_json(body)]
     except ValidationError as error:
-        complaints = error.errors(include_url=False, include_input=False, include_context=False)
-        if complaints[0]["type"] == "json_invalid":
-            raise Refused(400, f"the body is not JSON: {complaints[0]['msg']}") from error
-        shown = [{**each, "loc": ("body", *each["loc"])} for each in complaints[:MOST_COMPLAINTS]]
-        raise Refused(422, shown) from error
+        raise refusal(error) from error
+
+
+def refusal(error: ValidationError) -> Refused:
+    """What is wrong with a body, in the form of atroposlib's answers."""
+    complaints = error.errors(include_url=False, include_input=False, include_context=False)
+    if complaints[0]["type"] == "json_invalid":
+        return Refused(400, f"the body is not JSON: {complaints[0]['msg']}")
+    return Refused(422, [{**each, "loc": ("body", *each["loc"])} for each in complaints[:MOST_COMPLAINTS]])

@@ -8,16 +8,22 @@ import uvicorn
 
 from clotho.atropos_api.front import DurableFront
 from clotho.atropos_api.queue_file import QueueFile
+from clotho.listeners.access import Access
+from clotho.listeners.bodies import BodyLimits
+from clotho.listeners.connections import connections
 
+MOST_CONNECTIONS = 1_000
 SECONDS_TO_FINISH = 10
 """What a shutdown leaves to requests under way."""
 
 
-def serve(bound: socket.socket, path: Path, ready: Callable[[], None]) -> None:
+def serve(
+    bound: socket.socket, path: Path, access: Access, limits: BodyLimits, ready: Callable[[], None]
+) -> None:
     """Serve the queue in `path`; `ready` is called once requests are answered. Raises InvalidInput for the file."""
     file = QueueFile(path)
     try:
-        _Server(DurableFront(file), ready).run(sockets=[bound])
+        _Server(DurableFront(file, access, limits), ready).run(sockets=[bound])
     finally:
         file.close()
 
@@ -27,7 +33,14 @@ class _Server(uvicorn.Server):
         self._ready = ready
         super().__init__(
             uvicorn.Config(
-                front, log_level="warning", lifespan="off", timeout_graceful_shutdown=SECONDS_TO_FINISH
+                front,
+                http=connections(front.client_left, front.connection_ended),
+                ws="none",
+                proxy_headers=False,
+                log_level="warning",
+                lifespan="off",
+                limit_concurrency=MOST_CONNECTIONS,
+                timeout_graceful_shutdown=SECONDS_TO_FINISH,
             )
         )
 

@@ -3,18 +3,29 @@
 The application's state is a bag of attributes that handlers make as they go; only this module knows their names.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 from atroposlib.api.server import app
 from pydantic import BaseModel, ConfigDict, JsonValue
 from starlette.datastructures import State
 
-from clotho.atropos_api.sent import Refused, SentGroup
+from clotho.atropos_api.registering import Environment, EnvironmentNumber, Trainer
+from clotho.atropos_api.sent import SentGroup
+from clotho.listeners.refused import Refused
 
 Group = dict[str, Any]
 """A group as the application holds it; its identity is the object's, which is moved around and never copied."""
+
+MOST_WAITING = 20_000
+"""Groups in the queue: choosing those of a batch takes time with their number."""
+MOST_PACKING = 5_000_000
+"""Cells of tables, in a second or so."""
+MOST_REGISTERED = 10_000
+"""Trainers, or environments, disconnected ones included."""
+TRY_AGAIN = {"retry-after": "5"}
 
 REGISTRATION = (
     "group",
@@ -57,6 +68,28 @@ class Held:
     place: Place
 
 
+class _Batches(list[list[Group]]):
+    """The batches that wait to be fetched, and the one that was taken."""
+
+    taken: Sequence[Group] = ()
+
+    def pop(self, index: SupportsIndex = -1) -> list[Group]:
+        self.taken = batch = super().pop(index)
+        return batch
+
+
+def watch_batches() -> None:
+    """Have `taken_batch` tell what the application gives away from now on."""
+    if hasattr(app.state, "curr_batch"):
+        app.state.curr_batch = _Batches(app.state.curr_batch)
+
+
+def taken_batch() -> Sequence[Group]:
+    """The batch that was given away since `watch_batches`, in the order of the answer."""
+    batches = getattr(app.state, "curr_batch", None)
+    return batches.taken if isinstance(batches, _Batches) else ()
+
+
 def registration() -> Registration:
     state = app.state
     return Registration(
@@ -83,6 +116,12 @@ def put_back(batch: Sequence[Group]) -> None:
     app.state.curr_batch.append(list(batch))
 
 
+def forget_start() -> None:
+    """After a reset no trainer has started: asked for a batch, the application would fail, and let others in."""
+    if hasattr(app.state, "started"):
+        del app.state.started
+
+
 def latest() -> Group | None:
     """What /latest_example shows."""
     found: Group | None = getattr(app.state, "latest", None)
@@ -90,7 +129,7 @@ def latest() -> Group | None:
 
 
 def restore(known: Registration, groups: Sequence[Held], shown: Group | None) -> None:
-    """Replace all that the application holds. Batches that were served come first when batches are fetched."""
+    """Replace all that the application holds. Batches that were served are fetched first, the oldest before all."""
     state = State(dict(known.attributes))
     if known.open:
         state.queue = [each.group for each in groups if each.place.kind == "queue"]
@@ -98,7 +137,7 @@ def restore(known: Registration, groups: Sequence[Held], shown: Group | None) ->
     for each in groups:
         if each.place.kind == "buffer":
             state.buffer.setdefault(each.place.number, []).append(each.group)
-    state.curr_batch = _batches(groups, "batch") + _batches(groups, "served")
+    state.curr_batch = _batches(groups, "batch") + _batches(groups, "served")[::-1]
     if shown is not None:
         state.latest = shown
     app.state = state
@@ -112,16 +151,48 @@ def _batches(groups: Sequence[Held], kind: str) -> list[list[Group]]:
     return [batches[number] for number in sorted(batches)]
 
 
+def admit_request(asked: Trainer | Environment | EnvironmentNumber) -> None:
+    """Raises Refused for a registration that the application would hold for ever."""
+    held = {Trainer: "requesters", Environment: "envs"}.get(type(asked))
+    if held is not None and len(getattr(app.state, held, ())) >= MOST_REGISTERED:
+        raise Refused(409, f"{MOST_REGISTERED} are registered already: /reset_data forgets them")
+
+
+def check_environment(number: int) -> None:
+    """Raises Refused for one whose share of the batches the application can't tell."""
+    environments = getattr(app.state, "envs", ())
+    if number >= len(environments):
+        raise Refused(404, f"no environment {number} is registered")
+    if not any(each["connected"] for each in environments):
+        raise Refused(404, f"environment {number} was disconnected, as were all others")
+
+
 def admit(groups: Sequence[SentGroup]) -> None:
     """Raises Refused for groups that no batch could ever hold, or that come before a trainer."""
     state = app.state
     if not hasattr(state, "queue"):
         # Kept now, they would make atroposlib take the trainer for registered, without its batch size.
-        raise Refused(503, "no trainer is registered: send this again later")
+        raise Refused(503, "no trainer is registered: send this again later", TRY_AGAIN)
+    if len(state.queue) + len(groups) > MOST_WAITING:
+        raise Refused(
+            503, f"{len(state.queue)} groups wait for the trainer: send this again later", TRY_AGAIN
+        )
+    parts: Counter[int] = Counter()
     for group in groups:
         sizes = {"a batch": state.batchsize}
         if group.env_id is not None and group.env_id < len(state.envs):
-            sizes["its environment's group size"] = state.envs[group.env_id]["group_size"]
+            sizes["its environment's group size"] = size = state.envs[group.env_id]["group_size"]
+            parts[group.env_id] += group.rows != size
         for name, size in sizes.items():
             if group.rows > size:
                 raise Refused(422, f"a group of {group.rows} rows is larger than {name}, {size}")
+    for env_id, coming in parts.items():
+        _check_packing(env_id, coming)
+
+
+def _check_packing(env_id: int, coming: int) -> None:
+    """The application looks for parts that fill a group in a table of their number times its size, for each."""
+    size = app.state.envs[env_id]["group_size"]
+    waiting = len(app.state.buffer.get(env_id, ()))
+    if coming * (waiting + coming) * size > MOST_PACKING:
+        raise Refused(422, f"{waiting + coming} groups would wait for others to fill {size} rows: too many")

@@ -2,13 +2,14 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import typer
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
-from clotho.cli import atropos_api, dev, export, operate, run, show, status
+from clotho import application
+from clotho.cli import atropos_api, delete, dev, export, operate, programs, run, show, status
 from clotho.cli.demo import command as demo
 from clotho.cli.doctor import command as doctor
 from clotho.cli.terminal import foreign
@@ -17,7 +18,6 @@ from clotho.errors import ClothoError
 app = typer.Typer(
     help="LLM-agent rollouts as durable workflows on Temporal.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("dev")(dev.command)
@@ -27,16 +27,22 @@ app.command("status")(status.command)
 app.command("show")(show.command)
 app.command("export")(export.command)
 app.command("doctor")(doctor.command)
+app.command("worker", **programs.WITH_HELP)(programs.worker)
+app.command("serve", **programs.WITH_OPTIONS)(programs.serve)
 app.command("atropos-api")(atropos_api.command)
 app.command("pause")(operate.pause)
 app.command("resume")(operate.resume)
 app.command("cancel")(operate.cancel)
 app.command("retry")(operate.retry)
+app.command("delete")(delete.command)
 
 
 def main() -> NoReturn:
     """Run the command line; errors of Clotho's own are one line that says what to do."""
-    sys.path.insert(0, str(Path.cwd()))  # environments are modules beside the user, as for worker.py
+    # The SDK would repeat each failed attempt of a call as lines of gRPC; commands say it in a sentence.
+    quiet = LoggingConfig(filter="off")
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=quiet)))
+    application.on_path()  # environments are modules beside the user, as for workers
     status = run_command()
     sys.stdout.flush()
     sys.stderr.flush()

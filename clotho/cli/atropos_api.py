@@ -2,6 +2,7 @@
 
 import importlib.util
 import socket
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -9,26 +10,37 @@ import typer
 
 from clotho import failpoints
 from clotho.cli.options import Store
-from clotho.config import load_settings
+from clotho.config import load_settings, secret
 from clotho.errors import InvalidInput
+from clotho.listeners.access import Access
+from clotho.listeners.bodies import BodyLimits
 
 FILE = "atropos-api.sqlite"
 
 
 def command(
     host: Annotated[
-        str, typer.Option(help="The address to listen at; nobody is asked for a password.")
+        str, typer.Option(help="The address to listen at; give a token for one that others reach.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 picks a free one.", min=0, max=65_535)] = 8000,
     queue: Annotated[
         Path | None,
         typer.Option(help="The queue's file.", show_default=f"{FILE} beside the store", metavar="FILE"),
     ] = None,
+    token_variable: Annotated[
+        str | None,
+        typer.Option(help="The environment variable with the token that requests must show.", metavar="NAME"),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name by which this server is asked for; '*' for any.", metavar="NAME"),
+    ] = None,
     store: Store = None,
 ) -> None:
     """Serve the endpoints of Atropos' run-api; groups, registrations and steps outlive this process.
 
-    A group sent with a `group_id` is queued once, however often it is sent.
+    A group sent with a `group_id` is queued once, however often it is sent. Addresses, localhost and this machine's
+    name are known names of the server; requests that web pages make are refused.
     """
     settings = load_settings(store)
     if importlib.util.find_spec("atroposlib") is None:
@@ -36,6 +48,8 @@ def command(
     from clotho.atropos_api.server import serve
 
     failpoints.arm(settings.fail, settings.fail_folder)
+    api = settings.atropos_api
+    token = _token(token_variable or api.token_variable)
     path = queue or settings.folder / FILE
     try:
         bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -44,4 +58,18 @@ def command(
     with bound:
         name, actual, *_ = bound.getsockname()
         url = f"http://{f'[{name}]' if ':' in name else name}:{actual}"
-        serve(bound, path, lambda: typer.echo(f"Atropos API at {url}, queue in {path}"))
+        if token is None and not ip_address(name).is_loopback:
+            typer.echo(f"whoever reaches {name} may read and empty the queue: see --token-variable", err=True)
+        access = Access((*api.allowed_hosts, *(allow_host or ())), api.allowed_origins, token)
+        limits = BodyLimits(api.max_body_bytes, api.max_unpacked_bytes, api.body_seconds)
+        serve(bound, path, access, limits, lambda: typer.echo(f"Atropos API at {url}, queue in {path}"))
+
+
+def _token(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    if not (token := secret(variable, "the token of the Atropos API")):
+        raise InvalidInput(
+            f"environment variable {variable} is empty; it must hold the token of the Atropos API"
+        )
+    return token

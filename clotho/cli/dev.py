@@ -49,7 +49,6 @@ async def attend(services: Services, settings: Settings) -> None:
     """Say when and how work can be given; never returns."""
     client = await connect(settings.temporal.model_copy(update={"address": services.temporal.address}))
     await until_served(client, Stations())
-    elsewhere = "" if services.temporal.port == TEMPORAL_PORT else f" --temporal {services.temporal.address}"
-    order = f"run file_tasks --run my-first --model {services.model_url}{elsewhere}"
+    order = f"run file_tasks --run my-first --model {services.model_url}"
     typer.echo(f"ready; in another terminal:\n  {again(order, settings)}\nCtrl-C stops everything")
     await asyncio.Event().wait()

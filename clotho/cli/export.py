@@ -10,6 +10,7 @@ import typer
 from clotho.cli.options import Store, existing_journal
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
+from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_lines, export_run
 
 
@@ -19,29 +20,27 @@ def command(
     output: Annotated[
         Path | None, typer.Option(help="File to write; standard output if absent.", metavar="FILE")
     ] = None,
-    replacements: Annotated[
-        bool,
-        typer.Option(
-            "--replacements/--no-replacements",
-            help="With or without rollouts that stand in, from scratch, for failed ones: these favour short ones.",
-        ),
-    ] = True,
+    exclude: Annotated[
+        list[Disturbance] | None,
+        typer.Option(help="Leave out rollouts to which this happened; may be given several times."),
+    ] = None,
     store: Store = None,
 ) -> None:
     """Write the scored groups of a run as JSON lines.
 
     messages: a rollout a line, in the OpenAI format. sharegpt: a rollout a line, as from/value pairs.
-    groups: a group a line, with its item and all of its rollouts.
+    groups: a group a line, with its item and all of its rollouts. What happened to a rollout on its way is in its
+    `disturbances`: a lost sandbox, whose follower may be less than exact, interrupted turns, repairs, replacements.
     """
     settings = load_settings(store)
 
     async def to_file(path: Path) -> int:
         journal = await existing_journal(settings)
-        return await export_run(journal, run, form, path, replacements=replacements)
+        return await export_run(journal, run, form, path, exclude or ())
 
     async def to_standard_output() -> None:
         journal = await existing_journal(settings)
-        async for line in export_lines(journal, run, form, replacements=replacements):
+        async for line in export_lines(journal, run, form, exclude or ()):
             sys.stdout.write(line)
         sys.stdout.flush()
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 from rich.console import Console
 from rich.live import Live
@@ -19,10 +18,12 @@ from clotho.journal import Journal
 from clotho.records.campaign import CampaignProgress
 from clotho.records.outcome import Ending
 from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.disturbances import disturbances_of
 from clotho.runs.groups import scored_groups
 
 PERIOD = 0.5
 TROUBLE_PERIOD = 5.0
+QUERY_SECONDS = 2.0
 GROUPS_SHOWN = 50
 
 
@@ -38,8 +39,9 @@ async def follow(
     troubles = Troubles(client, run)
     try:
         with display_on(console) as display:
+            progress: CampaignProgress | None = None
             while not result.done():
-                progress = await current_progress(handle)
+                progress = await current_progress(handle) or progress
                 display.show(progress, stopped_by(progress) or await troubles.now())
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
@@ -81,10 +83,9 @@ class Troubles:
 async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
     """What the campaign says of itself; None while no worker answers for it."""
     try:
-        progress: CampaignProgress = await handle.query(
-            "progress", result_type=CampaignProgress, rpc_timeout=timedelta(seconds=2)
-        )
-    except (RPCError, WorkflowQueryFailedError):
+        async with asyncio.timeout(QUERY_SECONDS):  # the client itself tries again for ever
+            progress: CampaignProgress = await handle.query("progress", result_type=CampaignProgress)
+    except (RPCError, WorkflowQueryFailedError, TimeoutError):
         return None
     return progress
 
@@ -107,7 +108,9 @@ async def groups_table(journal: Journal, run: str) -> Table:
     groups = await scored_groups(journal, run, GROUPS_SHOWN + 1)
     more = len(groups) > GROUPS_SHOWN
     caption = f"the first {GROUPS_SHOWN}; `clotho export` has all" if more else None
-    table = Table("group", "rewards", "turns", "tokens", "outcomes", title=f"run {run}", caption=caption)
+    table = Table(
+        "group", "rewards", "turns", "tokens", "outcomes", "disturbed", title=f"run {run}", caption=caption
+    )
     for group, entry in groups[:GROUPS_SHOWN]:
         siblings = entry.siblings
         endings = [ending_text(sibling.ending) for sibling in siblings]
@@ -116,9 +119,14 @@ async def groups_table(journal: Journal, run: str) -> Table:
             " ".join(f"{sibling.score:g}" for sibling in siblings),
             " ".join(str(sibling.turns) for sibling in siblings),
             f"{sum(sibling.sampled_tokens for sibling in siblings):,}",
-            ", ".join(f"{endings.count(text)} {text}" for text in sorted(set(endings))),
+            counted(endings),
+            counted([str(kind) for one in siblings for kind in disturbances_of(one, entry.repairs)]),
         )
     return table
+
+
+def counted(words: list[str]) -> str:
+    return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
 
 
 def ending_text(ending: Ending) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from rich.console import Console
 from temporalio.client import Client
 
@@ -18,12 +18,13 @@ from clotho.cli.items import read_items
 from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import again, make_console, one_line
-from clotho.config import Settings, load_settings
-from clotho.entries.run import CheckpointPolicy, Endpoint, OnRewardError, Rendering, RunManifest
+from clotho.config import Settings, checked_variable_name, load_settings
+from clotho.entries.run import Endpoint, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.identifiers import campaign_id, manifest_key
 from clotho.inference.base import Inference, checked_base_url
 from clotho.journal import Journal
+from clotho.records.run_settings import RunSettings
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.order import RunOrder, run_manifest
 from clotho.temporal.connection import connect
@@ -31,6 +32,7 @@ from clotho.temporal.links import workflow_link
 
 
 def command(
+    context: typer.Context,
     environment: option.Environment,
     model: option.Model,
     run: option.Run,
@@ -51,10 +53,21 @@ def command(
     extra_body: option.ExtraBody = None,
     standard_sampling: option.StandardSampling = False,
     seed: option.Seed = 0,
-    checkpoints: option.Checkpoints = CheckpointPolicy.EVERY_TURN,
-    keep_diverged: option.KeepDiverged = True,
-    on_reward_error: option.RewardError = OnRewardError.FAIL,
-    unsafe_local: option.UnsafeLocal = False,
+    checkpoints: option.Checkpoints = None,
+    checkpoint_mb: option.CheckpointSize = None,
+    keep_diverged: option.KeepDiverged = None,
+    on_reward_error: option.RewardError = None,
+    memory_mb: option.Memory = None,
+    disk_mb: option.Disk = None,
+    max_processes: option.Processes = None,
+    limits: option.Bounds = None,
+    expose_usr_local: option.UsrLocal = None,
+    unsafe_local: option.UnsafeLocal = None,
+    max_result_chars: option.ResultChars = None,
+    max_turn_chars: option.TurnChars = None,
+    preview_chars: option.PreviewChars = None,
+    result_chars: option.ToolResultChars = None,
+    redact: option.Redact = None,
     detach: option.Detach = False,
     store: Store = None,
     temporal: Address = None,
@@ -63,6 +76,8 @@ def command(
 
     Ctrl-C stops following; the run goes on.
     """
+    settings = load_settings(store, temporal)
+    asked = {name: context.params[name] for name in RunSettings.model_fields}
     manifest = run_manifest(
         environment,
         run,
@@ -75,12 +90,10 @@ def command(
         rendering=asked_rendering(inference, tokenizer, renderer, tool_call_parser, thinking),
         seed=seed,
         group_size=group_size,
-        unsafe_local=unsafe_local,
-        on_reward_error=on_reward_error,
-        checkpoints=checkpoints,
-        keep_diverged=keep_diverged,
-    )
+    ).with_settings(settings.run, checked_settings(asked))
     url = checked_base_url(model)
+    if api_key_env is not None:
+        checked_variable_name(api_key_env)
     order = RunOrder(
         manifest=manifest,
         endpoint=Endpoint(base_url=url, api_key_variable=api_key_env, inference=inference),
@@ -88,7 +101,6 @@ def command(
         max_open_groups=max_open_groups,
         items=read_items(items) if items else None,
     )
-    settings = load_settings(store, temporal)
     asyncio.run(Following(settings, make_console()).run(order, detach))
 
 
@@ -138,6 +150,15 @@ async def with_model_name(journal: Journal, order: RunOrder) -> RunOrder:
         begun = await journal.read(manifest_key(manifest.run), RunManifest)
         name = begun.model if begun else await only_model(order.endpoint)
     return order.model_copy(update={"manifest": manifest.named(name)})
+
+
+def checked_settings(asked: dict[str, Any]) -> RunSettings:
+    """Raises InvalidInput that names the flag at fault."""
+    try:
+        return RunSettings(**asked)
+    except ValidationError as error:
+        faults = [f"--{str(each['loc'][0]).replace('_', '-')}: {each['msg']}" for each in error.errors()]
+        raise InvalidInput("; ".join(faults)) from error
 
 
 def asked_rendering(

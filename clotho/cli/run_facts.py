@@ -1,13 +1,24 @@
 """What `clotho status` says of a run beside its groups: its model server, and what became of drawn items."""
 
+import json
 from collections import Counter
 
 from clotho.entries.group import GroupEntry
 from clotho.entries.items import Delivery
+from clotho.entries.run import RunManifest
 from clotho.identifiers import delivered_key, scored_key
 from clotho.inference.base import ServedModel
 from clotho.journal import Journal
 from clotho.runs.drawn import drawn_groups
+
+
+def settings_text(manifest: RunManifest) -> str:
+    """What its user may ask for, as it is."""
+    shown = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in manifest.settings.items()
+    }
+    return f"settings: {' · '.join(f'{name} {value}' for name, value in shown.items())}"
 
 
 def served_text(served: ServedModel) -> str:

@@ -1,12 +1,12 @@
 """The options of `clotho run`, and how they read on the command line."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from clotho.entries.run import CheckpointPolicy, OnRewardError
 from clotho.inference.base import Inference
+from clotho.records.run_settings import CheckpointPolicy, OnRewardError, RunSettings
 
 Environment = Annotated[
     str, typer.Argument(help="A module in environments/, or module:Class.", metavar="ENV")
@@ -52,7 +52,9 @@ Renderer = Annotated[
 ToolCallParser = Annotated[
     str | None,
     typer.Option(
-        help="With tokens: what reads tool calls.", show_default="the renderer's own", metavar="NAME"
+        help="With tokens: what reads tool calls, by vLLM's names; `renderer`: the hand-coded renderer itself.",
+        show_default="that of the model's family, else the renderer",
+        metavar="NAME",
     ),
 ]
 Thinking = Annotated[
@@ -82,16 +84,33 @@ StandardSampling = Annotated[
     typer.Option(help="Send only OpenAI's own sampling fields: no top_k, min_p, repetition_penalty."),
 ]
 Seed = Annotated[int, typer.Option(help="Seeds of all rollouts derive from it.")]
-Checkpoints = Annotated[CheckpointPolicy, typer.Option(help="After which calls sandboxes are checkpointed.")]
-KeepDiverged = Annotated[
-    bool,
-    typer.Option(help="Go on in a restored sandbox in which replayed commands came to something else."),
-]
-RewardError = Annotated[
-    OnRewardError,
-    typer.Option(help="What becomes of a rollout whose verifier fails: no reward, or a flagged 0."),
-]
-UnsafeLocal = Annotated[
-    bool, typer.Option(help="Run commands on this machine without isolation where it can't be proved.")
-]
 Detach = Annotated[bool, typer.Option(help="Start it and return.")]
+
+
+def asked(name: str, metavar: str | None = None) -> Any:
+    """The option for a field of RunSettings, whose values it checks; clotho.yaml may have it under `run`."""
+    return typer.Option(
+        help=RunSettings.model_fields[name].description,
+        metavar=metavar,
+        show_default=False,
+        rich_help_panel=PANEL,
+    )
+
+
+PANEL = "What the run's rollouts get; clotho.yaml may say it too, under `run`"
+
+Checkpoints = Annotated[CheckpointPolicy | None, asked("checkpoints")]
+CheckpointSize = Annotated[int | None, asked("checkpoint_mb", "MIB")]
+KeepDiverged = Annotated[bool | None, asked("keep_diverged")]
+RewardError = Annotated[OnRewardError | None, asked("on_reward_error")]
+UnsafeLocal = Annotated[bool | None, asked("unsafe_local")]
+Memory = Annotated[int | None, asked("memory_mb", "MIB")]
+Disk = Annotated[int | None, asked("disk_mb", "MIB")]
+Processes = Annotated[int | None, asked("max_processes")]
+Bounds = Annotated[str | None, asked("limits", "required|best_effort")]
+UsrLocal = Annotated[bool | None, asked("expose_usr_local")]
+ResultChars = Annotated[int | None, asked("max_result_chars")]
+TurnChars = Annotated[int | None, asked("max_turn_chars")]
+PreviewChars = Annotated[int | None, asked("preview_chars")]
+ToolResultChars = Annotated[str | None, asked("result_chars", "JSON")]
+Redact = Annotated[str | None, asked("redact", "NAME,NAME")]

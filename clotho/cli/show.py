@@ -15,10 +15,12 @@ from clotho.cli.terminal import foreign, make_console
 from clotho.config import load_settings
 from clotho.entries.rollout import CallEntry, Prompt, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
-from clotho.identifiers import prompt_key, reward_key, turn_key
+from clotho.identifiers import group_of, prompt_key, reward_key, turn_key
 from clotho.inference.base import ChatMessage
 from clotho.journal import Journal
-from clotho.runs.rollouts import read_end
+from clotho.runs.disturbances import repairs_of
+from clotho.runs.repairs import group_repairs
+from clotho.runs.rollouts import read_end, sandbox_losses
 from clotho.transcript import read_transcript
 
 
@@ -51,6 +53,7 @@ async def show(console: Console, journal: Journal, rollout: str) -> None:
         for call in step.calls:
             show_call(console, call)
     await show_end(console, journal, rollout)
+    await show_disturbances(console, journal, rollout)
 
 
 def is_rollout_id(text: str) -> bool:
@@ -92,6 +95,8 @@ def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
         console.print(foreign(sampled.message.reasoning_content, "dim"))
     if isinstance(sampled.message.content, str) and sampled.message.content:
         console.print(foreign(sampled.message.content))
+    if sampled.defects.total:
+        console.print(f"tool calls not run as written: {sampled.defects}", style="yellow")
     for call in sampled.message.tool_calls:
         console.print(foreign(f"{call.function.name}({call.function.arguments})", "cyan"))
 
@@ -106,14 +111,31 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
     reward = await journal.read(reward_key(rollout), RewardEntry)
     if reward is not None:
         parts = " · ".join(f"{name} {value:g}" for name, value in reward.breakdown.items())
+        refused = f"the agent kept its verifier from its work: {reward.refused}" if reward.refused else ""
         heading(console, f"reward {reward.score:g} · verified in {reward.seconds:.3f} s")
-        console.print(foreign("\n".join(text for text in (parts, reward.log) if text)))
+        console.print(foreign("\n".join(text for text in (parts, reward.log, refused) if text)))
     end = await read_end(journal, rollout)
     if end is None:
         console.print("not finished", style="yellow")
         return
     summary = end.summary
+    defective = f", {summary.defective_calls} not as written" if summary.defective_calls else ""
     console.print(
         f"{ending_text(summary.ending)}: {summary.turns} turns, {summary.tool_calls} tool calls "
-        f"({summary.tool_errors} errors), {summary.sampled_tokens} tokens, {summary.active_seconds:.1f} s active"
+        f"({summary.tool_errors} errors{defective}), "
+        f"{summary.sampled_tokens} tokens, {summary.active_seconds:.1f} s active"
     )
+    if summary.resumed_turns:
+        console.print(f"turns that were interrupted and went on from their tokens: {summary.resumed_turns}")
+
+
+async def show_disturbances(console: Console, journal: Journal, rollout: str) -> None:
+    """What happened to it on its way, ended or not."""
+    end = await read_end(journal, rollout)
+    losses = end.summary.losses if end else await sandbox_losses(journal, rollout)
+    if losses:
+        console.print(f"lost sandboxes: {len(losses)}, followed by: {', '.join(losses)}")
+    for repair in repairs_of(rollout, await group_repairs(journal, group_of(rollout))):
+        how = "went on" if repair.continued_as == repair.failure.workflow else "was replaced"
+        failure = f"{repair.failure.workflow} {how} after {repair.turns} turns: {repair.failure.reason}"
+        console.print(foreign(failure))

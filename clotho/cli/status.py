@@ -1,20 +1,22 @@
 """`clotho status`: the runs in the store, or one run's groups and what is still open."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from rich.table import Table
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from clotho.cli.follow import current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.progress import progress_line
-from clotho.cli.run_facts import drawn_text, served_text
+from clotho.cli.run_facts import drawn_text, served_text, settings_text
 from clotho.cli.terminal import foreign, make_console, one_line
 from clotho.cli.waiting import held_up
 from clotho.config import load_settings
-from clotho.errors import InvalidInput
+from clotho.errors import EnvironmentFailed, InvalidInput, bounded
 from clotho.identifiers import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.runs.groups import scored_keys
@@ -22,9 +24,12 @@ from clotho.runs.manifest import list_runs, read_manifest, read_served
 from clotho.runs.pauses import paused_because
 from clotho.search_attributes import RUN
 from clotho.temporal.connection import connect
+from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.links import run_link, workflow_link
 
 OPEN_SHOWN = 50
+REASON_SHOWN = 120
+TRACEBACKS_SHOWN = 3
 
 
 def command(
@@ -41,8 +46,9 @@ def command(
         if run is None:
             console.print(await runs_table(journal))
             return
-        await read_manifest(journal, checked_run_name(run))
+        manifest = await read_manifest(journal, checked_run_name(run))
         console.print(await groups_table(journal, run))
+        console.print(foreign(settings_text(manifest)), soft_wrap=True)
         if (served := await read_served(journal, run)) is not None:
             console.print(foreign(served_text(served)), soft_wrap=True)
         if (drawn := await drawn_text(journal, run)) is not None:
@@ -54,9 +60,11 @@ def command(
         except InvalidInput as error:
             one_line(console, f"what runs or failed is not shown: {error}")
             return
-        workflows = await workflows_table(client, run)
-        if workflows.row_count:
-            console.print(workflows)
+        workflows = await unfinished_workflows(client, run)
+        if workflows.listed:
+            console.print(workflows_table(workflows))
+            for text in author_tracebacks(workflows):
+                console.print(foreign(text, "red"), soft_wrap=True)
             progress = await current_progress(client.get_workflow_handle(campaign_id(run)))
             if progress is not None:
                 one_line(console, progress_line(progress))
@@ -83,19 +91,65 @@ async def runs_table(journal: Journal) -> Table:
     return table
 
 
-async def workflows_table(client: Client, run: str) -> Table:
-    """The run's workflows that are open, or ended without a result and weren't started again."""
+@dataclass(frozen=True)
+class UnfinishedWorkflow:
+    execution: WorkflowExecution
+    failure: Failure | None
+    """Of one that has failed."""
+
+
+@dataclass(frozen=True)
+class UnfinishedWorkflows:
+    """The run's workflows that are open, or ended without a result and weren't started again: the latest ones."""
+
+    listed: Sequence[UnfinishedWorkflow]
+    count: int
+    """Of all of them."""
+
+
+async def unfinished_workflows(client: Client, run: str) -> UnfinishedWorkflows:
     query = f"{RUN} = '{run}' AND ExecutionStatus != 'Completed' AND ExecutionStatus != 'ContinuedAsNew'"
     count = (await client.count_workflows(query)).count
-    caption = (
-        f"of the latest {OPEN_SHOWN} of {count}; the Temporal UI has all" if count > OPEN_SHOWN else None
-    )
-    table = Table("workflow", "status", "started", title="open or failed", caption=caption)
     found = [execution async for execution in client.list_workflows(query, limit=OPEN_SHOWN)]
     latest = await asyncio.gather(*(client.get_workflow_handle(one.id).describe() for one in found))
-    for execution, current in zip(found, latest, strict=True):
-        done = current.status is WorkflowExecutionStatus.COMPLETED
-        if execution.run_id == current.run_id and not done:
-            status = current.status.name.lower() if current.status else "-"
-            table.add_row(execution.id, status, f"{execution.start_time:%Y-%m-%d %H:%M:%S}")
+    left = [
+        current
+        for execution, current in zip(found, latest, strict=True)
+        if execution.run_id == current.run_id and current.status is not WorkflowExecutionStatus.COMPLETED
+    ]
+
+    async def failure(execution: WorkflowExecution) -> Failure | None:
+        failed = execution.status is WorkflowExecutionStatus.FAILED
+        return await failure_of(client, execution.id, execution.run_id) if failed else None
+
+    failures = await asyncio.gather(*map(failure, left))
+    return UnfinishedWorkflows(
+        [UnfinishedWorkflow(*pair) for pair in zip(left, failures, strict=True)], count
+    )
+
+
+def workflows_table(workflows: UnfinishedWorkflows) -> Table:
+    more = workflows.count > OPEN_SHOWN
+    caption = f"of the latest {OPEN_SHOWN} of {workflows.count}; the Temporal UI has all" if more else None
+    table = Table("workflow", "status", "started", "reason", title="open or failed", caption=caption)
+    for one in workflows.listed:
+        status, failure = one.execution.status, one.failure
+        reason = f"{failure.kind}: {bounded(failure.last_line, REASON_SHOWN)}" if failure else ""
+        table.add_row(
+            one.execution.id,
+            status.name.lower() if status else "-",
+            f"{one.execution.start_time:%Y-%m-%d %H:%M:%S}",
+            foreign(reason),
+        )
     return table
+
+
+def author_tracebacks(workflows: UnfinishedWorkflows) -> list[str]:
+    """The first of the environment's own exceptions, each kind once, with the rollout that met it."""
+    found: dict[str, str] = {}
+    for one in workflows.listed:
+        if one.failure is not None and one.failure.kind == EnvironmentFailed.__name__:
+            found.setdefault(one.failure.message, one.execution.id)
+    return [f"{workflow}: the environment raised\n{text}" for text, workflow in found.items()][
+        :TRACEBACKS_SHOWN
+    ]

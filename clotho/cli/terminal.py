@@ -7,16 +7,10 @@ from rich.console import Console
 from rich.text import Text
 
 from clotho.config import Settings, program_on_path
+from clotho.escaping import for_terminal
 
 PLAIN_WIDTH = 160
 """Columns where the output is no terminal: room for every table, and nobody scrolls sideways there."""
-INVISIBLE = {
-    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"},
-    0x7F: 0x2421,
-    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
-    # Directional overrides make text read as what it is not.
-    **dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD),
-}
 
 
 def make_console() -> Console:
@@ -29,12 +23,12 @@ def make_console() -> Console:
 
 def foreign(text: str, style: str = "") -> Text:
     """Text from a model, a sandbox or a server; control characters become visible."""
-    return Text(text.translate(INVISIBLE), style)
+    return Text(for_terminal(text), style)
 
 
 def one_line(console: Console, text: str) -> None:
     """For links and commands, which must survive being copied."""
-    console.print(text, soft_wrap=True)
+    console.print(for_terminal(text), soft_wrap=True)
 
 
 def again(command: str, settings: Settings) -> str:

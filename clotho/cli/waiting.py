@@ -19,6 +19,7 @@ POLL_LIFETIME = timedelta(seconds=70)
 LOOK_AT = 5
 """Rollouts and groups looked at for what they wait for."""
 QUICKLY = timedelta(seconds=2)
+LOOK_SECONDS = 5.0
 PERIOD = 0.1
 
 
@@ -57,11 +58,13 @@ async def is_polled(client: Client, queue: str, kind: TaskQueueType.ValueType) -
 async def held_up(client: Client, run: str) -> str | None:
     """Why the run makes no headway, in one line; None if nothing is known to hold it up."""
     try:
-        if missing := await unserved(client, Stations()):
-            return f"no worker serves {', '.join(missing)}: start `clotho dev` or `python worker.py`"
-        return await _retried_step(client, run)
-    except RPCError as error:
-        return f"Temporal doesn't answer: {error.message}"
+        async with asyncio.timeout(LOOK_SECONDS):  # the client itself tries again for ever
+            if missing := await unserved(client, Stations()):
+                return f"no worker serves {', '.join(missing)}: start `clotho dev` or `clotho worker`"
+            return await _retried_step(client, run)
+    except (RPCError, TimeoutError):
+        address = client.service_client.config.target_host
+        return f"Temporal doesn't answer at {address}; the run goes on when it does"
 
 
 async def _retried_step(client: Client, run: str) -> str | None:

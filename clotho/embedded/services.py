@@ -2,14 +2,14 @@
 
 import asyncio
 import fcntl
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clotho.config import Settings
+from clotho import application
+from clotho.config import DevelopmentServices, Settings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
@@ -17,7 +17,6 @@ from clotho.errors import InvalidInput, Unavailable
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import claim, free_port, port_is_free
 
-WORKER = Path("worker.py")
 TEMPORAL_PORT = 7233
 UI_PORT = 8233
 MODEL_PORT = 8101
@@ -87,7 +86,7 @@ async def local_services(
     """Start everything, and stop it in the reverse order: the workers drain while the servers still answer.
 
     `hurry` ends what workers have in flight. Raises InvalidInput for a port in use, a Temporal binary that
-    can't be had, a folder without worker.py, or a store whose services run already.
+    can't be had, or a store whose services run already.
     """
     folder = settings.folder
     logs = folder / "logs"
@@ -105,11 +104,14 @@ async def local_services(
         await together(temporal.start(), model.start())
         announce(f"Temporal         {temporal.address}, UI {temporal.ui_url}")
         announce(f"embedded model   {model.url}/v1")
-        command = [sys.executable, str(WORKER), "--store", settings.store, "--temporal", temporal.address]
+        command = application.command("worker", "--store", settings.store, "--temporal", temporal.address)
         worker = ChildProcess(command, logs / "worker.log")
         stack.push_async_callback(drained, worker, settings.worker.drain_seconds, hurry)
         await worker.start()
         announce(f"workers          logs in {logs}")
+        where = DevelopmentServices(temporal=temporal.address, ui=temporal.ui_url or "")
+        settings.services_file.write_text(where.model_dump_json())
+        stack.callback(settings.services_file.unlink, missing_ok=True)
         try:
             yield Services(temporal, model, worker, logs)
         finally:
@@ -119,8 +121,6 @@ async def local_services(
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """One set of services for a folder: two Temporal servers would break their common database."""
-    if not WORKER.is_file():
-        raise InvalidInput("there is no worker.py here: run this in a checkout of Clotho")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "services.lock").open("w")

@@ -47,12 +47,13 @@ class TemporalServer:
         ui_port: int | None = 0,
         db: Path | None = None,
         search_attributes: Mapping[str, str] = SEARCH_ATTRIBUTES,
+        dynamic_config: Mapping[str, int] = DYNAMIC_CONFIG,
     ) -> None:
         self.port = port or free_port()
         self.ui_port = free_port() if ui_port == 0 else ui_port
         self._db = db
         self._log = log
-        command = server_command(binary, self.port, self.ui_port, db, search_attributes)
+        command = server_command(binary, self.port, self.ui_port, db, search_attributes, dynamic_config)
         self.process = ChildProcess(command, log)
 
     @property
@@ -126,7 +127,12 @@ class TemporalServer:
 
 
 def server_command(
-    binary: Path, port: int, ui_port: int | None, db: Path | None, search_attributes: Mapping[str, str]
+    binary: Path,
+    port: int,
+    ui_port: int | None,
+    db: Path | None,
+    search_attributes: Mapping[str, str],
+    dynamic_config: Mapping[str, int] = DYNAMIC_CONFIG,
 ) -> list[str]:
     command = [str(binary), "server", "start-dev", "--log-level", "error", "--ip", HOST, "--port", str(port)]
     command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
@@ -135,6 +141,6 @@ def server_command(
         command += ["--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"]
     for name, kind in search_attributes.items():
         command += ["--search-attribute", f"{name}={kind}"]
-    for name, value in DYNAMIC_CONFIG.items():
+    for name, value in dynamic_config.items():
         command += ["--dynamic-config-value", f"{name}={value}"]
     return command

@@ -3,7 +3,7 @@
 from pydantic import JsonValue
 
 from clotho.entries.items import Item
-from clotho.inference.base import ChatMessage, SampledTurn, ToolCall, VersionSpan
+from clotho.inference.base import CallDefects, ChatMessage, SampledTurn, ToolCall, VersionSpan
 from clotho.records.base import Record
 from clotho.records.lease import Fidelity, Lease
 from clotho.records.rollout import RolloutSummary
@@ -30,6 +30,10 @@ class TurnEntry(Record):
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         return self.sampled.message.tool_calls if self.sampled is not None else ()
+
+    @property
+    def defects(self) -> CallDefects:
+        return self.sampled.defects if self.sampled is not None else CallDefects()
 
 
 class StreamEntry(Record):
@@ -78,6 +82,13 @@ class CallEntry(Record):
     """The number of the lease in whose sandbox it was made."""
     started: float
     seconds: float
+    changes: bool
+    """It may have changed the sandbox, as its tool declares: what follows a lost one needs it again."""
+    spilled: bool = False
+    """What the model is shown is the beginning of a file in the sandbox."""
+    exit_code: int | None = None
+    """Of its command, where there was one. A replay is judged by it, and by whether the result names an error."""
+    troubled: bool = False
     checkpoint: Checkpoint | None = None
     """Of the sandbox after this call; the blob is beside the entry."""
     manifest: str | None = None
@@ -96,14 +107,14 @@ class LeaseEntry(Record):
     incarnation: str
     queue: str
     """Of the host it is on."""
+    system: str
+    """Of that host, as sandboxes see it: its release and packages, as a fingerprint."""
     fidelity: Fidelity | None = None
     """How well it was restored, where it follows a lost one."""
-    covered: str = ""
-    """The last call whose effect was in the checkpoint that it started from."""
     made: str = ""
-    """The last call whose effect it started with, by that checkpoint or by a replay."""
+    """The last call whose effect it started with, by a checkpoint or by a replay."""
     shell: str | None = None
-    """The job whose shell state it started with."""
+    """The job, in this sandbox, that left the shell as it was when the last of these had been made."""
 
 
 class EpochEntry(Record):
@@ -121,6 +132,10 @@ class RewardEntry(Record):
     seconds: float
     error: str | None = None
     """How the verifier failed, where the score is 0 for that reason alone."""
+    refused: str | None = None
+    """How what the agent left kept the verifier from its work, where the score is 0 for that reason alone."""
+    in_agents_instance: bool = False
+    """It was verified beside the agent's own processes, which the environment asked to keep."""
 
 
 class EndEntry(Record):

@@ -1,33 +1,19 @@
 """What the journal holds of a run: what it is made of, where its model is, and whether it is paused."""
 
 import hashlib
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import JsonValue
 
 from clotho.identifiers import derived_seed
 from clotho.inference.base import Inference, Sampling
+from clotho.inference.tool_call_parsers import family_parser, model_name
 from clotho.records.base import Record
 from clotho.records.outcome import Limits
+from clotho.records.run_settings import CheckpointPolicy, OnRewardError, RunSettings
 from clotho.sandbox.base import SandboxSpec
 from clotho.toolsets.base import ToolSettings
-
-
-class CheckpointPolicy(StrEnum):
-    """After which calls a sandbox is checkpointed; one before verification comes with both."""
-
-    EVERY_CALL = "every_call"
-    EVERY_TURN = "every_turn"
-    OFF = "off"
-
-
-class OnRewardError(StrEnum):
-    """What becomes of a rollout whose verifier fails, however often it is tried."""
-
-    FAIL = "fail"
-    """It has no reward: an infrastructure failure."""
-    ZERO = "zero"
-    """It has reward 0, and its record says that the verifier failed."""
 
 
 class ToolSelection(Record):
@@ -36,6 +22,8 @@ class ToolSelection(Record):
     enabled: tuple[str, ...] | None = None
     disabled: tuple[str, ...] = ()
     distribution: str | None = None
+    tools: tuple[str, ...] | None = None
+    """The names of the only tools to offer of those; None: all of them."""
 
 
 class Rendering(Record):
@@ -45,7 +33,23 @@ class Rendering(Record):
     """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""
     renderer: str | None = None
     tool_call_parser: str | None = None
+    """None: what `clotho.rendering.resolve` finds for the model's architecture; see the run's served model."""
     thinking_mode: bool = False
+
+    def named(self, model: str) -> "Rendering":
+        """With a tokenizer, by default that of `model`, and the tool-call parser that its name stands for."""
+        tokenizer = self.tokenizer or model
+        reads = self.tool_call_parser or family_parser(model_name(tokenizer))
+        return self.model_copy(update={"tokenizer": tokenizer, "tool_call_parser": reads})
+
+
+OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "on_reward_error")
+SETTINGS = {
+    "limits": ("keep_diverged",),
+    "sandbox": ("memory_mb", "disk_mb", "max_processes", "limits", "expose_usr_local", "unsafe_local"),
+    "tool_settings": ("max_result_chars", "max_turn_chars", "preview_chars", "result_chars", "redact"),
+}
+"""Where in a manifest the fields of RunSettings are: its own ones, and those of its parts."""
 
 
 class RunManifest(Record):
@@ -71,15 +75,39 @@ class RunManifest(Record):
     group_size: int
 
     def named(self, model: str) -> "RunManifest":
-        """With the model's name, which is also its tokenizer's where that has none."""
-        rendering = self.rendering
-        if rendering is not None and not rendering.tokenizer:
-            rendering = rendering.model_copy(update={"tokenizer": model})
+        """With the model's name, and all of its rendering that the name decides."""
+        rendering = self.rendering.named(model) if self.rendering is not None else None
         return self.model_copy(update={"model": model, "rendering": rendering})
+
+    def with_settings(self, *settings: RunSettings) -> "RunManifest":
+        """With what its user asks for, the last word counting."""
+        asked = {
+            name: value
+            for each in settings
+            for name in RunSettings.model_fields
+            if (value := getattr(each, name)) is not None
+        }
+        parts: dict[str, Record] = {
+            part: getattr(self, part).model_copy(update=_of(names, asked)) for part, names in SETTINGS.items()
+        }
+        return self.model_copy(update={**_of(OWN_SETTINGS, asked), **parts})
+
+    @property
+    def settings(self) -> dict[str, JsonValue]:
+        """What its user may ask for, as it is."""
+        whole = self.model_dump(mode="json")
+        return {
+            **_of(OWN_SETTINGS, whole),
+            **{name: whole[part][name] for part, names in SETTINGS.items() for name in names},
+        }
 
     @property
     def fingerprint(self) -> str:
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def _of(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
 
 
 class Endpoint(Record):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from clotho.entries.items import Item
 from clotho.entries.rollout import ToolError
@@ -25,12 +25,26 @@ class EnvironmentConfig(BaseModel):
     max_agent_turns: int = 30
     max_sampled_tokens: int | None = None
     max_active_seconds: float | None = None
+    max_calls_per_turn: int = Field(default=64, ge=1)
+    """The tool calls of a turn that are run; the model is told of those after them."""
     system_prompt: str | None = None
     agent_temperature: float = 1.0
     max_token_length: int | None = None
     """Tokens that one turn may sample."""
     terminal_timeout: float = 120.0
+    writable_roots: tuple[str, ...] = ()
+    """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
+    path_aliases: dict[str, str] = {}
+    """Further paths of such folders: {"/app": "/work"}."""
     extra_body: dict[str, JsonValue] = {}
+    verifier_cwd: str | None = None
+    """Where the verifier's first command starts, and its relative paths: by default where the agent's shell was.
+
+    Absolute, or below ~, $TMPDIR (the verifier's own) or $CLOTHO_HIDDEN_FILES."""
+    trust_workspace: bool = False
+    """Whether tools that the verifier starts load the workspace's modules, plugins, hooks and settings."""
+    keep_services: bool = False
+    """Whether the agent's background processes stay: it is then verified in the agent's own instance."""
 
 
 class AgentResult(Record):
@@ -82,7 +96,7 @@ class Environment:
         return {}
 
     def hidden_files(self, item: Item) -> Mapping[str, str | bytes]:
-        """Files that only verification sees, by path below /verifier."""
+        """Files that only verification sees, by path below `ctx.hidden_files`."""
         return {}
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:

@@ -1,6 +1,7 @@
 """Where an environment author's code runs: what it raises is told apart from what the infrastructure raises."""
 
 import asyncio
+import concurrent.futures.thread
 import inspect
 import traceback
 from collections.abc import Callable
@@ -11,9 +12,11 @@ from clotho.entries.items import Item
 from clotho.entries.run import RunManifest
 from clotho.environment.base import Environment, json_item
 from clotho.environment.loading import make_environment
-from clotho.errors import ClothoError, EnvironmentFailed
+from clotho.errors import ClothoError, EnvironmentFailed, HostUnavailable
+from clotho.host_failures import described, is_host_failure
 
 THREADS = 64
+THREAD_FILE = concurrent.futures.thread.__file__
 
 Result = TypeVar("Result")
 
@@ -45,7 +48,8 @@ class Environments:
     async def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call the author's `method` in a thread, awaiting it there if it is a coroutine function.
 
-        Raises EnvironmentFailed with the traceback for what it raises, but Clotho's own errors as they are.
+        Raises EnvironmentFailed with the traceback for what it raises, but Clotho's own errors as they are, and
+        HostUnavailable where this machine failed it.
         """
 
         def call() -> Any:
@@ -57,6 +61,8 @@ class Environments:
         except ClothoError:
             raise
         except Exception as error:
+            if is_host_failure(error):
+                raise HostUnavailable(f"in the environment's code: {described(error)}") from error
             raise EnvironmentFailed(_own_frames(error)) from error
 
     async def _make(self, manifest: RunManifest) -> Environment:
@@ -85,5 +91,5 @@ async def _awaited(result: Any) -> Any:
 def _own_frames(error: Exception) -> str:
     """The traceback without the frames above the author's."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename != __file__] or list(frames)
+    own = [frame for frame in frames if frame.filename not in (__file__, THREAD_FILE)] or list(frames)
     return "".join([*traceback.format_list(own[-6:]), *traceback.format_exception_only(error)]).strip()

@@ -3,11 +3,16 @@
 import asyncio
 import json
 import shlex
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
+READ_BYTES = 64 << 20
+"""Of a file, unless the author asks for more: it is the agent's, who can make any size without writing it."""
+MOST_FILES = 10_000
+MOST_DOWNLOADED = 1 << 30
+
 ToolResult = dict[str, Any]
 """A tool's JSON result, as the model would be shown it."""
 
@@ -17,18 +22,28 @@ class Workspace(Protocol):
 
     async def call_tool(self, number: int, name: str, arguments: dict[str, Any]) -> str: ...
 
-    async def read_bytes(self, path: str) -> bytes | None: ...
+    async def read_bytes(self, path: str, max_bytes: int) -> bytes | None: ...
 
     async def write_bytes(self, path: str, content: bytes) -> None: ...
 
+    async def hidden_files(self) -> str: ...
+
+    async def on_host(self, step: Callable[[], Result]) -> Result:
+        """A step on files of this host, in a thread."""
+
 
 class AsyncToolContext:
-    """The tools for an `async def compute_reward`. Numbers its calls in the order in which they are made."""
+    """The tools for an `async def compute_reward`. Numbers its calls in the order in which they are made.
+
+    A path names the same file in all of them: absolute, below ~ (the agent's home), or relative to the directory
+    of the last command; the first starts where the agent's shell was, or in the environment's `verifier_cwd`.
+    """
 
     def __init__(self, workspace: Workspace, loop: asyncio.AbstractEventLoop) -> None:
         self._workspace = workspace
         self._loop = loop
         self._calls = 0
+        self._ended = False
 
     async def terminal(self, command: str, timeout: float = 180) -> ToolResult:
         """Run a command; {"output", "exit_code", "error"}. Directory and exports persist between calls."""
@@ -62,23 +77,30 @@ class AsyncToolContext:
         self._calls += 1
         return await self._on_worker(self._workspace.call_tool(number, name, arguments))
 
-    async def read_bytes(self, path: str) -> bytes | None:
-        """A regular file's content, None if there is none; any size, any bytes."""
-        return await self._on_worker(self._workspace.read_bytes(path))
+    async def read_bytes(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
+        """A regular file's content, None if there is none, or if the agent's links lead out of its folders.
+
+        A file of more than `max_bytes`, which may be 1 GiB at most, is the agent's doing: raises WorkspaceRefused.
+        """
+        return await self._on_worker(self._workspace.read_bytes(path, max_bytes))
 
     async def write_bytes(self, path: str, content: bytes) -> None:
         """Write a file, making its parents; any size, any bytes."""
         await self._on_worker(self._workspace.write_bytes(path, content))
 
+    async def hidden_files(self) -> str:
+        """The folder that the verifier's commands see the environment's hidden files in."""
+        return await self._on_worker(self._workspace.hidden_files())
+
     async def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
-        content = await asyncio.to_thread(Path(local_path).read_bytes)
+        content = await self._on_worker(self._workspace.on_host(Path(local_path).read_bytes))
         await self.write_bytes(remote_path, content)
         return {"success": True, "bytes": len(content)}
 
     async def upload_dir(self, local_dir: str, remote_dir: str) -> ToolResult:
         """Every regular file below `local_dir`."""
-        files = await asyncio.to_thread(
-            lambda: [path for path in Path(local_dir).rglob("*") if path.is_file()]
+        files = await self._on_worker(
+            self._workspace.on_host(lambda: [path for path in Path(local_dir).rglob("*") if path.is_file()])
         )
         for path in sorted(files):
             await self.upload_file(str(path), f"{remote_dir}/{path.relative_to(local_dir)}")
@@ -88,27 +110,40 @@ class AsyncToolContext:
         content = await self.read_bytes(remote_path)
         if content is None:
             return {"success": False, "error": f"no regular file {remote_path}"}
-        await asyncio.to_thread(_write, Path(local_path), content)
+        await self._on_worker(self._workspace.on_host(lambda: _write(Path(local_path), content)))
         return {"success": True, "bytes": len(content)}
 
     async def download_dir(self, remote_dir: str, local_dir: str) -> ToolResult:
-        """Every regular file below `remote_dir`. Names come from the sandbox: those that leave it are refused."""
-        names_file = f"/tmp/.names-{self._calls}"
+        """Every regular file below `remote_dir`: at most 10,000, and 1 GiB of them.
+
+        Names come from the sandbox: those that leave it are refused.
+        """
+        folder = shlex.quote(remote_dir)
         listing = await self.terminal(
-            f"cd -- {shlex.quote(remote_dir)} && find . -type f -print0 > {names_file}"
+            f'(names=$(mktemp) && cd -- {folder} && find . -type f -print0 > "$names" && echo "$names")'
         )
         if listing["exit_code"] != 0:
             return {"success": False, "error": listing["output"]}
-        found = await self.read_bytes(names_file) or b""
-        names = [name for name in found.decode(errors="replace").split("\0") if name]
+        found = await self.read_bytes(listing["output"].strip())
+        names = [name for name in (found or b"").decode(errors="replace").split("\0") if name]
+        if found is None or len(names) > MOST_FILES:
+            return {"success": False, "error": f"more than {MOST_FILES} files in {remote_dir}"}
+        left = MOST_DOWNLOADED
         for name in names:
             if (local := _inside(local_dir, name)) is None:
                 return {"success": False, "error": f"{name!r} is outside {remote_dir}"}
-            await self.download_file(f"{remote_dir}/{name}", str(local))
+            left -= (await self.download_file(f"{remote_dir}/{name}", str(local))).get("bytes", 0)
+            if left < 0:
+                return {"success": False, "error": f"more than {MOST_DOWNLOADED} bytes in {remote_dir}"}
         return {"success": True, "files": len(names)}
 
     async def cleanup(self) -> None:
-        """Nothing to do: the rollout releases its sandbox when it ends. Kept for ported environments."""
+        """End the context: calls raise RuntimeError from now on. The rollout releases its sandbox when it ends."""
+        self.end()
+
+    def end(self) -> None:
+        """As `cleanup`, from any thread."""
+        self._ended = True
 
     async def _tool(self, name: str, **arguments: Any) -> ToolResult:
         result: ToolResult = json.loads(await self.call_tool(name, arguments))
@@ -116,6 +151,9 @@ class AsyncToolContext:
 
     async def _on_worker(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The sandbox belongs to the worker's event loop; the reward runs in a thread beside it."""
+        if self._ended:
+            work.close()
+            raise RuntimeError("this context was ended by cleanup(): call it after the last use")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
@@ -156,13 +194,21 @@ class ToolContext:
         """Any tool, by name; its result as the model would be shown it."""
         return self._wait(self.aio.call_tool(name, arguments))
 
-    def read_bytes(self, path: str) -> bytes | None:
-        """A regular file's content, None if there is none; any size, any bytes."""
-        return self._wait(self.aio.read_bytes(path))
+    def read_bytes(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
+        """A regular file's content, None if there is none, or if the agent's links lead out of its folders.
+
+        A file of more than `max_bytes`, which may be 1 GiB at most, is the agent's doing: raises WorkspaceRefused.
+        """
+        return self._wait(self.aio.read_bytes(path, max_bytes))
 
     def write_bytes(self, path: str, content: bytes) -> None:
         """Write a file, making its parents; any size, any bytes."""
         self._wait(self.aio.write_bytes(path, content))
+
+    @property
+    def hidden_files(self) -> str:
+        """The folder that the verifier's commands see the environment's hidden files in."""
+        return self._wait(self.aio.hidden_files())
 
     def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
         return self._wait(self.aio.upload_file(local_path, remote_path))
@@ -175,11 +221,15 @@ class ToolContext:
         return self._wait(self.aio.download_file(remote_path, local_path))
 
     def download_dir(self, remote_dir: str, local_dir: str) -> ToolResult:
-        """Every regular file below `remote_dir`. Names come from the sandbox: those that leave it are refused."""
+        """Every regular file below `remote_dir`: at most 10,000, and 1 GiB of them.
+
+        Names come from the sandbox: those that leave it are refused.
+        """
         return self._wait(self.aio.download_dir(remote_dir, local_dir))
 
     def cleanup(self) -> None:
-        """Nothing to do: the rollout releases its sandbox when it ends. Kept for ported environments."""
+        """End the context: calls raise RuntimeError from now on. The rollout releases its sandbox when it ends."""
+        self.aio.end()
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

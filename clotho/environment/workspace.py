@@ -1,5 +1,6 @@
 """A verifier's hold on a rollout's workspace: numbered calls, which a retry finds again."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -7,11 +8,13 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from clotho.errors import EnvironmentFailed
+from clotho.errors import EnvironmentFailed, FileRefused, HostUnavailable, WorkspaceRefused
+from clotho.host_failures import described, is_host_failure
 from clotho.sandbox.base import SandboxInstance
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatcher
+from clotho.toolsets.shell import SLOT, last_job
 
 LARGEST_FILE = 1 << 30
 UNLIMITED = 1 << 40
@@ -24,7 +27,8 @@ class VerifierWorkspace:
     """The Workspace behind a ToolContext; its sandbox opens when the verifier first touches it.
 
     `failure` is the first error that a call met. It counts even where the author's code swallows it: no
-    infrastructure failure becomes a reward.
+    infrastructure failure becomes a reward. `refused` is the first that was the agent's doing: that one the
+    author's code may handle.
     """
 
     rollout: str
@@ -33,45 +37,85 @@ class VerifierWorkspace:
     dispatcher: Dispatcher
     tools: tuple[str, ...]
     settings: ToolSettings
+    start: str | None = None
+    """Key of the job that has left the directory which the verifier starts in."""
     failure: Exception | None = None
+    refused: WorkspaceRefused | None = None
     state: dict[str, JsonValue] = field(default_factory=dict)
 
     async def call_tool(self, number: int, name: str, arguments: dict[str, Any]) -> str:
         return await self._watched(self._call_tool(number, name, arguments))
 
-    async def read_bytes(self, path: str) -> bytes | None:
-        return await self._watched(self._read_bytes(path))
+    async def read_bytes(self, path: str, max_bytes: int) -> bytes | None:
+        return await self._watched(self._read_bytes(path, min(max_bytes, LARGEST_FILE)))
 
     async def write_bytes(self, path: str, content: bytes) -> None:
         await self._watched(self._write_bytes(path, content))
 
+    async def hidden_files(self) -> str:
+        return await self._watched(self._hidden_files())
+
     async def _call_tool(self, number: int, name: str, arguments: dict[str, Any]) -> str:
+        instance = await self._opened()
         call = BoundCall(
             rollout=self.rollout,
-            scope=("verify", self.epoch, number),
+            call=("verify", self.epoch, number),
             tool_call_id=f"verify-{number}",
             settings=self.settings.model_copy(
                 update={"max_result_chars": UNLIMITED, "max_turn_chars": UNLIMITED, "result_chars": {}}
             ),
             state=self.state,
-            instance=await self.open(),
+            instance=instance,
         )
         dispatched = await self.dispatcher.run(name, json.dumps(arguments), self.tools, call)
         self.state.update(dispatched.state)
         return dispatched.content
 
-    async def _read_bytes(self, path: str) -> bytes | None:
-        file = await (await self.open()).read_file(path, LARGEST_FILE)
+    async def _read_bytes(self, path: str, max_bytes: int) -> bytes | None:
+        file = await (await self._opened()).read_file(path, max_bytes, last_job(self.state))
         if file.error == "too_large":
-            raise EnvironmentFailed(f"{path} is larger than {LARGEST_FILE} bytes")
+            raise WorkspaceRefused(f"{path} is larger than {max_bytes} bytes")
         return None if file.error else file.content
 
     async def _write_bytes(self, path: str, content: bytes) -> None:
-        await (await self.open()).write_file(path, content)
+        instance = await self._opened()
+        try:
+            await instance.write_file(path, content, last_job(self.state))
+        except FileRefused as refused:
+            if instance.is_agents(path):
+                raise WorkspaceRefused(f"writing {refused}") from refused
+            raise
+
+    async def _hidden_files(self) -> str:
+        folder = (await self._opened()).hidden_files
+        if folder is None:
+            raise EnvironmentFailed(
+                "keep_services: there are no hidden files where the agent's processes live"
+            )
+        return folder
+
+    async def _opened(self) -> SandboxInstance:
+        """The instance; its first command goes on from the job `start`."""
+        instance = await self.open()
+        if self.start is not None:
+            self.state.setdefault(SLOT, {"job": self.start})
+        return instance
+
+    async def on_host(self, step: Callable[[], Result]) -> Result:
+        """What is wrong with a path is the author's; failures of the host count as those of calls do."""
+        try:
+            return await asyncio.to_thread(step)
+        except Exception as error:
+            if is_host_failure(error):
+                self.failure = self.failure or HostUnavailable(described(error))
+            raise
 
     async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result:
         try:
             return await work
+        except WorkspaceRefused as refused:
+            self.refused = self.refused or refused
+            raise
         except Exception as error:
             self.failure = self.failure or error
             raise

@@ -7,25 +7,36 @@ from pathlib import Path
 from clotho.entries.run import Endpoint, Rendering, RunManifest
 from clotho.errors import InvalidInput
 from clotho.inference.base import Inference, ModelBackend
-from clotho.inference.openai_chat import OpenAIChatServers
+from clotho.inference.bodies import ANSWER_BYTES
+from clotho.inference.model_http import ModelHTTP
+from clotho.inference.openai_chat import OpenAIChat
 from clotho.inference.rendering_thread import RenderingThread
 from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_http import TokenHTTP
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
 from clotho.rendering.base import Renderer
 
 
 class Backends:
-    """`timeout`: seconds that a server may be silent. `bundled`: tokenizers that only have a name here."""
+    """`timeout`: seconds that a server may be silent. `bundled`: tokenizers that only have a name here.
 
-    def __init__(self, journal: Journal, timeout: float, bundled: Mapping[str, Path], pace: Pace) -> None:
+    `answer_bytes`: the longest answer that is read, or the longest event of a stream.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        timeout: float,
+        bundled: Mapping[str, Path],
+        pace: Pace,
+        answer_bytes: int = ANSWER_BYTES,
+    ) -> None:
         self._journal = journal
         self._timeout = timeout
         self._bundled = bundled
         self._pace = pace
-        self._chat = OpenAIChatServers(timeout)
-        self._connections: dict[tuple[str, str | None], TokenHTTP] = {}
+        self._answer_bytes = answer_bytes
+        self._connections: dict[tuple[str, str | None], ModelHTTP] = {}
         self._renderings: dict[Rendering, RenderingThread] = {}
         self._exact: dict[tuple[str, str | None, Inference, Rendering, str], TokenExact] = {}
 
@@ -35,7 +46,7 @@ class Backends:
         if (rendering is None) is not (inference is Inference.CHAT):
             raise InvalidInput(f"run {manifest.run}: inference {inference} doesn't fit its manifest")
         if rendering is None:
-            return self._chat.at(endpoint.base_url, api_key)
+            return OpenAIChat(self._connection(endpoint.base_url, api_key))
         key = (endpoint.base_url, api_key, inference, rendering, manifest.model)
         if key not in self._exact:
             self._exact[key] = TokenExact(
@@ -48,13 +59,14 @@ class Backends:
         return self._exact[key]
 
     async def aclose(self) -> None:
-        await self._chat.aclose()
         for connection in self._connections.values():
             await connection.aclose()
 
-    def _connection(self, base_url: str, api_key: str | None) -> TokenHTTP:
+    def _connection(self, base_url: str, api_key: str | None) -> ModelHTTP:
         if (base_url, api_key) not in self._connections:
-            self._connections[base_url, api_key] = TokenHTTP(base_url, api_key, self._timeout)
+            self._connections[base_url, api_key] = ModelHTTP(
+                base_url, api_key, self._timeout, self._answer_bytes
+            )
         return self._connections[base_url, api_key]
 
     def _rendering(self, rendering: Rendering) -> RenderingThread:

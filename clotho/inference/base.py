@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, field_validator
 
 from clotho.errors import InvalidInput
+from clotho.escaping import for_line
 from clotho.records.base import Record
 
 ToolSchema = dict[str, JsonValue]
@@ -55,6 +56,27 @@ class ToolCall(Record):
     id: str
     function: FunctionCall
     type: Literal["function"] = "function"
+
+
+class CallDefects(Record):
+    """Tool calls of a turn that were not run, or not as the model wrote them, by what was wrong."""
+
+    malformed: int = 0
+    """Blocks in which no call could be read."""
+    truncated: int = 0
+    """Calls that were cut off, and run with the arguments that were complete."""
+    unoffered: int = 0
+    """Calls of tools that weren't offered, which the model's parser leaves out."""
+    beyond_limit: int = 0
+    """Calls after as many as a turn may have."""
+
+    @property
+    def total(self) -> int:
+        return self.malformed + self.truncated + self.unoffered + self.beyond_limit
+
+    def __str__(self) -> str:
+        counts = self.model_dump()
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
 
 
 class ChatMessage(Record):
@@ -202,6 +224,7 @@ class SampledTurn(Record):
     reasoning_details: tuple[JsonValue, ...] = ()
     """Structured reasoning of providers that have it, verbatim."""
     tokens: SampledTokens | None = None
+    defects: CallDefects = CallDefects()
 
 
 class ServedModel(Record):
@@ -240,12 +263,27 @@ class ModelBackend(Protocol):
 
 
 def checked_base_url(url: str) -> str:
-    """`url` without a slash at its end, fit to be shown and kept; raises InvalidInput."""
-    parts = urlsplit(url)
-    if "@" in parts.netloc:
+    """`url` without a slash at its end, fit to be shown and kept; raises InvalidInput.
+
+    What it could hold a key in is refused, and not repeated.
+    """
+    if "@" in url:
         raise InvalidInput(
-            "the model server's URL holds credentials: keep the key in an environment variable"
+            "the model server's URL holds credentials: leave them out, and name the environment variable that "
+            "holds the key with --api-key-env"
         )
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise InvalidInput(f"{url!r} is no URL of a model server: give one such as http://host:8000/v1")
+    if "?" in url or "#" in url:
+        raise InvalidInput(
+            "the model server's URL ends in a query (?…) or a fragment (#…), which may hold a key: leave it out, "
+            "and name the environment variable that holds the key with --api-key-env"
+        )
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
+        raise InvalidInput(
+            f"{for_line(url)!r} is no URL of a model server: give one such as http://host:8000/v1"
+        )
     return url.rstrip("/")

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from clotho.entries.rollout import StreamEntry
-from clotho.errors import InexactTokens, ModelUnavailable
+from clotho.errors import InexactTokens, ModelUnavailable, bounded
+from clotho.escaping import for_line
 from clotho.inference.base import Inference, LogprobsMode, SampledTokens, VersionSpan
-from clotho.inference.token_server import TokenChunk
+from clotho.inference.token_server import MASKED, VERSION_LIMIT, TokenChunk
 from clotho.inference.weight_versions import at_step
 
 UNFINISHED = frozenset({"abort", "error"})
+NAME_LIMIT = 200
 
 
 @dataclass
@@ -19,6 +21,8 @@ class GrowingTurn:
 
     prompt_ids: tuple[int, ...]
     vocabulary: int
+    budget: int | None = None
+    """Tokens that it may have; None: as many as there come."""
     started: float = field(default_factory=time.time)
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -33,6 +37,7 @@ class GrowingTurn:
     cached_prompt_tokens: int = 0
     system_fingerprint: str | None = None
     _request_start: int = 0
+    _masked: int = 0
     _seconds_before: float = 0.0
     _clock: float = field(default_factory=time.perf_counter)
     _unversioned: list[tuple[int, str | None]] = field(default_factory=list)
@@ -44,7 +49,7 @@ class GrowingTurn:
     def resumed(cls, entries: Sequence[StreamEntry], vocabulary: int) -> "GrowingTurn":
         """A turn as its write-ahead has it; there is at least one entry."""
         first, last = entries[0], entries[-1]
-        turn = cls(first.prompt_ids, vocabulary, first.started)
+        turn = cls(first.prompt_ids, vocabulary, started=first.started)
         for entry in entries:
             turn.ids += entry.ids
             turn.logprobs += entry.logprobs
@@ -78,6 +83,12 @@ class GrowingTurn:
             raise InexactTokens(
                 f"the model server returns {sampled} token ids of {chunk.sampled} that it sampled"
             )
+        if self.budget is not None and len(self.ids) + len(chunk.ids) > self.budget:
+            raise InexactTokens(
+                f"the model server samples more than the {self.budget} tokens it was asked for"
+            )
+        self._check_masks(chunk)
+        self._check_versions(chunk, sampled)
         self.ids += chunk.ids
         self.logprobs += chunk.logprobs
         self.sampling_mask += chunk.sampling_mask
@@ -86,21 +97,57 @@ class GrowingTurn:
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self.stop_reason = chunk.stop_reason if chunk.stop_reason is not None else self.stop_reason
         self.routed_experts = chunk.routed_experts or self.routed_experts
-        self.system_fingerprint = chunk.system_fingerprint or self.system_fingerprint
+        self.system_fingerprint = _name(chunk.system_fingerprint) or self.system_fingerprint
         self.cached_prompt_tokens = max(self.cached_prompt_tokens, chunk.cached_prompt_tokens)
         for span in chunk.versions:
             self._note(span.version, self._request_start + span.start, self._request_start + span.end)
 
+    def _check_masks(self, chunk: TokenChunk) -> None:
+        """Those of a chunk are one for each of its tokens, which is in it."""
+        masks = chunk.sampling_mask
+        if masks and len(masks) != len(chunk.ids):
+            raise InexactTokens(
+                f"the model server returns {len(masks)} sampling masks for {len(chunk.ids)} tokens"
+            )
+        for token, mask in zip(chunk.ids, masks, strict=False):
+            possible = set(mask)
+            fits = len(possible) == len(mask) and all(0 <= each < self.vocabulary for each in possible)
+            if not fits or token not in possible:
+                raise InexactTokens(
+                    f"the model server returns a sampling mask of {len(mask)} ids that no token was sampled from"
+                )
+        self._masked += sum(map(len, masks))
+        if self._masked > MASKED:
+            raise InexactTokens(
+                f"the model server's sampling masks hold more than {MASKED} ids: sample from fewer"
+            )
+
+    def _check_versions(self, chunk: TokenChunk, sampled: int) -> None:
+        """Spans are in order, and of tokens that were sampled."""
+        end = 0
+        for span in chunk.versions:
+            if not end <= span.start <= span.end <= sampled:
+                raise InexactTokens(
+                    f"the model server names weight versions of tokens [{span.start}, {span.end}) of {sampled}"
+                )
+            if len(span.version) > VERSION_LIMIT or not span.version.isprintable():
+                raise InexactTokens("the model server's name of a weight version is no name")
+            end = span.end
+
     def _note(self, version: str, start: int, end: int) -> None:
         """What is said of a token later counts, and neighbours of one version are one span."""
-        kept = [span for span in self.versions if span.start < start]
+        if start == end:
+            return
+        kept = self.versions
+        while kept and kept[-1].start >= start:
+            kept.pop()
         if kept and kept[-1].end >= start:
             cut = kept.pop()
             if cut.version == version:
                 start = cut.start
             else:
                 kept.append(cut.model_copy(update={"end": start}))
-        self.versions = [*kept, VersionSpan(version=version, start=start, end=end)]
+        kept.append(VersionSpan(version=version, start=start, end=end))
 
     def end_at(self, length: int, stop: str) -> None:
         """The turn met `stop` with its first `length` tokens: what was sampled after them is none of it."""
@@ -163,6 +210,11 @@ class GrowingTurn:
         if not missing or not before or set(before) != {self.versions[0].version}:
             return tuple(self.versions)
         return (self.versions[0].model_copy(update={"start": 0}), *self.versions[1:])
+
+
+def _name(name: str | None) -> str | None:
+    """What a server calls itself, fit to be kept and shown."""
+    return bounded(for_line(name), NAME_LIMIT) if name else None
 
 
 def _stepped(step: int | None, start: int, end: int) -> list[VersionSpan]:

@@ -3,15 +3,20 @@
 import json
 from collections.abc import Iterator
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from clotho.errors import ModelRejected, ModelUnavailable, bounded
+from clotho.errors import ModelRejected, ModelUnavailable
 from clotho.identifiers import job_key
-from clotho.inference.base import ChatMessage, FunctionCall, ToolCall, Usage
+from clotho.inference.base import CallDefects, ChatMessage, FunctionCall, ToolCall, Usage
+from clotho.inference.bodies import ERROR_BYTES
+from clotho.inference.model_http import first_fault, status_within
 from clotho.inference.provider_errors import refusal
+from clotho.inference.token_server import REASON_LIMIT, Count
 from clotho.inference.tool_call_parsers import hermes, parser
 
 UNFINISHED = frozenset({"abort", "error"})
+ID_LIMIT = 256
+"""Characters of a tool call's id: it is sent back with every later turn."""
 
 
 class _Function(BaseModel):
@@ -35,16 +40,16 @@ class _Message(BaseModel):
 
 class _Choice(BaseModel):
     message: _Message
-    finish_reason: str | None = None
+    finish_reason: str | None = Field(default=None, max_length=REASON_LIMIT)
 
 
 class _PromptDetails(BaseModel):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -79,23 +84,27 @@ class Completion(BaseModel):
         )
 
     def reasoning_details(self) -> tuple[JsonValue, ...]:
-        return self.choices[0].message.reasoning_details or ()
+        """As the server has them, but for numbers that aren't finite, which the journal can't hold."""
+        details = json.dumps(self.choices[0].message.reasoning_details or ())
+        return tuple(json.loads(details, parse_constant=lambda _: None))
 
-    def message(self, key: str, tools_offered: bool) -> ChatMessage:
+    def answer(self, key: str, tools_offered: bool) -> tuple[ChatMessage, CallDefects]:
         """The assistant's message; calls that the server left in the text or without an id get both right."""
         sampled = self.choices[0].message
         content = _text(sampled.content) if sampled.content is not None else sampled.refusal
         calls = tuple(_named(key, index, call) for index, call in enumerate(sampled.tool_calls or ()))
+        defects = CallDefects()
         if not calls and tools_offered and content and hermes.OPENING in content:
             answer = parser("hermes").parse(content)
-            content = answer.content
+            content, defects = answer.content, answer.defects
             calls = tuple(
                 ToolCall(id=_invented_id(key, index), function=call.function)
                 for index, call in enumerate(answer.calls)
             )
-        return ChatMessage(
+        message = ChatMessage(
             role="assistant", content=content, reasoning_content=_reasoning(sampled), tool_calls=calls
         )
+        return message, defects
 
 
 def read_completion(body: bytes) -> Completion:
@@ -104,13 +113,12 @@ def read_completion(body: bytes) -> Completion:
         completion = Completion.model_validate_json(body)
     except ValidationError as invalid:
         raise ModelUnavailable(
-            f"the model server's answer is not a chat completion: {_first(invalid)}"
+            f"the model server's answer is not a chat completion: {first_fault(invalid)}"
         ) from None
     if completion.choices and completion.finish_reason not in UNFINISHED:
         return completion
     if isinstance(completion.error, dict):
-        code = completion.error.get("code")
-        raise refusal(code if isinstance(code, int) and code >= 400 else 502, {}, body.decode())
+        raise refusal(status_within(completion.error), {}, body[:ERROR_BYTES].decode(errors="replace"))
     reason = completion.finish_reason if completion.choices else "no choices"
     raise ModelUnavailable(f"the model server's answer is empty or unfinished: {reason}")
 
@@ -121,11 +129,6 @@ def read_model_list(body: bytes) -> tuple[str, ...]:
         return tuple(model.id for model in _ModelList.model_validate_json(body).data)
     except ValidationError:
         raise ModelRejected("no OpenAI-compatible API answers here: such URLs mostly end in /v1") from None
-
-
-def _first(invalid: ValidationError) -> str:
-    error = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
-    return bounded(f"{error['msg']} at {'.'.join(map(str, error['loc']))}", 200)
 
 
 def _text(content: str | list[dict[str, JsonValue]]) -> str:
@@ -148,8 +151,9 @@ def _named(key: str, index: int, call: _ToolCall) -> ToolCall:
     arguments = call.function.arguments
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    id = call.id if call.id and len(call.id) <= ID_LIMIT else None
     return ToolCall(
-        id=call.id or _invented_id(key, index),
+        id=id or _invented_id(key, index),
         function=FunctionCall(name=call.function.name or "", arguments=arguments),
     )
 

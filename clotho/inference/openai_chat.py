@@ -5,34 +5,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import openai
+from openai._legacy_response import LegacyAPIResponse
+from openai.types.chat import ChatCompletion
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, ModelUnavailable
-from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall, checked_base_url
+from clotho.errors import ClothoError, bounded
+from clotho.escaping import for_line
+from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
+from clotho.inference.model_http import ModelHTTP
 from clotho.inference.openai_answer import read_completion, read_model_list
-from clotho.inference.provider_errors import located, refusal
+from clotho.inference.openai_transport import openai_client
+from clotho.inference.provider_errors import refusal
 
-NO_KEY = "none"
 ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
+NAME_LIMIT = 200
+"""Characters of what a server calls itself, its model or a request."""
 
 
 class OpenAIChat:
-    """One model server and one pool of connections to it. `timeout`: seconds that a server may be silent.
+    """One model server's chat completions."""
 
-    Raises InvalidInput for a URL with credentials in it: URLs are journalled and shown.
-    """
-
-    def __init__(self, base_url: str, api_key: str | None = None, timeout: float = 3600.0) -> None:
-        self._endpoint = checked_base_url(base_url)
-        self._api_key = api_key
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key=api_key or NO_KEY,
-            max_retries=0,
-            timeout=openai.Timeout(timeout, connect=10.0),
-            # Half the CPU of the default at a hundred concurrent calls.
-            http_client=openai.DefaultAioHttpClient(),
-        )
+    def __init__(self, http: ModelHTTP) -> None:
+        self._http = http
+        self._client = openai_client(http)
 
     @property
     def found(self) -> None:
@@ -41,78 +36,68 @@ class OpenAIChat:
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
         """Sample one assistant message, once. Raises ModelUnavailable, ModelRejected or ContextOverflow."""
         started, clock = time.time(), time.perf_counter()
-        with self._errors(call.sampling):
-            # The body goes in as it is: the client would walk typed arguments one by one, which costs
-            # 5 ms of CPU for a transcript of twenty messages.
-            answer = await self._client.chat.completions.with_raw_response.create(
-                model=call.model,
-                messages=[],
-                extra_headers={"Idempotency-Key": call.key},
-                extra_body=request_body(call),
-            )
+        async with self._http.errors():
+            answer = await self._answer(call)
             completion = read_completion(answer.content)
+        message, defects = completion.answer(call.key, tools_offered=bool(call.tools))
         return SampledTurn(
-            message=completion.message(call.key, tools_offered=bool(call.tools)),
+            message=message,
+            defects=defects,
             finish_reason=completion.finish_reason,
             usage=completion.token_usage(),
-            model=completion.model or call.model,
+            model=self._name(completion.model) or call.model,
             sampling=call.sampling,
             started=started,
             seconds=time.perf_counter() - clock,
-            system_fingerprint=completion.system_fingerprint,
-            provider_request_id=answer.headers.get("x-request-id"),
+            system_fingerprint=self._name(completion.system_fingerprint),
+            provider_request_id=self._name(answer.headers.get("x-request-id")),
             reasoning_details=completion.reasoning_details(),
         )
 
     async def check(self, model: str) -> None:
         """Raise what sampling from `model` would raise: servers list their models, but not always all."""
-        with self._errors(Sampling()):
-            try:
-                answer = await self._client.models.with_raw_response.list()
-            except openai.NotFoundError:
+        async with self._http.errors():
+            with self._classified(None):
+                try:
+                    listed = await self._client.models.with_raw_response.list()
+                except openai.NotFoundError:
+                    return
+            if model in read_model_list(listed.content):
                 return
-            listed = read_model_list(answer.content)
-        if model not in listed:
-            greeting = ChatMessage(role="user", content="Hello")
-            await self.sample_turn(
-                TurnCall(key=f"check/{model}", model=model, messages=(greeting,), sampling=ONE_TOKEN)
+        greeting = ChatMessage(role="user", content="Hello")
+        await self.sample_turn(
+            TurnCall(key=f"check/{model}", model=model, messages=(greeting,), sampling=ONE_TOKEN)
+        )
+
+    async def _answer(self, call: TurnCall) -> LegacyAPIResponse[ChatCompletion]:
+        with self._classified(call.sampling.max_tokens):
+            # The body goes in as it is: the client would walk typed arguments one by one, which costs
+            # 5 ms of CPU for a transcript of twenty messages.
+            return await self._client.chat.completions.with_raw_response.create(
+                model=call.model,
+                messages=[],
+                extra_headers={"Idempotency-Key": call.key},
+                extra_body=request_body(call),
             )
 
-    async def aclose(self) -> None:
-        await self._client.close()
-
     @contextmanager
-    def _errors(self, sampling: Sampling) -> Iterator[None]:
+    def _classified(self, max_tokens: int | None) -> Iterator[None]:
+        """The client's errors in Clotho's vocabulary. What the transport raised comes wrapped in one of them."""
         try:
             yield
         except openai.APIStatusError as error:
             answer = error.response
-            refused = refusal(answer.status_code, answer.headers, answer.text, sampling.max_tokens)
-            raise located(refused, self._endpoint, self._api_key) from None
+            raise refusal(
+                answer.status_code, answer.headers, answer.text, max_tokens, self._http.redact
+            ) from None
         except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            found = ModelUnavailable(f"no answer from the model server ({type(cause).__name__}: {cause})")
-            raise located(found, self._endpoint, self._api_key) from None
-        except ClothoError as error:
-            raise located(error, self._endpoint, self._api_key) from None
+            if isinstance(error.__cause__, ClothoError):
+                raise error.__cause__ from None
+            raise
 
-
-class OpenAIChatServers:
-    """One OpenAIChat for each base URL and key."""
-
-    def __init__(self, timeout: float = 3600.0) -> None:
-        self._timeout = timeout
-        self._servers: dict[tuple[str, str | None], OpenAIChat] = {}
-
-    def at(self, base_url: str, api_key: str | None = None) -> OpenAIChat:
-        server = self._servers.get((base_url, api_key))
-        if server is None:
-            server = self._servers[base_url, api_key] = OpenAIChat(base_url, api_key, self._timeout)
-        return server
-
-    async def aclose(self) -> None:
-        for server in self._servers.values():
-            await server.aclose()
+    def _name(self, name: str | None) -> str | None:
+        """What a server names, fit to be kept and shown."""
+        return bounded(for_line(self._http.redact(name)), NAME_LIMIT) if name else None
 
 
 def request_body(call: TurnCall) -> dict[str, JsonValue]:

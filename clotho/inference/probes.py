@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from clotho.errors import InexactTokens, InvalidInput, ModelRejected, ModelUnavailable
 from clotho.inference.base import Inference, LogprobsMode, Sampling, ServedModel
 from clotho.inference.growing_turn import GrowingTurn
+from clotho.inference.model_http import ModelHTTP
 from clotho.inference.sglang import SGLang
-from clotho.inference.token_http import TokenHTTP
 from clotho.inference.token_server import TokenRequest, TokenServer
 from clotho.inference.vllm import VLLMCompletions, VLLMGenerate
 
@@ -53,7 +53,7 @@ class _Cards(BaseModel):
 
 
 async def find_server(
-    http: TokenHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...]
+    http: ModelHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...]
 ) -> tuple[TokenServer, GrowingTurn]:
     """The endpoint asked for, or the first there is, and what it sampled. Raises ModelRejected saying why."""
     asked = [server(http) for server in SERVERS if inference in (Inference.TOKENS, server.inference)]
@@ -72,7 +72,7 @@ async def sample(
 ) -> GrowingTurn:
     """What `server` samples after `prompt_ids`, not stopping before max_tokens."""
     endless = sampling.model_copy(update={"extra_body": {"ignore_eos": True}})
-    turn = GrowingTurn(prompt_ids, ANY_TOKEN)
+    turn = GrowingTurn(prompt_ids, ANY_TOKEN, budget=sampling.max_tokens)
     request = TokenRequest(key=f"probe/{model}", model=model, prompt_ids=prompt_ids, sampling=endless)
     stream: AsyncGenerator[object]
     async with aclosing(server.stream(request)) as stream:
@@ -122,17 +122,18 @@ async def noise(
     return "position" if random and continued.ids == rest else "sequence"
 
 
-async def context_length(http: TokenHTTP, model: str) -> int | None:
+async def context_length(http: ModelHTTP, model: str) -> int | None:
     """Tokens of prompt and answer together, where the server's list of models says so."""
     try:
-        cards = _Cards.model_validate_json(await http.get("/v1/models")).data
+        async with http.errors():
+            cards = _Cards.model_validate_json(await http.get(f"{http.root}/v1/models") or b"").data
     except (ModelRejected, ValidationError):
         return None
     return next((card.max_model_len for card in cards if card.id == model), None)
 
 
 async def probe(
-    http: TokenHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...], renderer: str
+    http: ModelHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...], renderer: str
 ) -> Probed:
     """Raises ModelRejected, ModelUnavailable, and InvalidInput for `Inference.CHAT`."""
     if inference is Inference.CHAT:

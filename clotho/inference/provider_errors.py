@@ -1,15 +1,19 @@
 """Model servers' refusals in Clotho's vocabulary: by HTTP status, headers and the wordings in use."""
 
 import json
+import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
 from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnavailable, bounded
+from clotho.escaping import for_line
 
 TEXT_LIMIT = 600
+LONGEST_HEADER = 64
+"""Characters of one that says how long to wait."""
 LONGEST_WAIT = timedelta(hours=1)
 LONGEST_HINTED_WAIT = timedelta(minutes=1)
 UNPAID_ACCOUNT_WAIT = timedelta(minutes=5)
@@ -24,20 +28,28 @@ OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 CONTEXT_LENGTH = re.compile(
-    r"(?:maximum (?:context|model) length(?: is| of)|context length is only|model's context length) \(?(\d+)",
+    r"(?:maximum (?:context|model) length(?: is| of)|context length is only|model's context length) \(?(\d{1,9})",
     re.IGNORECASE,
 )
 NEVER_FITS_QUOTA = re.compile(r"request too large for", re.IGNORECASE)
 UNPAID_ACCOUNT = re.compile(r"insufficient_quota|insufficient[ _](balance|credits)", re.IGNORECASE)
 
 
-def refusal(status: int, headers: Mapping[str, str], body: str, max_tokens: int | None = None) -> ClothoError:
+def refusal(
+    status: int,
+    headers: Mapping[str, str],
+    body: str,
+    max_tokens: int | None = None,
+    redact: Callable[[str], str] = str,
+) -> ClothoError:
     """The error that an HTTP answer of `status` stands for. Its text may quote the server.
+
+    `redact` takes the key out, before the text is cut.
 
     An account without credit is an outage, though servers call it 429 or 402: rollouts wait, and go on when
     it is topped up, where failing would burn through a whole campaign within minutes.
     """
-    said = _said(body)
+    said = redact(_said(body))
     text = f"the model server answers {status}: {bounded(said, TEXT_LIMIT)}"
     if status == 402 or (status == 429 and UNPAID_ACCOUNT.search(said)):
         return ModelUnavailable(text, UNPAID_ACCOUNT_WAIT)
@@ -52,12 +64,9 @@ def refusal(status: int, headers: Mapping[str, str], body: str, max_tokens: int 
     return ModelRejected(text)
 
 
-def located(error: ClothoError, endpoint: str, api_key: str | None) -> ClothoError:
-    """The same error, saying where it came from and with the key blotted out."""
-    text = str(error)
-    if api_key:
-        text = text.replace(api_key, "[API key]")
-    error.args = (f"{text} [{endpoint}]",)
+def located(error: ClothoError, endpoint: str, redact: Callable[[str], str]) -> ClothoError:
+    """The same error on one line, saying where it came from, and without the key."""
+    error.args = (f"{for_line(redact(str(error)))} [{endpoint}]",)
     return error
 
 
@@ -78,7 +87,7 @@ def _said(body: str) -> str:
     """The message of an error body with its code and type, as OpenAI, vLLM, SGLang or FastAPI put it."""
     try:
         parsed = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return " ".join(body.split())
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
     if not isinstance(error, dict):
@@ -91,12 +100,12 @@ def _said(body: str) -> str:
 def retry_after(status: int, headers: Mapping[str, str]) -> timedelta | None:
     """How long the server asks to wait; None where it doesn't say.
 
-    `Retry-After` (seconds or a date) is obeyed up to an hour. Of the x-ratelimit-reset headers, which say
-    when a limit is wholly free again, the longest counts, up to a minute.
+    `Retry-After` (seconds or a date) is obeyed up to an hour, and ignored where it is no number. Of the
+    x-ratelimit-reset headers, which say when a limit is wholly free again, the longest counts, up to a minute.
     """
     asked = _seconds(headers.get("retry-after-ms"), unit=0.001) or _retry_after_header(headers)
     if asked is not None:
-        return min(timedelta(seconds=asked), LONGEST_WAIT) if asked > 0 else None
+        return _wait(asked, LONGEST_WAIT)
     if status != 429:
         return None
     resets = [
@@ -105,7 +114,11 @@ def retry_after(status: int, headers: Mapping[str, str]) -> timedelta | None:
         if headers.get(f"x-ratelimit-remaining{limit}", "0") == "0"
     ]
     longest = max((seconds for seconds in resets if seconds is not None), default=0.0)
-    return min(timedelta(seconds=longest), LONGEST_HINTED_WAIT) if longest > 0 else None
+    return _wait(longest, LONGEST_HINTED_WAIT)
+
+
+def _wait(seconds: float, longest: timedelta) -> timedelta | None:
+    return timedelta(seconds=min(seconds, longest.total_seconds())) if seconds > 0 else None
 
 
 def _retry_after_header(headers: Mapping[str, str]) -> float | None:
@@ -117,7 +130,7 @@ def _retry_after_header(headers: Mapping[str, str]) -> float | None:
         return seconds
     try:
         return parsedate_to_datetime(value).timestamp() - time.time()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -129,7 +142,7 @@ def _reset(value: str | None) -> float | None:
     """Seconds until a limit resets: said as `6m0s`, in seconds, or as Unix time in (milli)seconds."""
     seconds = _seconds(value)
     if seconds is None:
-        parts = DURATION.findall(value or "")
+        parts = DURATION.findall((value or "")[:LONGEST_HEADER])
         return sum(float(amount) * UNITS[unit] for amount, unit in parts) if parts else None
     if seconds > 1e11:
         return seconds / 1000 - time.time()
@@ -138,6 +151,7 @@ def _reset(value: str | None) -> float | None:
 
 def _seconds(value: str | None, unit: float = 1.0) -> float | None:
     try:
-        return float(value) * unit if value is not None else None
+        seconds = float(value) * unit if value is not None else math.nan
     except ValueError:
         return None
+    return seconds if math.isfinite(seconds) else None

@@ -2,30 +2,39 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Annotated
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.inference.base import Inference, VersionSpan
+from clotho.inference.model_http import ModelHTTP, raise_embedded, read_event
 from clotho.inference.provider_errors import refusal
-from clotho.inference.token_http import TokenHTTP, raise_embedded, read_event
-from clotho.inference.token_server import TokenChunk, TokenRequest, paired, sampling_fields
+from clotho.inference.token_server import (
+    REASON_LIMIT,
+    Count,
+    StopReason,
+    TokenChunk,
+    TokenRequest,
+    paired,
+    sampling_fields,
+)
 from clotho.inference.weight_versions import UNNAMED
 
 RENAMED = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}
 
 
 class _Finish(BaseModel):
-    type: str
-    matched: int | str | None = None
+    type: Annotated[str, Field(max_length=REASON_LIMIT)]
+    matched: StopReason | None = None
     message: str | None = None
-    status_code: int | None = None
+    status_code: int | None = Field(default=None, ge=400, lt=600)
 
 
 class _Meta(BaseModel):
     output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
-    completion_tokens: int
-    cached_tokens: int = 0
+    completion_tokens: Count
+    cached_tokens: Count = 0
     finish_reason: _Finish | None = None
     weight_version: str | None = None
 
@@ -41,7 +50,7 @@ class SGLang:
 
     inference = Inference.SGLANG
 
-    def __init__(self, http: TokenHTTP) -> None:
+    def __init__(self, http: ModelHTTP) -> None:
         self._http = http
 
     async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
@@ -54,9 +63,10 @@ class SGLang:
         }
         if request.cache_salt is not None:
             body["extra_key"] = request.cache_salt
-        events = self._http.events("/generate", body, request.key, request.sampling.max_tokens)
+        url = f"{self._http.root}/generate"
+        events = self._http.events(url, body, request.key, request.sampling.max_tokens)
         seen = 0
-        async with aclosing(events):
+        async with self._http.errors(), aclosing(events):
             async for content in events:
                 event = read_event(_Event, content)
                 raise_embedded(event.error)

@@ -16,9 +16,9 @@ from clotho.inference.base import (
     Usage,
 )
 from clotho.inference.growing_turn import GrowingTurn
+from clotho.inference.model_http import ModelHTTP
 from clotho.inference.probes import Probed, probe
 from clotho.inference.rendering_thread import RenderingThread
-from clotho.inference.token_http import TokenHTTP
 from clotho.inference.token_server import TokenRequest
 from clotho.inference.weight_versions import at_step
 from clotho.inference.write_ahead import Pace, WriteAhead
@@ -37,7 +37,7 @@ class TokenExact:
 
     def __init__(
         self,
-        http: TokenHTTP,
+        http: ModelHTTP,
         rendering: RenderingThread,
         journal: Journal,
         inference: Inference,
@@ -71,19 +71,21 @@ class TokenExact:
         ahead = WriteAhead(self._journal, call.key, self._pace)
         turn = await self._begun(call, renderer, ahead)
         sampling = _explicit(call.sampling, renderer, len(turn.prompt_ids), probed.found.context)
+        turn.budget = sampling.max_tokens
         if turn.ids and turn.finish_reason is None:
             await self._rendering.run(lambda renderer: _end_if_ended(turn, sampling, renderer))
         if turn.finish_reason is None:
             await self._stream(call, probed, turn, sampling, ahead)
             if turn.resumed_at:
                 await self._rendering.run(lambda renderer: _end_at_stop(turn, sampling, renderer))
-        message = await self._rendering.run(
+        answer = await self._rendering.run(
             lambda renderer: renderer.parse(
                 turn.ids, call.tools, prompt_ids=turn.prompt_ids, turn_key=call.key
             )
         )
         return SampledTurn(
-            message=message,
+            message=answer.message,
+            defects=answer.defects,
             finish_reason=turn.finish_reason,
             stop_reason=turn.stop_reason,
             usage=Usage(
@@ -95,7 +97,7 @@ class TokenExact:
             sampling=sampling,
             started=turn.started,
             seconds=turn.seconds,
-            system_fingerprint=turn.system_fingerprint,
+            system_fingerprint=turn.system_fingerprint and self._http.redact(turn.system_fingerprint),
             tokens=turn.tokens(probed.found.backend, probed.found.logprobs_mode),
         )
 

@@ -3,9 +3,9 @@
 import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from clotho.errors import InexactTokens, InvalidInput
 from clotho.inference.base import Inference, Sampling, VersionSpan
@@ -15,6 +15,16 @@ LEAST_LOGPROB = -9_000.0
 """vLLM writes minus infinity as -9999."""
 ROUNDING = 1e-3
 """By which a logprob may exceed 0."""
+MOST_TOKENS = 1_000_000_000
+"""Far more than any context holds."""
+Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+"""Of tokens, as a server says it; also an id or a position among them."""
+StopReason = Count | Annotated[str, Field(max_length=1_000)]
+REASON_LIMIT = 100
+VERSION_LIMIT = 200
+"""Characters of a weight version's name."""
+MASKED = 4_000_000
+"""Ids in the sampling masks of a turn."""
 EXPLICIT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "seed")
 NEUTRAL: dict[str, JsonValue] = {
     "frequency_penalty": 0.0,

@@ -7,12 +7,20 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from clotho.errors import InexactTokens
 from clotho.inference.base import Inference, VersionSpan
-from clotho.inference.token_http import TokenHTTP, raise_embedded, read_event
-from clotho.inference.token_server import TokenChunk, TokenRequest, paired, sampling_fields
+from clotho.inference.model_http import ModelHTTP, raise_embedded, read_event
+from clotho.inference.token_server import (
+    REASON_LIMIT,
+    Count,
+    StopReason,
+    TokenChunk,
+    TokenRequest,
+    paired,
+    sampling_fields,
+)
 from clotho.inference.weight_versions import UNNAMED
 
 COUNTED: dict[str, JsonValue] = {"include_usage": True, "continuous_usage_stats": True}
@@ -20,11 +28,11 @@ COUNTED: dict[str, JsonValue] = {"include_usage": True, "continuous_usage_stats"
 
 
 class _Cached(BaseModel):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(BaseModel):
-    completion_tokens: int | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _Cached | None = None
 
 
@@ -57,8 +65,8 @@ class _TokenLogprobs(BaseModel):
 class _GeneratedChoice(BaseModel):
     token_ids: list[int] | None = None
     logprobs: _TokenLogprobs | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
+    finish_reason: str | None = Field(default=None, max_length=REASON_LIMIT)
+    stop_reason: StopReason | None = None
     weight_versions: list[VersionSpan] | None = None
     sampling_mask: list[tuple[int, ...]] | None = None
     routed_experts: str | None = None
@@ -90,7 +98,7 @@ class VLLMGenerate:
 
     inference = Inference.VLLM_GENERATE
 
-    def __init__(self, http: TokenHTTP) -> None:
+    def __init__(self, http: ModelHTTP) -> None:
         self._http = http
 
     async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
@@ -103,8 +111,9 @@ class VLLMGenerate:
         }
         if request.cache_salt is not None:
             body["cache_salt"] = request.cache_salt
-        events = self._http.events("/inference/v1/generate", body, request.key, request.sampling.max_tokens)
-        async with aclosing(events):
+        url = f"{self._http.root}/inference/v1/generate"
+        events = self._http.events(url, body, request.key, request.sampling.max_tokens)
+        async with self._http.errors(), aclosing(events):
             async for content in events:
                 event = read_event(_Generated, content)
                 yield event.counted(event.choices[0].chunk() if event.choices else None)
@@ -118,8 +127,8 @@ class _CompletionChoice(BaseModel):
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
     logprobs: _CompletionLogprobs | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
+    finish_reason: str | None = Field(default=None, max_length=REASON_LIMIT)
+    stop_reason: StopReason | None = None
     weight_versions: list[VersionSpan] | None = None
 
     def chunk(self, request: TokenRequest) -> TokenChunk:
@@ -144,7 +153,7 @@ class VLLMCompletions:
 
     inference = Inference.VLLM_COMPLETIONS
 
-    def __init__(self, http: TokenHTTP) -> None:
+    def __init__(self, http: ModelHTTP) -> None:
         self._http = http
 
     async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
@@ -159,8 +168,9 @@ class VLLMCompletions:
         }
         if request.cache_salt is not None:
             body["cache_salt"] = request.cache_salt
-        events = self._http.events("/v1/completions", body, request.key, request.sampling.max_tokens)
-        async with aclosing(events):
+        url = f"{self._http.root}/v1/completions"
+        events = self._http.events(url, body, request.key, request.sampling.max_tokens)
+        async with self._http.errors(), aclosing(events):
             async for content in events:
                 event = read_event(_Completion, content)
                 yield event.counted(event.choices[0].chunk(request) if event.choices else None)

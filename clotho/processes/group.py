@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from clotho.config import environment_without
 from clotho.processes.tether import tethered
 
 QUICK_DEATH = 5.0
@@ -25,6 +26,8 @@ class ProcessPlan:
 
     name: str
     argv: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    """Environment variables that it doesn't get."""
 
 
 class ProcessGroup:
@@ -50,7 +53,9 @@ class ProcessGroup:
         while not self._stopping.is_set():
             started = time.monotonic()
             # A session of its own: Ctrl-C reaches it once, through this process.
-            process = await asyncio.create_subprocess_exec(*tethered(plan.argv), start_new_session=True)
+            process = await asyncio.create_subprocess_exec(
+                *tethered(plan.argv), env=environment_without(plan.without), start_new_session=True
+            )
             self._running[plan.name] = process
             if self._stopping.is_set():
                 process.terminate()

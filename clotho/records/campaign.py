@@ -83,8 +83,14 @@ class CampaignRequest(Record):
     repairs: RepairBounds = RepairBounds()
     stop_after_failures: int = 8
     """Rollouts that fail in a row for the same reason, no group being scored in between, before the run pauses."""
+    look_ahead: int = 500
+    """Groups whose end is looked up at once; what is scored already is skipped without a workflow."""
     next_group: int = 0
-    """This and what follows is carried over a continue-as-new."""
+    """The first that was not looked up. This and what follows is carried over a continue-as-new."""
+    waiting: tuple[int, ...] = ()
+    """Items that were looked up and not started, or are to be tried again."""
+    open: tuple[int, ...] = ()
+    """Items whose groups were running."""
     progress: CampaignProgress | None = None
     streak: Streak | None = None
     failed_alike: dict[str, tuple[int, ...]] = {}

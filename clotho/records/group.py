@@ -39,6 +39,11 @@ class AwaitClosed(Record):
     workflow: str
 
 
+class AwaitAnyClosed(Record):
+    run: str
+    workflows: tuple[str, ...]
+
+
 class PreparedGroup(Record):
     """What resolving a group's tools came to, and who its siblings are by now."""
 

@@ -10,7 +10,7 @@ class Fidelity(StrEnum):
 
     EXACT = "exact"
     RESTORED = "restored"
-    """From a checkpoint beside which something ran, or lay, that it doesn't hold."""
+    """From a checkpoint beside which something ran, or lay, that it doesn't hold; or with other programs."""
     REPLAYED = "replayed"
     """Commands since the checkpoint were run again, and came to the same."""
     DIVERGED = "diverged"

@@ -11,6 +11,8 @@ class Limits(Record):
     max_turns: int = 30
     max_sampled_tokens: int | None = None
     max_active_seconds: float | None = None
+    max_calls_per_turn: int = 64
+    """The tool calls of a turn that are run; the model is told of those after them."""
     keep_diverged: bool = True
     """Whether a rollout goes on in a sandbox that is not what its lost one was; it is marked in any case."""
 

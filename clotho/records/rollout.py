@@ -13,6 +13,10 @@ class Totals(Record):
     turns: int = 0
     tool_calls: int = 0
     tool_errors: int = 0
+    resumed_turns: int = 0
+    """Turns that were interrupted and went on from their tokens."""
+    defective_calls: int = 0
+    """Calls that were not run, or not as the model wrote them; each turn's entry says why."""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     active_seconds: Seconds = 0.0
@@ -21,6 +25,8 @@ class Totals(Record):
         return self.model_copy(
             update={
                 "turns": self.turns + 1,
+                "resumed_turns": self.resumed_turns + turn.resumed,
+                "defective_calls": self.defective_calls + turn.defective_calls,
                 "sampled_tokens": self.sampled_tokens + turn.sampled_tokens,
                 "prompt_tokens": self.prompt_tokens + turn.prompt_tokens,
                 "active_seconds": self.active_seconds + turn.seconds,

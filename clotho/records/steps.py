@@ -31,9 +31,13 @@ class TurnResult(Record):
     context_overflow: bool
     truncated: bool
     """The answer was cut off at the turn's token limit."""
+    resumed: bool = False
+    """It was interrupted, and went on from the tokens that were journalled."""
     prompt_tokens: int
     sampled_tokens: int
     seconds: Seconds
+    defective_calls: int = 0
+    """Calls that are not run, or not as the model wrote them."""
 
 
 class CallRequest(Record):
@@ -67,6 +71,10 @@ class RewardRequest(Record):
     lease: Lease | None
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
+    shell: str | None = None
+    """The call that last ran a command: verification starts in the directory that it left."""
+    exhausted: str | None = None
+    """What verification used up each time that it lost its sandbox: it isn't tried again, and the score is 0."""
 
 
 class RewardResult(Record):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from clotho.inference.base import ChatMessage, ToolSchema
 from clotho.inference.tool_call_parsers import ToolCallParser
+from clotho.rendering.base import ReadAnswer
 from clotho.rendering.reasoning import opened_by, split_reasoning
 from clotho.rendering.tokenizers import Tokenizer
 
@@ -30,24 +31,46 @@ class AnswerReader:
         tools: Sequence[ToolSchema],
         prompt_ids: Sequence[int],
         turn_key: str,
-    ) -> ChatMessage:
+    ) -> ReadAnswer:
         ended = bool(completion_ids) and completion_ids[-1] in self._stops
         text = self._tokenizer.decode(completion_ids[:-1] if ended else completion_ids)
-        reasoning, rest = split_reasoning(text, opened_by(self._tokenizer.decode(prompt_ids[-PROMPT_END:])))
+        reasoning, rest = self._split(text, prompt_ids, tools)
         if rest is None or self._parser is None or not tools:
-            return ChatMessage(role="assistant", content=said(rest), reasoning_content=said(reasoning))
+            message = ChatMessage(role="assistant", content=said(rest), reasoning_content=said(reasoning))
+            return ReadAnswer(message=message)
         answer = self._parser.parse(rest, tools)
-        return ChatMessage(
+        message = ChatMessage(
             role="assistant",
             content=said(answer.content),
             reasoning_content=said(reasoning),
             tool_calls=answer.tool_calls(turn_key),
         )
+        return ReadAnswer(message=message, defects=answer.defects)
 
-    def is_open(self, completion_ids: Sequence[int], prompt_ids: Sequence[int]) -> bool:
+    def is_open(
+        self, completion_ids: Sequence[int], prompt_ids: Sequence[int], tools: Sequence[ToolSchema]
+    ) -> bool:
         """Whether the answer was cut off within its think block."""
+        return self._split(self._tokenizer.decode(completion_ids), prompt_ids, tools)[1] is None
+
+    def _split(
+        self, text: str, prompt_ids: Sequence[int], tools: Sequence[ToolSchema]
+    ) -> tuple[str | None, str | None]:
+        """The think block and the rest.
+
+        The mark of a call ends the block also without its closing tag, as in vLLM. Where there is a closing tag
+        and no call can be read from the mark on, the mark is only named: then it is a thought like any other.
+        """
         opened = opened_by(self._tokenizer.decode(prompt_ids[-PROMPT_END:]))
-        return split_reasoning(self._tokenizer.decode(completion_ids), opened)[1] is None
+        reasoning, rest = split_reasoning(text, opened)
+        mark = self._parser.ends_reasoning if self._parser is not None and tools else None
+        if reasoning is None or mark is None or mark not in reasoning:
+            return reasoning, rest
+        thought, _, _ = reasoning.partition(mark)
+        implied = text[text.index(mark) :]
+        if rest is not None and self._parser is not None and not self._parser.parse(implied, tools).calls:
+            return reasoning, rest
+        return thought, implied
 
 
 def said(text: str | None) -> str | None:

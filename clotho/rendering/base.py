@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from clotho.inference.base import ChatMessage, ToolSchema
+from clotho.inference.base import CallDefects, ChatMessage, ToolSchema
+from clotho.records.base import Record
+
+
+class ReadAnswer(Record):
+    """A sampled answer as a message, and the calls in it that aren't run as they were written."""
+
+    message: ChatMessage
+    defects: CallDefects = CallDefects()
 
 
 class Renderer(Protocol):
@@ -53,7 +61,7 @@ class Renderer(Protocol):
         *,
         prompt_ids: Sequence[int],
         turn_key: str,
-    ) -> ChatMessage:
+    ) -> ReadAnswer:
         """The assistant's message that was sampled after `prompt_ids`; never raises, whatever was sampled.
 
         Calls without an id of the model's own get one derived from `turn_key`.

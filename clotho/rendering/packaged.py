@@ -12,6 +12,7 @@ from clotho.inference.base import ChatMessage, ToolSchema
 from clotho.inference.tool_call_parsers import ParsedAnswer, ParsedCall, ToolCallParser
 from clotho.inference.tool_call_parsers.base import parsed_call
 from clotho.rendering.answers import AnswerReader, said
+from clotho.rendering.base import ReadAnswer
 from clotho.rendering.messages import templated
 from clotho.rendering.tokenizers import Tokenizer
 
@@ -86,7 +87,7 @@ class PackagedRenderer:
         *,
         prompt_ids: Sequence[int],
         turn_key: str,
-    ) -> ChatMessage:
+    ) -> ReadAnswer:
         if not self._own_calls:
             return self._by_text.read(completion_ids, tools, prompt_ids, turn_key)
         try:
@@ -97,12 +98,13 @@ class PackagedRenderer:
             # JSON nested too deeply or with a number too long for the interpreter: no call can be read.
             return self._by_text.read(completion_ids, tools, prompt_ids, turn_key)
         answer = _answer(parsed, bool(tools))
-        return ChatMessage(
+        message = ChatMessage(
             role="assistant",
             content=said(answer.content),
             reasoning_content=said(parsed.reasoning_content),
             tool_calls=answer.tool_calls(turn_key),
         )
+        return ReadAnswer(message=message, defects=answer.defects)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids)
@@ -136,7 +138,9 @@ def _answer(parsed: renderers.ParsedResponse, offered: bool) -> ParsedAnswer:
             calls.append(parsed_call(block.name, _written(block.arguments), block.id))
         else:
             pieces.append(block.raw)
-    return ParsedAnswer(content="\n".join(piece for piece in pieces if piece), calls=tuple(calls))
+    content = "\n".join(piece for piece in pieces if piece)
+    malformed = len(parsed.tool_calls) - len(calls) if offered else 0
+    return ParsedAnswer(content=content, calls=tuple(calls), malformed=malformed)
 
 
 def _written(arguments: object) -> str:

@@ -25,21 +25,15 @@ def split_reasoning(text: str, opened: tuple[str, str] | None) -> tuple[str | No
 
     The rest is None while the block isn't closed; without a block, all is rest.
     """
-    if opened is not None:
-        opening, closing = opened
-        return _split(text.lstrip().removeprefix(opening), closing)
-    for opening, closing in TAGS:
-        if text.lstrip().startswith(opening):
-            return _split(text.lstrip().removeprefix(opening), closing)
-    return None, text
+    begun = text.lstrip()
+    opening, closing = opened or next((tags for tags in TAGS if begun.startswith(tags[0])), ("", ""))
+    if not opening:
+        return None, text
+    reasoning, closed, rest = begun.removeprefix(opening).partition(closing)
+    return reasoning, rest if closed else None
 
 
 def with_reasoning(reasoning: str, content: str | None) -> str:
     """A turn's text with its think block, for templates that know nothing of reasoning."""
     opening, closing = TAGS[0]
     return f"{opening}\n{reasoning}\n{closing}\n\n{content or ''}"
-
-
-def _split(text: str, closing: str) -> tuple[str, str | None]:
-    reasoning, closed, rest = text.partition(closing)
-    return reasoning, rest if closed else None

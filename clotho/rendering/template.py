@@ -6,6 +6,7 @@ from clotho.errors import InvalidInput
 from clotho.inference.base import ChatMessage, ToolSchema
 from clotho.inference.tool_call_parsers import ToolCallParser
 from clotho.rendering.answers import AnswerReader
+from clotho.rendering.base import ReadAnswer
 from clotho.rendering.bridging import following_text
 from clotho.rendering.chat_template import ChatTemplate
 from clotho.rendering.reasoning import TAGS, has_reasoning
@@ -15,7 +16,8 @@ from clotho.rendering.tokenizers import Tokenizer
 class TemplateRenderer:
     """Renders by the tokenizer's chat template, reads tool calls by a parser, and bridges by suffix.
 
-    Raises InvalidInput for a tokenizer without a chat template.
+    `without_parser`: what to say of tools that are offered without a parser. Raises InvalidInput for a tokenizer
+    without a chat template.
     """
 
     def __init__(
@@ -25,12 +27,14 @@ class TemplateRenderer:
         *,
         thinking_mode: bool,
         description: str,
+        without_parser: str = "",
     ) -> None:
         self.description = description
         self.thinking_mode = thinking_mode
         self.vocabulary_size = tokenizer.size
         self._tokenizer = tokenizer
         self._parses = parser is not None
+        self._without_parser = without_parser
         self._template = ChatTemplate(tokenizer, keep_reasoning=thinking_mode)
         self.stop_token_ids = tuple(dict.fromkeys([*tokenizer.end_ids, *self._template.turn_ends().values()]))
         self._ends = [tokenizer.decode([end]) for end in self.stop_token_ids]
@@ -44,9 +48,7 @@ class TemplateRenderer:
         add_generation_prompt: bool = True,
     ) -> tuple[int, ...]:
         if tools and not self._parses:
-            raise InvalidInput(
-                f"how {self._tokenizer.name!r} writes tool calls can't be told by its name: set tool_call_parser"
-            )
+            raise InvalidInput(self._without_parser)
         return self._tokenizer.encode(
             self._template(messages, tools, add_generation_prompt=add_generation_prompt)
         )
@@ -60,7 +62,7 @@ class TemplateRenderer:
     ) -> tuple[int, ...] | None:
         if not new_messages or any(message.role == "assistant" for message in new_messages):
             return None
-        if self._answers.is_open(previous_completion_ids, previous_prompt_ids):
+        if self._answers.is_open(previous_completion_ids, previous_prompt_ids, tools):
             return None
         previous = (*previous_prompt_ids, *previous_completion_ids)
         try:
@@ -90,7 +92,7 @@ class TemplateRenderer:
         *,
         prompt_ids: Sequence[int],
         turn_key: str,
-    ) -> ChatMessage:
+    ) -> ReadAnswer:
         return self._answers.read(completion_ids, tools, prompt_ids, turn_key)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -11,10 +11,12 @@ from pydantic import JsonValue
 
 from clotho.entries.group import GroupEntry, ToolManifest
 from clotho.entries.rollout import RewardEntry
+from clotho.escaping import json_line
 from clotho.identifiers import reward_key, tools_key
-from clotho.inference.base import ChatMessage
+from clotho.inference.base import ChatMessage, FunctionCall
 from clotho.journal import Journal
 from clotho.records.rollout import RolloutSummary
+from clotho.runs.disturbances import Disturbance, disturbances_of, repairs_of
 from clotho.runs.groups import scored_groups
 from clotho.runs.manifest import read_manifest
 from clotho.transcript import read_transcript
@@ -36,16 +38,16 @@ class Format(StrEnum):
 
 
 async def export_run(
-    journal: Journal, run: str, form: Format, output: Path, *, replacements: bool = True
+    journal: Journal, run: str, form: Format, output: Path, exclude: Collection[Disturbance] = ()
 ) -> int:
-    """Write the run's scored groups to `output`; returns the number of lines.
+    """Write the run's scored groups to `output`, as `export_lines` gives them; returns the number of lines.
 
     A file appears whole or not at all; into a pipe or device lines go as they come. Raises InvalidInput for an
     unknown run.
     """
     lines = 0
     with placed(output) as path, path.open("w", encoding="utf-8") as file:
-        async for line in export_lines(journal, run, form, replacements=replacements):
+        async for line in export_lines(journal, run, form, exclude):
             file.write(line)
             lines += 1
     return lines
@@ -68,20 +70,22 @@ def placed(output: Path) -> Iterator[Path]:
 
 
 async def export_lines(
-    journal: Journal, run: str, form: Format, *, replacements: bool = True
+    journal: Journal, run: str, form: Format, exclude: Collection[Disturbance] = ()
 ) -> AsyncIterator[str]:
-    """The run's scored groups as lines of JSON, with or without rollouts that stand in for failed ones.
+    """The run's scored groups as lines of JSON, without rollouts that were disturbed in a way to `exclude`.
 
     Raises InvalidInput for an unknown run.
     """
     await read_manifest(journal, run)
-    async for line in _lines(journal, run, form, replacements):
-        yield json.dumps(line, ensure_ascii=False) + "\n"
+    async for line in _lines(journal, run, form, frozenset(exclude)):
+        yield json_line(line) + "\n"
 
 
-async def _lines(journal: Journal, run: str, form: Format, replacements: bool) -> AsyncIterator[Line]:
+async def _lines(
+    journal: Journal, run: str, form: Format, exclude: frozenset[Disturbance]
+) -> AsyncIterator[Line]:
     for group, entry in await scored_groups(journal, run):
-        siblings = [one for one in entry.siblings if replacements or one.replacement_of is None]
+        siblings = [one for one in entry.siblings if exclude.isdisjoint(disturbances_of(one, entry.repairs))]
         rollouts = [await _rollout(journal, group, entry, summary, form) for summary in siblings]
         if form is Format.GROUPS:
             if not rollouts:
@@ -92,7 +96,6 @@ async def _lines(journal: Journal, run: str, form: Format, replacements: bool) -
                 "toolsets": list(entry.toolsets),
                 "scores": [summary.score for summary in siblings],
                 "rollouts": list(rollouts),
-                "repairs": [repair.model_dump(mode="json") for repair in entry.repairs],
             }
         else:
             for rollout in rollouts:
@@ -107,6 +110,10 @@ async def _rollout(
     tools = await journal.require(tools_key(group), ToolManifest)
     line: Line = {
         "rollout": summary.rollout,
+        "disturbances": [str(kind) for kind in disturbances_of(summary, entry.repairs)],
+        "sandbox_losses": [str(fidelity) for fidelity in summary.losses],
+        "resumed_turns": summary.resumed_turns,
+        "repairs": [repair.model_dump(mode="json") for repair in repairs_of(summary.rollout, entry.repairs)],
         "replacement_of": summary.replacement_of,
         "reward": summary.score,
         "reward_breakdown": dict(reward.breakdown),
@@ -115,6 +122,7 @@ async def _rollout(
         "limit": summary.ending.limit,
         "turns": summary.turns,
         "tool_errors": summary.tool_errors,
+        "defective_calls": summary.defective_calls,
         "sampled_tokens": summary.sampled_tokens,
         "tools": [dict(tool.tool_schema) for tool in tools.tools],
     }
@@ -136,16 +144,17 @@ def _sharegpt(message: ChatMessage) -> JsonValue:
     if message.reasoning_content:
         text = f"<think>\n{message.reasoning_content}\n</think>\n{text}"
     for call in message.tool_calls:
-        arguments = _parsed(call.function.arguments)
-        block = json.dumps({"name": call.function.name, "arguments": arguments}, ensure_ascii=False)
-        text = f"{text}\n<tool_call>\n{block}\n</tool_call>".lstrip("\n")
+        text = f"{text}\n<tool_call>\n{_tool_call(call.function)}\n</tool_call>".lstrip("\n")
     return {"from": SHAREGPT_ROLES[message.role], "value": text}
 
 
-def _parsed(arguments: str) -> JsonValue:
-    """Arguments that aren't JSON stay the text that the model wrote."""
+def _tool_call(function: FunctionCall) -> str:
+    """The call as JSON; arguments that aren't JSON, or nested too deeply, stay the text they were."""
     try:
-        parsed: JsonValue = json.loads(arguments)
-    except ValueError:
-        return arguments
-    return parsed
+        return _encoded(function.name, json.loads(function.arguments))
+    except (ValueError, RecursionError):
+        return _encoded(function.name, function.arguments)
+
+
+def _encoded(name: str, arguments: JsonValue) -> str:
+    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False, allow_nan=False)

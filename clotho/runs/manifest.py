@@ -2,12 +2,19 @@
 
 import json
 
+from clotho.config import checked_variable_name
 from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import InvalidInput
-from clotho.identifiers import RUNS, endpoint_prefix, manifest_key, served_prefix
+from clotho.identifiers import DELETED, RUNS, deleted_key, endpoint_prefix, manifest_key, served_prefix
 from clotho.inference.base import ServedModel, checked_base_url
 from clotho.journal import Journal
 from clotho.records.base import Record
+
+
+class Deleted(Record):
+    """The mark of a run that was deleted: write-once names are not used twice."""
+
+    run: str
 
 
 async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) -> None:
@@ -16,6 +23,10 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) 
     Raises InvalidInput with both values of every field that may not change and did.
     """
     checked_base_url(endpoint.base_url)
+    if endpoint.api_key_variable is not None:
+        checked_variable_name(endpoint.api_key_variable)
+    if await journal.read(deleted_key(manifest.run), Deleted) is not None:
+        raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
     stored = await journal.write(manifest_key(manifest.run), manifest)
     if stored.fingerprint != manifest.fingerprint:
         raise InvalidInput(
@@ -46,6 +57,12 @@ async def read_manifest(journal: Journal, run: str) -> RunManifest:
 async def list_runs(journal: Journal) -> list[str]:
     """The names of the runs in the store."""
     return [key.removeprefix(RUNS) for key in await journal.keys(RUNS)]
+
+
+async def taken_names(journal: Journal) -> frozenset[str]:
+    """The names that no new run may have: those of runs in the store, and of deleted ones."""
+    deleted = await journal.keys(DELETED)
+    return frozenset((*await list_runs(journal), *(key.removeprefix(DELETED) for key in deleted)))
 
 
 async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:

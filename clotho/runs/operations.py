@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.entries.group import GroupEntry
 from clotho.entries.items import Delivery, DrawnOrder
 from clotho.errors import InvalidInput
-from clotho.identifiers import campaign_id, delivered_key, scored_key
+from clotho.identifiers import campaign_id, delivered_key, scored_key, sibling_number
 from clotho.journal import Journal
 from clotho.records.group import GroupRequest
 from clotho.runs.campaigns import read_order, start_requested
@@ -168,12 +168,13 @@ class Operations:
         drawn = await read_drawn_order(self._journal, target.run)
         if drawn is None:
             order = await read_order(self._journal, target.run)
-            if target.item is not None:
-                return order.group(target.item)
+            if target.item is not None and target.item < order.groups:
+                return _with_sibling(order.group(target.item), target)
         else:
             item = (await drawn_groups(self._journal, target.run)).get(target.group)
             if item is not None:
-                return drawn.group(await read_manifest(self._journal, target.run), target.group, item)
+                manifest = await read_manifest(self._journal, target.run)
+                return _with_sibling(drawn.group(manifest, target.group, item), target)
         raise InvalidInput(
             f"there is no group {target.group}: `clotho status {target.run}` shows those there are"
         )
@@ -195,3 +196,10 @@ class Operations:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # it has just ended
                 raise
+
+
+def _with_sibling(group: GroupRequest, target: Target) -> GroupRequest:
+    """The group of `target`; raises InvalidInput if that names a rollout which the group doesn't have."""
+    if target.rollout is not None and sibling_number(target.rollout) >= group.size:
+        raise InvalidInput(f"there is no rollout {target.rollout}: groups of this run have {group.size}")
+    return group

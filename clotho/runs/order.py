@@ -6,14 +6,7 @@ from types import MappingProxyType
 from pydantic import JsonValue, ValidationError
 
 from clotho.entries.items import Item
-from clotho.entries.run import (
-    CheckpointPolicy,
-    Endpoint,
-    OnRewardError,
-    Rendering,
-    RunManifest,
-    ToolSelection,
-)
+from clotho.entries.run import Endpoint, Rendering, RunManifest, ToolSelection
 from clotho.environment import EnvironmentConfig
 from clotho.environment.loading import make_environment
 from clotho.errors import InvalidInput
@@ -22,11 +15,14 @@ from clotho.inference.base import Sampling
 from clotho.records.base import Record
 from clotho.records.group import RepairBounds
 from clotho.records.outcome import Limits
+from clotho.records.run_settings import RunSettings
 from clotho.records.stations import Stations
 from clotho.sandbox.base import SandboxSpec
 from clotho.toolsets.base import ToolSettings
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.resolution import resolve
+
+NOTHING = RunSettings()
 
 
 class RunOrder(Record):
@@ -57,10 +53,7 @@ def run_manifest(
     rendering: Rendering | None = None,
     seed: int = 0,
     group_size: int = 4,
-    unsafe_local: bool = False,
-    on_reward_error: OnRewardError = OnRewardError.FAIL,
-    checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN,
-    keep_diverged: bool = True,
+    settings: RunSettings = NOTHING,
 ) -> RunManifest:
     """What the environment asks for, with what the user overrides; token-exact with a `rendering`.
 
@@ -82,17 +75,15 @@ def run_manifest(
         system_prompt=asked.system_prompt,
         selection=tool_selection(asked),
         tool_settings=ToolSettings(terminal_timeout=asked.terminal_timeout),
-        sandbox=SandboxSpec(unsafe_local=unsafe_local),
-        on_reward_error=on_reward_error,
-        checkpoints=checkpoints,
+        sandbox=SandboxSpec(writable_roots=asked.writable_roots, aliases=asked.path_aliases),
         limits=Limits(
             max_turns=asked.max_agent_turns,
             max_sampled_tokens=asked.max_sampled_tokens,
             max_active_seconds=asked.max_active_seconds,
-            keep_diverged=keep_diverged,
+            max_calls_per_turn=asked.max_calls_per_turn,
         ),
         group_size=group_size,
-    )
+    ).with_settings(settings)
     return manifest.named(model_name) if model_name else manifest
 
 

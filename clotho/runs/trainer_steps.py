@@ -20,12 +20,7 @@ async def note_step(journal: Journal, run: str, step: int) -> None:
     """Have the turns of `run` that are sampled from now on know the step."""
     if await known_step(journal, run) == step:
         return
-    prefix, entry = trainer_step_prefix(run), TrainerStep(step=step)
-    keys = await journal.keys(prefix)
-    number = int(keys[-1].removeprefix(prefix)) + 1 if keys else 0
-    while await journal.write(f"{prefix}{number:08}", entry) != entry:
-        number += 1
-    await journal.forget(keys[: 1 - KEPT])
+    await journal.append(trainer_step_prefix(run), TrainerStep(step=step), KEPT)
 
 
 async def known_step(journal: Journal, run: str) -> int | None:

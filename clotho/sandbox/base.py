@@ -9,20 +9,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pydantic import model_validator
+
 from clotho.records.base import Record
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Exhausted
+from clotho.sandbox.places import AGENT_HOME as AGENT_HOME
+from clotho.sandbox.places import WORKSPACE as WORKSPACE
+from clotho.sandbox.places import check_places
 from clotho.sandbox.states import JobState as JobState
+from clotho.sandbox.verification import USUAL, VerifierSetup
 
-AGENT_HOME = "/home/agent"
-WORKSPACE = "/work"
-HIDDEN_FILES = "/verifier"
-"""Where a verifier's instance, and no other, sees its hidden files; also in its variable CLOTHO_HIDDEN_FILES."""
-
-
+MOST_OUTPUT = 50_000_000
+"""Bytes that a command may write."""
 CHECKPOINT_BYTES = 1 << 30
 CHECKPOINT_SECONDS = 60.0
 """Bounds of a checkpoint: on an archive before compression, and on the time for which commands stand still."""
+
+
+def below_home(path: str) -> str:
+    """`path` with ~ in place of $HOME: the file verbs take both."""
+    return f"~{path.removeprefix('$HOME')}" if path == "$HOME" or path.startswith("$HOME/") else path
 
 
 class SandboxSpec(Record):
@@ -38,6 +45,15 @@ class SandboxSpec(Record):
     unsafe_local: bool = False
     """Run without isolation where it can't be proved. Commands then own the worker's machine."""
     expose_usr_local: bool = False
+    writable_roots: tuple[str, ...] = ()
+    """Further folders that commands may write to, as paths: checkpointed as the workspace is."""
+    aliases: dict[str, str] = {}
+    """Further paths of the workspace (/work), the home (/home/agent), /tmp and writable roots."""
+
+    @model_validator(mode="after")
+    def _places(self) -> "SandboxSpec":
+        check_places(self.writable_roots, self.aliases)
+        return self
 
 
 class Job(Record):
@@ -53,7 +69,7 @@ class Job(Record):
     """Overrides the inherited directory."""
     timeout: float | None = None
     """Seconds after which the whole process tree is ended."""
-    max_output: int = 50_000_000
+    max_output: int = MOST_OUTPUT
     """Bytes of output after which it is ended."""
     stdin: bytes | None = None
     session: str | None = None
@@ -83,13 +99,17 @@ class SessionInfo(Record):
 
 
 class Labels(Record):
-    """Whose a sandbox is: what a janitor must know before it touches one."""
+    """Whose a sandbox is: of the rollout's workflow that used it last."""
 
     store: str
     """Identity of the store that holds the rollout's journal."""
     cluster: str
     namespace: str
     rollout: str
+
+    def same_namespace(self, other: "Labels | None") -> bool:
+        """Whether `other` is a workflow's of the same namespace of the same cluster."""
+        return other is not None and (self.cluster, self.namespace) == (other.cluster, other.namespace)
 
 
 class LeaseRecord(Record):
@@ -104,7 +124,20 @@ class LeaseRecord(Record):
 class FileContent(Record):
     """A regular file, or why there is none."""
 
-    error: Literal["not_found", "is_directory", "not_regular", "too_large", "permission_denied"] | None
+    error: (
+        Literal[
+            "not_found",
+            "is_directory",
+            "not_regular",
+            "too_large",
+            "permission_denied",
+            "name_too_long",
+            "inaccessible",
+            "outside",
+        ]
+        | None
+    )
+    """`outside`: in a verifier, the agent's path leads out of the agent's folders."""
     size: int = 0
     content: bytes = b""
 
@@ -126,14 +159,24 @@ class SandboxInstance(Protocol):
     def home(self) -> str:
         """The agent's home, which `~` stands for in the file verbs."""
 
+    @property
+    def hidden_files(self) -> str | None:
+        """The folder that a verifier sees its hidden files in; None in the agent's instance."""
+
+    def is_agents(self, path: str) -> bool:
+        """Whether `path`, as the file verbs take it, is in a folder where the agent can have put anything."""
+
     async def start(self, job: Job) -> None:
         """Start `job`, or attach to it if its key is known. Raises CommandConflict for another command."""
 
     async def wait(self, key: str, timeout: float) -> JobStatus:
         """Return when the job has ended, or its status after `timeout` seconds."""
 
-    async def output(self, key: str, offset: int = 0, limit: int | None = None) -> bytes:
-        """Standard output and error of a job, interleaved as written, from byte `offset`."""
+    async def output(self, key: str, offset: int = 0, limit: int = MOST_OUTPUT) -> bytes:
+        """Standard output and error of a job, interleaved as written: at most `limit` bytes from byte `offset`.
+
+        Of a job that has ended, no more than its status tells.
+        """
 
     async def kill(self, key: str) -> None:
         """End the job's whole process tree; a job not yet started never will be."""
@@ -181,8 +224,8 @@ class SandboxInstance(Protocol):
         archive that failed; the sandbox goes on in any case.
         """
 
-    async def manifest(self) -> Manifest:
-        """The files of the workspace, all commands stopped meanwhile."""
+    async def manifest(self) -> Manifest | None:
+        """The files of the workspace, all commands stopped meanwhile; None where they can't be listed in time."""
 
     async def applied(self) -> frozenset[str]:
         """The keys of jobs that were started and of files that were written."""
@@ -190,6 +233,9 @@ class SandboxInstance(Protocol):
 
 class SandboxBackend(Protocol):
     """Creates and finds sandboxes by lease; every method is idempotent."""
+
+    async def system(self) -> str:
+        """What sandboxes see beside their own files: two that have the same have the same programs."""
 
     async def create(
         self,
@@ -205,15 +251,29 @@ class SandboxBackend(Protocol):
         IsolationUnavailable where commands would see a `private` path of this host.
         """
 
-    async def attach(self, lease: str, incarnation: str) -> SandboxInstance:
-        """Raises SandboxLost if that incarnation is gone."""
+    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:
+        """The sandbox, which carries `labels` from now on; raises SandboxLost if that incarnation is gone."""
 
     async def open_verifier(
-        self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None = None,
+        setup: VerifierSetup = USUAL,
     ) -> SandboxInstance:
-        """End the agent's processes, then start a fresh instance over the same workspace, home and /tmp."""
+        """End the agent's processes, then start a fresh instance over the same workspace, home and /tmp.
 
-    async def destroy(self, lease: str) -> None: ...
+        An epoch has one instance: what is asked for when it is there already, such as `hidden_files`, is not used.
+        """
+
+    async def verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
+    ) -> SandboxInstance:
+        """The agent's own instance for verification, its processes alive. There are no hidden files in it."""
+
+    async def destroy(self, lease: str, labels: Labels | None = None) -> None:
+        """With `labels`, only a sandbox that carries the namespace of these."""
 
     async def renew(self, lease: str, seconds: float) -> None:
         """Keep the sandbox alive for `seconds` from now; raises SandboxLost if it is gone."""

@@ -75,9 +75,9 @@ class Manifest:
     """The files of a workspace: equal ones hold the same files, with the same modes and contents."""
 
     digest: str
-    """SHA-256."""
+    """SHA-256 of the whole listing."""
     listing: bytes
-    """For each file `mode size hash path`, and a NUL."""
+    """For each file `mode size hash path`, and a NUL; of a very long one the beginning."""
 
     def differences(self, other: "Manifest") -> tuple[str, ...]:
         """The paths that aren't the same in both, sorted; those that aren't UTF-8 with replacement characters."""

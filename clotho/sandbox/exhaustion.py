@@ -25,7 +25,9 @@ class Usage:
 
     @classmethod
     def parse(cls, text: str) -> "Usage":
-        return cls(*map(int, text.split()))
+        """Raises ValueError."""
+        kills, processes = map(int, text.split())
+        return cls(kills, processes)
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,86 @@
-"""Threads for what blocks, apart from the loop's own pool: that one may be full of callers who wait for these."""
+"""Threads for what blocks, apart from the loop's own pool: that one may be full of callers who wait for these.
+
+What a sandbox is asked may hang by its doing: each has a few threads at most, also for calls that were given up, so
+that none holds up a thread that would serve another.
+
+Every call by which a sandbox is reached on its host is made through here, and this is where the host's own
+failures become SandboxUnavailable: no descriptors, a full or broken disk, no memory. What a command of the policy's
+is at fault for never comes as an OSError: a supervisor answers it.
+"""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from clotho.errors import SandboxUnavailable
+from clotho.host_failures import described, is_host_failure
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_files = ThreadPoolExecutor(8, thread_name_prefix="sandbox-files")
-_archives = ThreadPoolExecutor(4, thread_name_prefix="sandbox-archives")
-_sandboxes = ThreadPoolExecutor(16, thread_name_prefix="sandbox-hosts")
+OF_ONE_SANDBOX = 4
+_files = ThreadPoolExecutor(64, thread_name_prefix="sandbox-files")
+_archives = ThreadPoolExecutor(16, thread_name_prefix="sandbox-archives")
+_sandboxes = ThreadPoolExecutor(64, thread_name_prefix="sandbox-hosts")
 
 
-async def with_files(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+async def with_files(sandbox: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """For a few operations on files."""
-    return await asyncio.get_running_loop().run_in_executor(_files, function, *arguments)
+    return await _bounded(_files, OF_ONE_SANDBOX, sandbox, function, *arguments)
 
 
-async def with_sandboxes(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """For making and ending sandboxes, which take long and wait for each other."""
-    return await asyncio.get_running_loop().run_in_executor(_sandboxes, function, *arguments)
+async def with_sandbox(lease: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """For making and ending a sandbox, which take long and wait for each other."""
+    return await _bounded(_sandboxes, OF_ONE_SANDBOX, lease, function, *arguments)
 
 
-async def with_archives(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+async def with_host(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """For what is asked of all sandboxes of a host."""
+    with _failures_of_the_host():
+        return await asyncio.get_running_loop().run_in_executor(_sandboxes, function, *arguments)
+
+
+async def with_archives(sandbox: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """For checkpoints, whose compression takes a core each."""
-    return await asyncio.get_running_loop().run_in_executor(_archives, function, *arguments)
+    return await _bounded(_archives, 1, sandbox, function, *arguments)
+
+
+_Shares = WeakValueDictionary[tuple[ThreadPoolExecutor, str], asyncio.Semaphore]
+_shares: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shares] = WeakKeyDictionary()
+
+
+async def _bounded(
+    pool: ThreadPoolExecutor, threads: int, sandbox: str, function: Callable[[*Ts], T], *arguments: *Ts
+) -> T:
+    loop = asyncio.get_running_loop()
+    shares = _shares.setdefault(loop, WeakValueDictionary())
+    share = shares.setdefault((pool, sandbox), asyncio.Semaphore(threads))
+    await share.acquire()
+
+    def release(ended: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(share.release)
+
+    with _failures_of_the_host():
+        try:
+            running = pool.submit(function, *arguments)
+        except BaseException:
+            share.release()
+            raise
+        running.add_done_callback(release)
+        return await asyncio.wrap_future(running)
+
+
+@contextmanager
+def _failures_of_the_host() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SandboxUnavailable(f"this host: {error}") from error
+    except (MemoryError, RuntimeError) as error:
+        if is_host_failure(error):
+            raise SandboxUnavailable(f"this host: {described(error)}") from error
+        raise

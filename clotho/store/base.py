@@ -5,7 +5,10 @@ from typing import Protocol
 
 
 class Store(Protocol):
-    """Write-once blobs at slash-separated keys. Every method may raise StoreUnavailable."""
+    """Write-once blobs at slash-separated keys.
+
+    Every method may raise StoreUnavailable, and InvalidInput for what `checked_key` refuses.
+    """
 
     @property
     def identity(self) -> str:

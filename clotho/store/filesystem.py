@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from clotho.errors import InvalidInput, StoreUnavailable
+from clotho.host_failures import described, is_host_failure
+from clotho.store.keys import checked_key, checked_prefix
 
 THREADS = 16
 TEMPORARY = ".tmp"
@@ -32,7 +34,8 @@ class FilesystemStore:
         self._known_folders: set[Path] = set()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
         try:
-            self._temporary.mkdir(parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._temporary.mkdir(mode=0o700, exist_ok=True)
             probe = self._write_temporary(b"")
             probe.unlink()
         except OSError as error:
@@ -43,26 +46,38 @@ class FilesystemStore:
         return filesystem_identity(self._root)
 
     async def create(self, key: str, body: bytes) -> bool:
-        return await self._in_thread(lambda: self._create(self._root / key, body))
+        path = self._path(key)
+        return await self._in_thread(lambda: self._create(path, body))
 
     async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        return await self._in_thread(lambda: [_read(self._root / key) for key in keys])
+        paths = [self._path(key) for key in keys]
+        return await self._in_thread(lambda: [_read(path) for path in paths])
 
     async def keys(self, prefix: str) -> list[str]:
-        return await self._in_thread(lambda: self._keys(prefix))
+        folder = self._root / checked_prefix(prefix)
+        return await self._in_thread(lambda: self._keys(folder))
 
     async def delete(self, keys: Sequence[str]) -> None:
+        paths = [self._path(key) for key in keys]
+
         def remove() -> None:
-            for key in keys:
-                (self._root / key).unlink(missing_ok=True)
+            for path in paths:
+                path.unlink(missing_ok=True)
 
         await self._in_thread(remove)
+
+    def _path(self, key: str) -> Path:
+        return self._root / checked_key(key)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as error:
             raise StoreUnavailable(f"store {self.identity}: {error}") from error
+        except (MemoryError, RuntimeError) as error:
+            if is_host_failure(error):
+                raise StoreUnavailable(f"store {self.identity}: {described(error)}") from error
+            raise
 
     def _create(self, path: Path, body: bytes) -> bool:
         self._make_folder(path.parent)
@@ -78,7 +93,7 @@ class FilesystemStore:
 
     def _write_temporary(self, body: bytes) -> Path:
         path = self._temporary / f"{os.getpid()}-{id(self):x}-{next(self._names)}"
-        with path.open("xb") as file:
+        with open(path, "xb", opener=_private) as file:
             try:
                 file.write(body)
                 file.flush()
@@ -94,17 +109,27 @@ class FilesystemStore:
             return
         if folder != self._root:
             self._make_folder(folder.parent)
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             _flush(folder.parent)
         self._known_folders.add(folder)
 
-    def _keys(self, prefix: str) -> list[str]:
-        folder = self._root / prefix
+    def _keys(self, folder: Path) -> list[str]:
         return sorted(
             f"{Path(parent).relative_to(self._root)}/{name}"
-            for parent, _, names in os.walk(folder)
+            for parent, _, names in os.walk(folder, onerror=_unless_absent)
             for name in names
         )
+
+
+def _private(path: str, flags: int) -> int:
+    """What rollouts hold is for nobody but who runs them."""
+    return os.open(path, flags, 0o600)
+
+
+def _unless_absent(error: OSError) -> None:
+    """A folder that can't be listed isn't an empty one: what is there would be taken for never written."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _read(path: Path) -> bytes | None:

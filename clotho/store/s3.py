@@ -14,6 +14,7 @@ from botocore.handlers import add_expect_header
 
 from clotho.config import S3Settings
 from clotho.errors import InvalidInput, StoreUnavailable, bounded
+from clotho.store.keys import checked_key, checked_prefix
 from clotho.store.s3_bucket import Bucket
 from clotho.store.s3_refusals import FAILURES, UNSUITABLE_SERVER, Failure, concerns_credentials, remedy
 
@@ -65,9 +66,13 @@ class S3Store:
         return self._identity
 
     async def create(self, key: str, body: bytes) -> bool:
+        checked_key(key)
         return await self._in_thread(lambda bucket: bucket.create(key, body))
 
     async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        for key in keys:
+            checked_key(key)
+
         async def share(first: int) -> list[bytes | None]:
             return await self._in_thread(lambda bucket: [bucket.read(key) for key in keys[first::READERS]])
 
@@ -75,9 +80,12 @@ class S3Store:
         return [shares[number % READERS][number // READERS] for number in range(len(keys))]
 
     async def keys(self, prefix: str) -> list[str]:
+        checked_prefix(prefix)
         return await self._in_thread(lambda bucket: bucket.keys(prefix))
 
     async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            checked_key(key)
         await self._in_thread(lambda bucket: bucket.delete(keys))
 
     async def _in_thread(self, work: Callable[[Bucket], Result]) -> Result:

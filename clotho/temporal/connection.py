@@ -10,8 +10,6 @@ from clotho.config import TemporalSettings
 from clotho.errors import InvalidInput, bounded
 from clotho.temporal.conversion import DATA_CONVERTER
 
-DEFAULT_ADDRESS = "127.0.0.1:7233"
-
 
 async def connect(settings: TemporalSettings) -> Client:
     """Connect as the settings say, else as Temporal's own variables and profiles do.
@@ -19,7 +17,7 @@ async def connect(settings: TemporalSettings) -> Client:
     Raises InvalidInput where no server answers.
     """
     options: dict[str, Any] = {**ClientConfig.load_client_connect_config()}
-    options.setdefault("target_host", DEFAULT_ADDRESS)
+    options.setdefault("target_host", settings.default_address)
     if settings.address is not None:
         options["target_host"] = settings.address
     if settings.namespace is not None:

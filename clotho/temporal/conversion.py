@@ -8,8 +8,10 @@ from temporalio.converter import (
     DefaultFailureConverter,
     PayloadConverter,
 )
+from temporalio.exceptions import ApplicationError
 
 from clotho.errors import bounded
+from clotho.escaping import for_terminal
 
 TRACE_LIMIT = 1_000
 """Characters of a traceback: its last calls."""
@@ -29,21 +31,38 @@ class Payloads(CompositePayloadConverter):
 
 
 class Failures(DefaultFailureConverter):
-    """The SDK's, small enough to be shown: what went wrong stays, and where as far as there is room."""
+    """The SDK's, fit to be shown: what went wrong stays, and where as far as there is room."""
 
     def to_failure(
         self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
     ) -> None:
-        super().to_failure(exception, payload_converter, failure)
+        try:
+            super().to_failure(exception, payload_converter, failure)
+        except UnicodeEncodeError:  # a surrogate on its own, somewhere in the message or those of its causes
+            failure.Clear()
+            super().to_failure(_encodable(exception), payload_converter, failure)
         if not failure.HasField("application_failure_info"):
             return  # a step's or a child's: the failure inside it says what happened
-        failure.message = bounded(failure.message)
-        failure.stack_trace = failure.stack_trace[-TRACE_LIMIT:]
+        failure.message = bounded(for_terminal(failure.message))
+        failure.stack_trace = for_terminal(failure.stack_trace[-TRACE_LIMIT:])
         if _size(failure) > FAILURE_BYTES:
             failure.ClearField("cause")
         if _size(failure) > FAILURE_BYTES:
             failure.ClearField("stack_trace")
             failure.message = bounded(failure.message, FAILURE_BYTES // MOST_BYTES)
+
+
+def _encodable(exception: BaseException) -> ApplicationError:
+    """The error without its causes, in text that can be encoded."""
+    message = for_terminal(str(exception))
+    if isinstance(exception, ApplicationError):
+        return ApplicationError(
+            message,
+            type=exception.type,
+            non_retryable=exception.non_retryable,
+            next_retry_delay=exception.next_retry_delay,
+        )
+    return ApplicationError(message, type=type(exception).__name__)
 
 
 def _size(failure: Failure) -> int:

@@ -4,7 +4,14 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import Unavailable
+from clotho.sandbox.base import Labels
 from clotho.sandbox.keeper import OwnerState
+
+
+def namespace_labels(client: Client, store: str) -> Labels:
+    """The labels of sandboxes whose rollouts run in the client's namespace, but for the rollout's name."""
+    cluster = client.service_client.config.target_host
+    return Labels(store=store, cluster=cluster, namespace=client.namespace, rollout="")
 
 
 async def is_running(client: Client, workflow: str) -> bool:

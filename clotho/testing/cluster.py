@@ -1,11 +1,11 @@
 """A namespace, a store and worker processes, as a deployment has them: for tests and benchmarks."""
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from clotho import application
 from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.entries.items import Item
@@ -24,13 +25,12 @@ from clotho.records.group import RepairBounds
 from clotho.records.stations import Stations
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.order import RunOrder, run_manifest
+from clotho.runs.rollouts import is_followed
+from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.store.filesystem import FilesystemStore, filesystem_identity
 from clotho.temporal.connection import connect
-
-WORKER = Path("worker.py")
-"""Found from the folder that tests and benchmarks are run in: a checkout's."""
-
+from clotho.temporal.states import RolloutOwners, namespace_labels
 
 FAST = Stations(
     model=Stations().model.model_copy(update={"heartbeat": timedelta(seconds=5)}),
@@ -49,6 +49,16 @@ class Cluster:
     folder: Path
     address: str
     workers: list[ChildProcess] = field(default_factory=list)
+    host: str = ""
+    """What workers call this machine; empty: by the namespace."""
+
+    def in_namespace(self, client: Client) -> "Cluster":
+        """The same store, sandboxes and host, in the client's namespace."""
+        return replace(self, client=client, host=self.host_name)
+
+    @property
+    def host_name(self) -> str:
+        return self.host or f"host-{self.client.namespace[:20]}"
 
     @property
     def store(self) -> Path:
@@ -67,20 +77,25 @@ class Cluster:
         """A reader of its own, without the cache of another."""
         return Journal(FilesystemStore(self.store))
 
-    async def start_worker(self, roles: str = "workflows,tools,llm", **settings: str) -> ChildProcess:
-        """A worker process, in which further `settings` are environment variables."""
-        variables = {
+    @property
+    def host_variables(self) -> dict[str, str]:
+        """Environment variables of every process on the host of this cluster's sandboxes."""
+        return {
             "CLOTHO_TEMPORAL__NAMESPACE": self.client.namespace,
             "CLOTHO_SANDBOX__ROOT": str(self.folder / "sandboxes"),
-            "CLOTHO_HOST": f"host-{self.client.namespace[:20]}",
-            "CLOTHO_WORKER__DRAIN_SECONDS": "30",
-            **settings,
+            "CLOTHO_HOST": self.host_name,
         }
+
+    async def start_worker(
+        self, roles: str = "workflows,tools,llm", under: Sequence[str] = (), **settings: str
+    ) -> ChildProcess:
+        """A worker process, with further `settings` as environment variables, started by the command `under`."""
+        variables = {**self.host_variables, "CLOTHO_WORKER__DRAIN_SECONDS": "30", **settings}
         assignments = [f"{name}={value}" for name, value in variables.items()]
-        command = [sys.executable, str(WORKER), "--roles", roles]
+        command = application.command("worker", "--roles", roles)
         command += ["--store", self.store_location, "--temporal", self.address]
         worker = ChildProcess(
-            ["env", *assignments, *command], self.folder / f"worker-{len(self.workers)}.log"
+            ["env", *assignments, *under, *command], self.folder / f"worker-{len(self.workers)}.log"
         )
         await worker.start()
         self.workers.append(worker)
@@ -89,6 +104,15 @@ class Cluster:
     def sandboxes(self) -> LocalBackend:
         """Those of this cluster's workers, which keep them in a folder named by their store."""
         return LocalBackend(SandboxSettings(root=self.folder / "sandboxes").folder_of(self.store_identity))
+
+    def keeper(self, lease_seconds: float = 600.0) -> LeaseKeeper:
+        """What looks after the sandboxes in a worker of this cluster, every minute: to look when a test says so."""
+        journal = self.open_journal()
+        labels = namespace_labels(self.client, journal.store_identity).model_copy(
+            update={"cluster": self.address}  # as workers reach it
+        )
+        followed = partial(is_followed, journal)
+        return LeaseKeeper(self.sandboxes(), RolloutOwners(self.client), followed, labels, lease_seconds)
 
     async def destroy_sandboxes(self) -> None:
         """What killed workers left behind, whole or half made: no test waits for leases to expire."""

@@ -23,6 +23,8 @@ class ToolSettings(Record):
     preview_chars: int = 1_500
     result_chars: dict[str, int] = {}
     """Per-tool overrides of max_result_chars."""
+    redact: tuple[str, ...] = ()
+    """Environment variables of the process that runs the tools: no result shows their values."""
 
 
 class ToolOutcome(Record):
@@ -57,6 +59,10 @@ class CallContext(Protocol):
     def sandbox(self) -> SandboxInstance:
         """The rollout's sandbox. Only for tools with `sandboxed = True`."""
 
+    @property
+    def call_key(self) -> str:
+        """32 hexadecimal digits that name this call: the same in every sandbox where it is made."""
+
     def job_key(self, *suffix: str | int) -> str:
         """The key for a command of this call: the same in every attempt."""
 
@@ -72,6 +78,8 @@ class Tool(ABC):
     description: ClassVar[str]
     parameters: ClassVar[dict[str, JsonValue]]
     sandboxed: ClassVar[bool] = True
+    changes_workspace: ClassVar[bool] = True
+    """Whether a call may change the sandbox: its files, or what runs in it. `changes` may say so for each call."""
     unlimited_result: ClassVar[bool] = False
     """Exempt from the result budget, because it has a limit of its own."""
 
@@ -81,6 +89,17 @@ class Tool(ABC):
 
     @abstractmethod
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome: ...
+
+    def changes(self, arguments: Arguments) -> bool:
+        """Whether a call with these arguments may change the sandbox."""
+        return self.changes_workspace
+
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
+        """Repeat a finished call in the sandbox that follows a lost one; `shown` is what the model was shown of it.
+
+        None: it can't be repeated, and the rollout is marked as diverged.
+        """
+        return None
 
     def schema(self) -> dict[str, JsonValue]:
         """The tool as the OpenAI API describes it."""

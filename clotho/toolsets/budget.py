@@ -64,7 +64,7 @@ async def _kept(content: str, context: CallContext) -> str | None:
 def file_name(context: CallContext) -> str:
     """The call's id as a file name, made safe, and unique where a server uses an id twice."""
     safe = UNSAFE_IN_NAME.sub("_", context.tool_call_id)[:NAME_LIMIT]
-    return f"{safe}-{context.job_key('result')[:8]}.txt"
+    return f"{safe}-{context.call_key[:8]}.txt"
 
 
 def block(content: str, path: str | None, preview_chars: int) -> str:

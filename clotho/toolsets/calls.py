@@ -12,14 +12,17 @@ from clotho.toolsets.base import ToolSettings
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A CallContext whose job keys derive from `scope`: the same in every attempt at the call."""
+    """A CallContext whose job keys derive from `call` and `lease`: the same in every attempt at the call."""
 
     rollout: str
-    scope: tuple[str | int, ...]
+    call: tuple[str | int, ...]
+    """What names the call among those of its rollout."""
     tool_call_id: str
     settings: ToolSettings
     state: Mapping[str, JsonValue]
     instance: SandboxInstance | None
+    lease: int | None = None
+    """The number of the one that it is made under: a command in a lost sandbox is another than in the next."""
     seen: Callable[[int], None] = field(default=lambda offset: None)
 
     @property
@@ -27,8 +30,13 @@ class BoundCall:
         assert self.instance is not None, "a tool without sandboxed = True asked for the sandbox"
         return self.instance
 
+    @property
+    def call_key(self) -> str:
+        return job_key(self.rollout, *self.call)
+
     def job_key(self, *suffix: str | int) -> str:
-        return job_key(self.rollout, *self.scope, *suffix)
+        lease = () if self.lease is None else (self.lease,)
+        return job_key(self.rollout, *self.call, *lease, *suffix)
 
     def progress(self, offset: int) -> None:
         self.seen(offset)

@@ -45,7 +45,7 @@ def _around(first: str, last: str, total: int, limit: int) -> str:
 async def shown_output(sandbox: SandboxInstance, key: str, size: int, pty: bool = False) -> str:
     """The output of job `key`, `size` bytes long, bounded."""
     if size <= 2 * WINDOW_BYTES:
-        return truncated(await asyncio.to_thread(plain, await sandbox.output(key), pty))
+        return truncated(await asyncio.to_thread(plain, await sandbox.output(key, 0, size), pty))
     first = await asyncio.to_thread(plain, await sandbox.output(key, 0, WINDOW_BYTES), pty)
     tail = await sandbox.output(key, size - WINDOW_BYTES, WINDOW_BYTES)
     last = await asyncio.to_thread(plain, tail, pty)

@@ -19,6 +19,8 @@ WAIT_CHARS = 2_000
 LOG_LINES = 200
 COMMAND_CHARS = 200
 KILLED_EXIT = -15
+ONLY_LOOKS = frozenset({"list", "poll", "log", "wait"})
+"""The actions that change nothing. The others reach a process that its sandbox took along: none is replayed."""
 
 
 class Process(Tool):
@@ -46,6 +48,9 @@ class Process(Tool):
         },
         "required": ["action"],
     }
+
+    def changes(self, arguments: Arguments) -> bool:
+        return arguments["action"] not in ONLY_LOOKS
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         sessions = await context.sandbox.sessions()

@@ -33,12 +33,14 @@ def resolve(
     disabled: Sequence[str] | None = None,
     distribution: str | None = None,
     seed: int = 0,
+    only: Sequence[str] | None = None,
 ) -> Resolution:
     """Resolve toolset names to tools.
 
     `enabled=None` without a distribution means every tool that this installation has, `[]` means none.
-    `disabled` is taken off last. `seed` fixes what is drawn from `distribution`. Raises InvalidInput for
-    unknown names, and where both `enabled` and `distribution` are given.
+    `disabled` is taken off last; of what is left, `only` names the tools to offer. `seed` fixes what is drawn
+    from `distribution`. Raises InvalidInput for unknown names, and where both `enabled` and `distribution` are
+    given.
     """
     members = _members(registry)
     if distribution is not None:
@@ -48,6 +50,9 @@ def resolve(
     leaves = _expand(enabled, members) if enabled is not None else frozenset(members)
     wanted = _tools(leaves, members) if enabled is not None else frozenset(registry.names)
     wanted -= _tools(_expand(disabled or (), members), members)
+    if only is not None:
+        _check_known(only, members)
+        wanted &= frozenset(only)
     unavailable = {name: reason for name in sorted(wanted) if (reason := _missing(registry.get(name), name))}
     tools = tuple(tool for tool in registry if tool.name in wanted and tool.name not in unavailable)
     offered = {tool.name for tool in tools}
@@ -56,6 +61,12 @@ def resolve(
         tools=tools,
         unavailable=unavailable,
     )
+
+
+def _check_known(tools: Iterable[str], members: Mapping[str, frozenset[str]]) -> None:
+    known = frozenset().union(*members.values())
+    if unknown := sorted(frozenset(tools) - known):
+        raise InvalidInput(f"unknown tools {', '.join(unknown)}; known are {', '.join(sorted(known))}")
 
 
 def _members(registry: Registry) -> dict[str, frozenset[str]]:

@@ -1,5 +1,6 @@
 """The `terminal` tool: shell commands in the rollout's sandbox."""
 
+import json
 from typing import Any, ClassVar
 
 from pydantic import JsonValue
@@ -80,7 +81,16 @@ class Terminal(Tool):
         output = await shown_output(context.sandbox, job.key, status.output_size, job.pty)
         return ToolOutcome(content=_foreground_result(job, status, output), state=shell.after(job.key))
 
-    async def _background(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
+        """Run the command again; a background process keeps the name by which the model knows it."""
+        if not arguments.get("background", False):
+            return await self.run(arguments, context)
+        name = _session_shown(shown)
+        return None if name is None else await self._background(arguments, context, name)
+
+    async def _background(
+        self, arguments: Arguments, context: CallContext, name: str | None = None
+    ) -> ToolOutcome:
         key = context.job_key()
         sessions = await context.sandbox.sessions()
         live = [s for s in sessions if s.key != key and s.status.state in shell.UNFINISHED]
@@ -88,7 +98,7 @@ class Terminal(Tool):
             return refused(
                 f"{MOST_SESSIONS} background processes are running. Kill some with the process tool."
             )
-        job = _job(arguments, context, session=session_id(key))
+        job = _job(arguments, context, session=name or session_id(key))
         await context.sandbox.start(job)
         status = await context.sandbox.wait(key, 0)
         fields: dict[str, Any] = {
@@ -106,6 +116,16 @@ class Terminal(Tool):
 def session_id(key: str) -> str:
     """The name by which the model knows background job `key`."""
     return SESSION_PREFIX + key[:12]
+
+
+def _session_shown(result: str) -> str | None:
+    """The session that a result names; None where nothing was started."""
+    try:
+        found = json.loads(result)
+    except ValueError:
+        return None
+    session = found.get("session_id") if isinstance(found, dict) else None
+    return session if isinstance(session, str) else None
 
 
 def refused(error: str) -> ToolOutcome:

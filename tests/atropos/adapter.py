@@ -29,6 +29,7 @@ def command(
     *model_urls: str,
     program: str = PROGRAM,
     model: str = "clotho-tiny",
+    wandb_folder: Path | None = None,
     **fields: Any,
 ) -> list[str]:
     """`python atropos_adapter.py MODE …`; `fields` are of the environment's configuration.
@@ -61,7 +62,7 @@ def command(
         f"CLOTHO_SANDBOX__ROOT={cluster.folder / 'sandboxes'}",
         f"CLOTHO_HOST=host-{cluster.client.namespace[:20]}",
         "WANDB_MODE=offline",
-        f"WANDB_DIR={cluster.folder}",
+        f"WANDB_DIR={wandb_folder or cluster.folder}",
         sys.executable,
         *program.split(),
         mode,

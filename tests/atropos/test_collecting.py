@@ -28,7 +28,8 @@ from tests.atropos.inside import adapter, serving_inside
 from tests.atropos_api.service import Api, running
 from tests.support import eventually
 from tests.token_servers import SequenceSampler
-from tests.workflows.scripts import scoring
+from tests.workflows.losses import diverging, lose_while_waiting
+from tests.workflows.scripts import say, scoring
 
 VERIFIERS = "tests.environments.failing_verifiers"
 
@@ -145,6 +146,39 @@ async def test_a_group_that_cannot_be_read_or_is_held_back_says_so(
         await env.handle_send_to_api(None, held_back)
         found = {group: entry.reason for group, entry in (await deliveries(cluster, "unreadable")).items()}
         assert found == {damaged.claim.group: "corrupt", held_back.claim.group: "withheld"}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_what_is_delivered_says_what_happened_and_may_leave_it_out(
+    cluster: Cluster, api: Api, whole: bool
+) -> None:
+    variants = ((diverging(), say("Done.")), *scoring(0.5).variants)
+    run = f"disturbed-{whole}".lower()
+    fields: dict[str, Any] = {"group_size": 2, "exclude_whole_groups": whole}
+    if whole:
+        fields["exclude_rollouts"] = "replaced, diverged"
+    async with (
+        serving(ScriptedModel(Script(conversations=(Conversation(variants=variants),)))) as url,
+        serving_inside(cluster, run, url, api, **fields) as env,
+    ):
+        item = await env.get_next_item()
+        collecting = asyncio.create_task(env.collect_trajectories(item))
+        await lose_while_waiting(cluster, f"{item.claim.group}/r0")
+        group, _ = await collecting
+        if whole:
+            (delivery,) = (await deliveries(cluster, run)).values()
+            assert (group, delivery.reason) == (None, "excluded")
+            assert delivery.detail.endswith("1 of 2 rollouts were diverged")
+            return
+        assert isinstance(group, dict)
+        await env.handle_send_to_api(group, item)
+        sent = (await api.http.get("/status")).json()["queue_size"]
+        assert sent >= 1
+    told = group["generation_params"]
+    assert told["disturbances"] == [["sandbox_lost", "diverged"], []]
+    assert told["sandbox_losses"] == [["diverged"], []]
+    assert (told["repairs"], told["resumed_turns"]) == ([0, 0], [0, 0])
+    assert (told["replacement_of"], told["excluded"]) == ([None, None], [False, False])
 
 
 async def test_a_verifier_that_gives_no_number_costs_its_group_and_no_other(

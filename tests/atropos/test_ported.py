@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.entries.group import GroupEntry
 from clotho.identifiers import scored_key
@@ -22,6 +24,7 @@ from tests.atropos_api.service import running
 PROGRAM = "-m environments.scored_files"
 
 
+@pytest.mark.slow
 async def test_rewards_run_on_the_one_instance_and_wait_while_it_is_down(
     cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path
 ) -> None:
@@ -88,7 +91,8 @@ async def test_an_evaluation_by_hand_looks_into_the_workspaces(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
     """The agent loop and the context are built by hand, and are durable underneath."""
-    folder = cluster.folder / "ported-evaluation"
+    folder, wandb_folder = cluster.folder / "ported-evaluation", cluster.folder / "ported-wandb"
+    wandb_folder.mkdir()
     argv = command(
         cluster,
         "evaluate",
@@ -98,9 +102,13 @@ async def test_an_evaluation_by_hand_looks_into_the_workspaces(
         environment=None,
         evaluation_groups=2,
         data_dir_to_save_evals=folder,
+        use_wandb=True,
+        wandb_folder=wandb_folder,
     )
     adapter = Adapter(cluster, cluster.folder / "ported-evaluate.log", argv)
     await adapter.start()
     assert await adapter.process.wait() == 0, adapter.process.output
     metrics = json.loads((folder / "metrics.json").read_text())["results"]["all"]
     assert metrics["eval/mean_reward"] > 0
+    (record,) = wandb_folder.rglob("run-*.wandb")
+    assert b"eval/mean_reward" in record.read_bytes(), "it made a wandb run of its own"

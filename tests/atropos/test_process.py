@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.processes.ports import free_port
 from clotho.runs.manifest import read_endpoint
@@ -16,6 +18,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.slow
 async def test_a_killed_process_goes_on_with_the_same_file(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:

@@ -61,6 +61,7 @@ async def first_items(number: int) -> list[Item | None]:
 
 
 @pytest.mark.parametrize("stock", [False, True])
+@pytest.mark.slow
 async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
     cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path, stock: bool
 ) -> None:
@@ -148,3 +149,31 @@ async def test_an_api_that_dies_is_waited_for(
         assert not {name_of(group) for group in first} & {name_of(group) for group in second}
         status = (await api.http.request("GET", "/status-env", json={"env_id": 0})).json()
         assert status["env_weight"] == 1.0
+
+
+async def test_an_adapter_that_is_told_to_stop_brings_what_is_on_its_way(
+    cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path, tmp_path: Path
+) -> None:
+    run, held = "told-to-stop", tmp_path / "delivery.due"
+    async with (
+        running(folder / "api-told-to-stop", stock=True) as api,
+        serving(cluster, run, embedded_model, api, ensure_scores_are_not_same=False) as adapter,
+    ):
+        await register_trainer(api)
+        await adapter.start(CLOTHO_FAIL="delivery.due:pause", CLOTHO_FAIL_FOLDER=str(tmp_path))
+
+        async def on_its_way() -> bool:
+            return held.exists()
+
+        await eventually(on_its_way, "a group is about to be sent")
+        group = held.read_text().partition(" ")[2].removesuffix("/delivered")
+        adapter.process.terminate()
+
+        async def told() -> bool:
+            return "told to stop" in adapter.process.output
+
+        await eventually(told, "the adapter has heard of it")
+        assert group not in await deliveries(cluster, run)
+        held.unlink()
+        assert await adapter.process.wait() == 0, adapter.process.output
+        assert (await deliveries(cluster, run))[group].reason is None, "it was acknowledged"

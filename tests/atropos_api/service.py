@@ -1,7 +1,7 @@
 """The API as a process: ours, or atroposlib's own to compare with; and groups to send."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,23 @@ ENV = {
 class Api:
     """One API at one port, over any number of deaths."""
 
-    def __init__(self, folder: Path, *, stock: bool = False, file_blocks: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        stock: bool = False,
+        file_blocks: int | None = None,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """`file_blocks` limits every file that the process writes, in KiB: a full disk."""
         self.queue = folder / "queue.sqlite"
         self.port = free_port()
         self._log = folder / "api.log"
         own = [CLOTHO, "atropos-api", "--queue", str(self.queue)]
         command = [sys.executable, "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1"] if stock else own
-        command += ["--port", str(self.port)]
+        command += ["--port", str(self.port), *arguments]
+        command = ["env", *(f"{name}={value}" for name, value in (environment or {}).items()), *command]
         self._plain = command
         if file_blocks is not None:
             command = ["bash", "-c", f'ulimit -f {file_blocks}; exec "$@"', "limited", *command]

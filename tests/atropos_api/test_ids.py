@@ -66,8 +66,10 @@ async def test_a_reset_empties_the_queue_and_forgets_ids(api: Api) -> None:
     await api.post("/scored_data_list", [group(1), group(2)])
     await api.batch()
     assert (await api.http.get("/reset_data")).text == "Reset successful"
+    assert (await api.get("/batch"))["batch"] == []
     await api.restart()
     assert await api.get("/status") == {"current_step": 0, "queue_size": 0}
+    assert (await api.get("/batch"))["batch"] == []
     await api.register(batch_size=4)
     assert await drained(api) == []
     assert await api.post("/scored_data", group(1)) == {"status": "received"}

@@ -50,6 +50,7 @@ async def results() -> Mapping[Name, DeliveryResult]:
     return {(result.fault, result.phase): result for result in played}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "phase"), CELLS)
 async def test_every_group_reaches_the_trainer_once(
     results: Mapping[Name, DeliveryResult], fault: str, phase: str

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import clotho
 
 
+@pytest.mark.slow
 async def test_the_demo_survives_what_it_kills_and_says_what_it_cost(folder: Path) -> None:
     store = folder / "crash" / "store"
     demo = await clotho("demo", "--crash", "--groups", "1", "--group-size", "3", "--store", store)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -22,12 +21,12 @@ class Dev:
 
     def __init__(self, folder: Path) -> None:
         self.store = folder / "store"
-        self.temporal_port, self.model_port = free_port(), free_port()
+        self.temporal_port, self.model_port, self.ui_port = free_port(), free_port(), free_port()
         ports = (
             "--temporal-port",
             self.temporal_port,
             "--ui-port",
-            free_port(),
+            self.ui_port,
             "--model-port",
             self.model_port,
         )
@@ -44,6 +43,74 @@ async def dev(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Dev
     started = Dev(folder / request.node.name)
     yield started
     started.terminal.close()
+
+
+async def test_commands_find_the_services_of_their_store(dev: Dev) -> None:
+    """On ports that nobody names again, in links too; until `dev` is gone, even if it was killed."""
+    await dev.ready()
+    quick = ScriptedModel(Script(conversations=(Conversation(variants=((ScriptedTurn(content="Done."),),)),)))
+    async with serving(quick) as url:
+        order = ("--run", "found", "--groups", "1", "--group-size", "1", "--model", url, "--store", dev.store)
+        found = await clotho("run", ONE_FILE, *order)
+    assert found.status == 0, found.error
+    assert f"http://127.0.0.1:{dev.ui_port}/namespaces" in found.output
+    os.kill(dev.terminal.pid, signal.SIGKILL)
+
+    async def refused() -> bool:
+        answer = await clotho("retry", "found", "--store", dev.store)
+        return "no Temporal server answers at 127.0.0.1:7233" in answer.error
+
+    await eventually(refused, "the killed server's address to be forgotten")
+
+
+async def test_an_outage_of_temporal_is_one_plain_line(dev: Dev) -> None:
+    """While a run is followed: the client tries again for ever, and says nothing of each attempt."""
+    started = await dev.ready()
+    slow = ScriptedModel(Script(conversations=(Conversation(variants=((ScriptedTurn(),),)),), latency=600))
+    async with serving(slow) as url:
+        order = (
+            "--run",
+            "cut-off",
+            "--groups",
+            "1",
+            "--group-size",
+            "1",
+            "--model",
+            url,
+            "--store",
+            dev.store,
+        )
+        following = await asyncio.create_subprocess_exec(
+            CLOTHO,
+            "run",
+            ONE_FILE,
+            *map(str, order),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        assert following.stdout is not None
+        try:
+
+            async def asked() -> bool:
+                return bool(slow.calls.requests)
+
+            await eventually(asked, "a call to the model")
+            async with asyncio.timeout(60):
+                while b"1 running" not in await following.stdout.readline():
+                    pass
+            [temporal] = [pid for pid in started if b"start-dev" in command_line(pid)]
+            os.kill(temporal, signal.SIGKILL)
+            lines = []
+            async with asyncio.timeout(60):
+                async for line in following.stdout:
+                    lines.append(line.decode())
+                    if f"Temporal doesn't answer at 127.0.0.1:{dev.temporal_port}" in lines[-1]:
+                        break
+            assert "1 running" in lines[-1], "what was known of the run stays in view"
+            assert not any("gRPC" in line or "retry" in line for line in lines)
+        finally:
+            following.kill()
+            await following.wait()
 
 
 async def test_ctrl_c_waits_for_calls_in_flight_and_a_second_one_does_not(dev: Dev) -> None:
@@ -81,7 +148,6 @@ async def test_nothing_outlives_killed_parents(dev: Dev) -> None:
 async def test_ports_in_use_and_a_second_set_of_services_are_refused(folder: Path) -> None:
     here = folder / "ports"
     here.mkdir()
-    shutil.copy("worker.py", here)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         others = ("--temporal-port", str(free_port()), "--ui-port", str(free_port()))

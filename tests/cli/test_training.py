@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import clotho
 
 BATCH = re.compile(
@@ -10,6 +12,7 @@ BATCH = re.compile(
 )
 
 
+@pytest.mark.slow
 async def test_the_demo_trains_through_atropos(folder: Path) -> None:
     store = folder / "training" / "store"
     demo = await clotho("demo", "--atropos", "--groups", "4", "--group-size", "2", "--store", store)

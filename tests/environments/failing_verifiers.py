@@ -65,3 +65,18 @@ class Undecided(Failing):
         if self.attempts == 1:
             raise RuntimeError("not yet")
         return float(said.strip() == f"attempt {self.attempts}")
+
+
+class WritesItsTest(Failing):
+    """Puts a file of its own where the agent may have made that impossible."""
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
+        ctx.write_bytes("/work/test.py", b"print('passed')\n")
+        return float(ctx.terminal("python3 /work/test.py")["output"] == "passed\n")
+
+
+class RunsTheAgentsScript(Failing):
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
+        ran = ctx.terminal("bash /work/run.sh")
+        listed = ctx.terminal("ls")
+        return float(ran["output"] == "passed\n" and listed["exit_code"] == 0)

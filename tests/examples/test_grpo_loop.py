@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from clotho.testing.cluster import Cluster
 from examples.grpo_tiny.chain import Training, chain_on
 from examples.grpo_tiny.fates import fates_of
@@ -12,6 +14,7 @@ from examples.grpo_tiny.train import versions_of
 SHORT = Training(run="grpo-loop", steps=6, group_size=2, batch_size=4, open_groups=2)
 
 
+@pytest.mark.slow
 async def test_weights_advance_and_each_group_is_trained_on_once_over_a_kill(cluster: Cluster) -> None:
     said: list[str] = []
     async with chain_on(cluster, SHORT) as chain:

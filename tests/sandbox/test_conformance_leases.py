@@ -200,3 +200,26 @@ async def test_labels_tell_whose_it_is(backend: LocalBackend, spec: SandboxSpec,
     with pytest.raises(InvalidInput, match="another"):
         await backend.create(lease, spec, labels=ours.model_copy(update={"store": "another"}))
     await backend.destroy(lease)
+
+
+@pytest.mark.parametrize("other", [{"namespace": "another"}, {"cluster": "localhost:7234"}])
+@pytest.mark.parametrize("taken_over_by", ["create", "attach", "open_verifier"])
+async def test_it_is_the_namespaces_that_used_it_last_and_no_other_releases_it(
+    backend: LocalBackend, spec: SandboxSpec, lease: str, other: dict[str, str], taken_over_by: str
+) -> None:
+    first = Labels(store="file:/store", cluster="localhost:7233", namespace="default", rollout="run/g0/r0")
+    second = first.model_copy(update=other)
+    made = await backend.create(lease, spec, labels=first)
+    match taken_over_by:
+        case "create":
+            await backend.create(lease, spec, labels=second)
+        case "attach":
+            await backend.attach(lease, made.incarnation, second)
+        case "open_verifier":
+            await backend.open_verifier(lease, 0, {}, second)
+    await backend.destroy(lease, first)
+    assert (await backend.attach(lease, made.incarnation)).incarnation == made.incarnation
+    assert [held.labels for held in await backend.leases() if held.lease == lease] == [second]
+    await backend.destroy(lease, second)
+    with pytest.raises(SandboxLost):
+        await backend.attach(lease, made.incarnation)

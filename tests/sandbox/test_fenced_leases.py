@@ -10,6 +10,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.restore import Restorer
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
+from clotho.config import variable
 from clotho.entries.group import ToolManifest
 from clotho.entries.rollout import Prompt, TurnEntry
 from clotho.entries.run import Endpoint
@@ -38,9 +39,9 @@ LABELS = Labels(store="store", cluster="cluster", namespace="default", rollout="
 @asynccontextmanager
 async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
     backend = LocalBackend(root)
-    restorer = Restorer(journal, backend, Dispatcher(Registry.discover()), LABELS)
+    restorer = Restorer(journal, backend, Dispatcher(Registry.discover(), variable), LABELS)
     try:
-        yield Sandboxes(journal, backend, restorer, f"clotho-sandbox-{root.name}")
+        yield Sandboxes(journal, backend, restorer, LABELS, f"clotho-sandbox-{root.name}")
     finally:
         for held in await backend.leases():
             await backend.destroy(held.lease)
@@ -136,7 +137,7 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     await here.require(tools_key(f"{RUN}/g000000"), ToolManifest)
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
-        tools = Tools(here, sandboxes, Dispatcher(Registry.discover()))
+        tools = Tools(here, sandboxes, Dispatcher(Registry.discover(), variable))
         call = CallRequest(run=RUN, rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0
         result = await ActivityEnvironment().run(tools.call_tool, call)

@@ -226,7 +226,7 @@ print("made" if child > 0 else "refused")"""
     assert await shell.text(f"python3 - <<'E'\n{clone}\nE") == "refused"
 
 
-def test_system_fingerprint_is_stable() -> None:
+def test_the_same_system_has_the_same_fingerprint() -> None:
     assert len(system_fingerprint()) == 64
     assert system_fingerprint() == system_fingerprint()
 
@@ -315,7 +315,7 @@ async def main():
     print(await shell.text("id -u; echo x > /work/f; cat /work/f; ls /; unshare -Ur true 2>/dev/null || echo no"))
     print((await shell.sandbox.read_file("f", 10)).content)
     verify = Shell(await backend.open_verifier("u/lease/0", 0, {"a": b"1"}))
-    print(await verify.text("cat /verifier/a"))
+    print(await verify.text("cat $CLOTHO_HIDDEN_FILES/a"))
     await backend.destroy("u/lease/0")
     print(list(Path(sys.argv[1], "sandboxes").iterdir()))
 asyncio.run(main())

@@ -19,10 +19,10 @@ from clotho.sandbox.local.host import LocalHost
 from clotho.sandbox.scratch import scratch
 
 fill = LocalHost._fill
-def fill_when_told(host, folder, user):
+def fill_when_told(host, folder, user, spec):
     print(folder.name, flush=True)
     sys.stdin.readline()
-    fill(host, folder, user)
+    fill(host, folder, user, spec)
 LocalHost._fill = fill_when_told
 
 with scratch() as path:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -19,8 +20,11 @@ from clotho.sandbox.supervisor import ARCHITECTURES, supervisor_path
 from clotho.sandbox.supervisor.build import build
 from tests.sandbox.shell import Shell
 
+ET_DYN, GNU_STACK, GNU_RELRO, EXECUTABLE = 3, 0x6474E551, 0x6474E552, 1
+
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.slow
 def test_shipped_program_is_what_the_sources_build(architecture: str, tmp_path: Path) -> None:
     build(architecture, tmp_path / "supervisor")
     assert (tmp_path / "supervisor").read_bytes() == supervisor_path(architecture).read_bytes()
@@ -86,6 +90,39 @@ def test_one_supervisor_per_control_directory(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\0",
+        b"x\0",
+        b"lease x",
+        b"lease 99999999999999999999",
+        b"lease -1",
+        b"freeze 9223372036854775807",
+        b"x" * 9_000,
+        b"x" * 8_191 + b"stop",
+        b"x" * 16_384 + b"seal",
+    ],
+    ids=lambda line: f"{line[:12]!r} of {len(line)}",
+)
+async def test_a_line_that_is_no_request_costs_no_other(tmp_path: Path, line: bytes) -> None:
+    control = ControlDirectory(tmp_path / "control", None)
+    control.create()
+    started = Launch(
+        [str(supervisor_path())], {"PATH": os.defpath}, tmp_path, tmp_path / "log", (), 60, 0, 0, ()
+    )
+    process, incarnation = start(started, control)
+    layout = Layout(str(tmp_path), str(tmp_path), str(tmp_path), isolated=False, aliases={})
+    shell = Shell(SupervisedSandbox(control, incarnation, layout, Bounds((), 0, None)))
+    job = shell.job("exit 3")
+    control.stage(control.jobs, job.key, {"job": b"identity a\ninput none\n\nexit 3"})
+    # At once, so that they are read together.
+    (control.path / "q").write_bytes(line + f"\nrun {job.key}\n".encode())
+    assert (await shell.ended(job.key)).code == 3
+    end(control)
+    assert process.wait(5) == 0
+
+
 @pytest.mark.skipif(shutil.which("dash") is None, reason="dash stands for the sh of small images")
 async def test_image_without_bash(tmp_path: Path) -> None:
     """Commands run in sh, and keep their directory and variables."""
@@ -123,4 +160,17 @@ def test_needs_nothing_of_the_system() -> None:
     content = supervisor_path().read_bytes()
     assert b"ld-linux" not in content
     assert b"ld-musl" not in content
-    assert len(content) < 100_000
+    assert len(content) < 150_000
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_program_has_no_fixed_addresses_and_no_writable_tables(architecture: str) -> None:
+    """PIE, with its relocations read-only (RELRO) before the first instruction of ours, and no executable stack."""
+    content = supervisor_path(architecture).read_bytes()
+    (kind,) = struct.unpack_from("<H", content, 16)
+    (headers,) = struct.unpack_from("<Q", content, 32)
+    (count,) = struct.unpack_from("<H", content, 56)
+    segments = dict(struct.unpack_from("<II", content, headers + 56 * each) for each in range(count))
+    assert kind == ET_DYN
+    assert GNU_RELRO in segments
+    assert not segments[GNU_STACK] & EXECUTABLE

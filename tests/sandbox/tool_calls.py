@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from clotho.config import variable
 from clotho.identifiers import call_id
 from clotho.sandbox.base import SandboxInstance
 from clotho.toolsets.base import ToolSettings
@@ -33,7 +34,7 @@ class Calls:
         self.number += 1
         self.last = BoundCall(
             rollout="run/g000000/r0",
-            scope=("call", call_id(self.number, 0)),
+            call=("call", call_id(self.number, 0)),
             tool_call_id=f"call_{self.number}",
             settings=self.settings,
             state=dict(self.state),
@@ -48,7 +49,7 @@ class Calls:
         return await self._run(tool, arguments)
 
     async def _run(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        self.dispatched = await Dispatcher(REGISTRY).run(
+        self.dispatched = await Dispatcher(REGISTRY, variable).run(
             tool, json.dumps(arguments), REGISTRY.names, self.last, turn_chars=0
         )
         self.state |= self.dispatched.state

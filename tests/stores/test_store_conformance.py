@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clotho.errors import InvalidInput
 from clotho.store.base import Store
 from tests.stores.conftest import Place
 
@@ -87,3 +88,36 @@ async def test_keys_with_characters_that_urls_and_xml_give_a_meaning(store: Stor
     assert await store.read_many(keys) == [key.encode() for key in keys]
     await store.delete(keys)
     assert await store.keys("odd/") == []
+
+
+OUTSIDE = (
+    "..",
+    "../beside",
+    "run/../../beside",
+    "run/..",
+    "/etc/passwd",
+    "//etc/passwd",
+    "run//x",
+    "run/./x",
+    ".",
+    "",
+    "run/",
+    "run/x\0y",
+    "run/\ud800",
+    f"run/{'x' * 256}",
+    "/".join(["x" * 200] * 6),
+)
+
+
+@pytest.mark.parametrize("key", OUTSIDE)
+async def test_no_key_reaches_outside_of_the_store(store: Store, tmp_path: Path, key: str) -> None:
+    (tmp_path / "beside").write_bytes(b"somebody else's")
+    with pytest.raises(InvalidInput, match="no key of a store"):
+        await store.create(key, b"mine")
+    with pytest.raises(InvalidInput, match="no key of a store"):
+        await store.read_many(["run/fine", key])
+    with pytest.raises(InvalidInput, match="no key of a store"):
+        await store.delete([key])
+    with pytest.raises(InvalidInput, match="no key of a store"):
+        await store.keys(f"{key}/")
+    assert (tmp_path / "beside").read_bytes() == b"somebody else's"

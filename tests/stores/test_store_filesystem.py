@@ -1,8 +1,11 @@
 """What only a store in a folder can run into."""
 
 import asyncio
+import errno
 import multiprocessing
+import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -57,3 +60,39 @@ async def test_a_killed_writer_leaves_whole_blobs_only(tmp_path: Path) -> None:
     writer.join()
     blobs = await store.read_many(await store.keys("k/"))
     assert {len(blob or b"") for blob in blobs} == {50_000}
+
+
+async def test_a_thread_that_cannot_be_started_is_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    store = FilesystemStore(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(StoreUnavailable, match="thread"):
+            await store.create("x", b"x")
+    assert await store.create("y", b"y")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])
+async def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Else what is there counts as never written: a rollout isn't sealed, an item is drawn a second time."""
+    store = FilesystemStore(tmp_path)
+    assert await store.create("run/entry/000000", b"x")
+    real = os.scandir
+
+    def failing(path: str) -> object:
+        if str(path).startswith(str(tmp_path)):
+            raise OSError(number, os.strerror(number), path)
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", failing)
+        with pytest.raises(StoreUnavailable):
+            await store.keys("run/entry/")
+    assert await store.keys("run/entry/") == ["run/entry/000000"]
+    assert await store.keys("run/none/") == []

@@ -119,7 +119,7 @@ async def test_a_rollout_read_at_any_turn_goes_on_from_the_same_tokens(tmp_path:
         )
         ids = encode(renderer, "".join(f"{written}\n" if turn == 1 else written) + "<|im_end|>")
         key = turn_key(ROLLOUT, turn)
-        message = renderer.parse(ids, TOOLS, prompt_ids=prompts[-1], turn_key=key)
+        message = renderer.parse(ids, TOOLS, prompt_ids=prompts[-1], turn_key=key).message
         await journal.write(key, TurnEntry(sampled=sampled_turn(message, tokens(prompts[-1], ids))))
         await journal.write(call_key(ROLLOUT, call_id(turn, 0)), call(f"file {turn}"))
 
@@ -135,5 +135,12 @@ async def test_a_rollout_read_at_any_turn_goes_on_from_the_same_tokens(tmp_path:
 
 def call(content: str) -> CallEntry:
     return CallEntry(
-        tool="terminal", content=content, error=None, state={}, lease=None, started=0.0, seconds=0.0
+        tool="terminal",
+        content=content,
+        error=None,
+        state={},
+        lease=None,
+        started=0.0,
+        seconds=0.0,
+        changes=False,
     )

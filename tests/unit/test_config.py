@@ -29,6 +29,18 @@ def test_what_resembles_nothing_is_refused_too(monkeypatch: pytest.MonkeyPatch) 
         load_settings()
 
 
+def test_a_worker_polls_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOTHO_WORKER__ACTIVITY_POLLERS", "9")
+    monkeypatch.setenv("CLOTHO_WORKER__WORKFLOW_POLLERS", "1")
+    with pytest.raises(
+        InvalidInput, match=r"worker\.workflow_pollers: Input should be greater than or equal to 2"
+    ):
+        load_settings()
+    monkeypatch.setenv("CLOTHO_WORKER__WORKFLOW_POLLERS", "3")
+    sizes = load_settings().worker
+    assert (sizes.workflow_pollers, sizes.activity_pollers) == (3, 9)
+
+
 def test_variables_in_any_case_and_of_a_whole_section_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("clotho_worker__max_tool_calls", "7")
     monkeypatch.setenv("CLOTHO_S3", '{"timeout": 3}')

@@ -1,6 +1,7 @@
 """The journal outlives Temporal, and isn't made up where it is lost."""
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
@@ -74,9 +75,10 @@ async def test_an_emptied_store_is_said_to_be_one(private_cluster: Cluster) -> N
         await worker.kill()
         shutil.rmtree(cluster.store)
         await cluster.start_worker()
-        for name, size, lost in (("emptied", 1, "emptied/g000000"), ("half", 2, "half/g000000/r0")):
+        for name, size, lost in (("emptied", 1, "emptied/g00000[01]"), ("half", 2, "half/g000000/r0")):
             again = await start(cluster, name, url, groups=size % 2 + 1, group_size=size)
             with pytest.raises(WorkflowFailureError) as raised:
                 await asyncio.wait_for(again.result(), 60)
-            assert f"{lost} has completed in Temporal, but its result is not in" in failure(raised.value)
+            said = f"{lost} has completed in Temporal, but its result is not in"
+            assert re.search(said, failure(raised.value))
             assert "JournalCorrupt" in failure(raised.value)

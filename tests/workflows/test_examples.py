@@ -1,5 +1,6 @@
 """The example environments, rolled out for real."""
 
+import asyncio
 import statistics
 
 from clotho.embedded.model import EmbeddedModelServer
@@ -42,24 +43,30 @@ async def test_file_tasks_give_groups_of_mixed_rewards(
     assert any(sibling.tool_calls > 1 for siblings in groups for sibling in siblings)
 
 
-async def test_the_same_seeds_give_the_same_rewards(
-    cluster: Cluster, embedded_model: EmbeddedModelServer
+async def test_a_run_is_what_its_name_and_seed_make_it(
+    cluster: Cluster, private_cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
-    scores = []
-    for name in ("seeded-a", "seeded-b"):
-        handle = await cluster.start(
-            name,
-            f"{embedded_model.url}/v1",
-            environment="file_tasks",
-            model=embedded_model.model,
-            groups=2,
-            group_size=2,
-            seed=5,
+    """The same in another store; another one by another name, and by another seed."""
+    await private_cluster.start_worker()
+
+    async def rolled_out(where: Cluster, name: str, seed: int) -> list[tuple[float, int, int]]:
+        url, model = f"{embedded_model.url}/v1", embedded_model.model
+        handle = await where.start(
+            name, url, environment="file_tasks", model=model, seed=seed, groups=2, group_size=2
         )
         await handle.result()
-        groups = await scored_groups(cluster.open_journal(), name)
-        scores.append([(s.score, s.turns, s.sampled_tokens) for _, entry in groups for s in entry.siblings])
-    assert scores[0] != scores[1], "another run's name is another seed"
+        groups = await scored_groups(where.open_journal(), name)
+        return [(one.score, one.turns, one.sampled_tokens) for _, entry in groups for one in entry.siblings]
+
+    first, again, other_name, other_seed = await asyncio.gather(
+        rolled_out(cluster, "seeded-a", 5),
+        rolled_out(private_cluster, "seeded-a", 5),
+        rolled_out(private_cluster, "seeded-b", 5),
+        rolled_out(cluster, "seeded-b", 6),
+    )
+    assert again == first
+    assert other_name != first
+    assert other_seed not in (first, other_name)
 
 
 async def test_terminal_tasks_give_partial_credit(cluster: Cluster) -> None:

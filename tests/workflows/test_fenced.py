@@ -8,9 +8,9 @@ from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.support import eventually, start
+from tests.workflows.losses import journalled, kill_sandbox, output
 from tests.workflows.scripts import run, say
 from tests.workflows.test_operations import operations, stopped
-from tests.workflows.test_sandbox_loss import journalled, kill_sandbox, output
 
 LOSSES = 3
 

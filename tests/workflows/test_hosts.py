@@ -1,14 +1,23 @@
 """Two hosts with sandboxes of their own: one dies and comes back, one is restarted."""
 
+import os
+from pathlib import Path
+
+import pytest
+
 from clotho.entries.rollout import LeaseEntry
 from clotho.identifiers import call_key, lease_key
 from clotho.processes.child import ChildProcess
+from clotho.records.lease import Fidelity
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.support import eventually, start
+from tests.workflows.losses import kill_sandbox, made
 from tests.workflows.scripts import run, say
+
+RELEASE = Path("/etc/os-release").resolve()
 
 
 async def host(cluster: Cluster, name: str) -> ChildProcess:
@@ -20,6 +29,7 @@ def sandboxes_of(cluster: Cluster, name: str) -> int:
     return len(list((cluster.folder / f"host-{name}").glob("*/sandboxes/*")))
 
 
+@pytest.mark.slow
 async def test_the_rollouts_of_a_dead_host_go_on_at_another(private_cluster: Cluster) -> None:
     cluster, rollout = private_cluster, "moved-host/g000000/r0"
     turns = (run("cd /tmp && echo kept > kept"), *[run("sleep 0.2; cat /tmp/kept")] * 30)
@@ -55,6 +65,33 @@ async def test_the_rollouts_of_a_dead_host_go_on_at_another(private_cluster: Clu
 
         await eventually(cleaned, "the host that came back cleaned up")
         assert second.running
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+async def test_a_host_with_other_programs_restores_less_than_exactly(private_cluster: Cluster) -> None:
+    """The second worker sees another release of the system: as on a host that was set up later."""
+    cluster, rollout = private_cluster, "other-system/g000000/r0"
+    release = cluster.folder / "os-release"
+    release.write_text(f"{RELEASE.read_text()}VARIANT=another\n")
+    waits = f"touch /work/waiting; until grep -q VARIANT=another {RELEASE}; do sleep 0.1; done"
+    turns = (run("echo -n 1 > /work/score"), run(waits), say("Done."))
+    script = Script(conversations=(Conversation(variants=(turns,)),))
+    async with serving(ScriptedModel(script)) as url:
+        first = await cluster.start_worker()
+        handle = await start(cluster, "other-system", url)
+        await eventually(lambda: made(cluster, rollout, 0, "waiting"), "the command waiting")
+        await first.kill()
+        await kill_sandbox(cluster, rollout)
+        mounted = f"mount --bind {release} {RELEASE}"
+        await cluster.start_worker(under=("unshare", "--mount", "sh", "-c", f'{mounted} && exec "$@"', "sh"))
+        await handle.result()
+    journal = cluster.open_journal()
+    end = await read_end(journal, rollout)
+    assert end is not None
+    assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.RESTORED,))
+    systems = [(await journal.require(lease_key(rollout, number), LeaseEntry)).system for number in range(2)]
+    assert systems[0] != systems[1]
 
 
 async def test_a_rolling_restart_moves_nobody(private_cluster: Cluster) -> None:

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from clotho.identifiers import turn_key
 from clotho.processes.presence import Presence, silence
 from clotho.processes.seats import Seat
@@ -53,6 +55,7 @@ async def test_a_stopped_process_pays_for_no_call_twice(private_cluster: Cluster
     assert set(model.calls.requests.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_the_rollouts_of_a_dead_process_move_to_another(private_cluster: Cluster) -> None:
     cluster = private_cluster
     model = ScriptedModel(script(latency=0.5, commands=20))

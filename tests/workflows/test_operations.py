@@ -155,6 +155,51 @@ async def test_what_names_nothing_is_refused(cluster: Cluster) -> None:
         await operations(cluster).retry(Target.named("unheard-of"))
 
 
+async def test_retry_starts_nothing_that_the_run_does_not_have(cluster: Cluster) -> None:
+    async with serving(
+        ScriptedModel(Script(conversations=(Conversation(variants=((say("Done."),),)),)))
+    ) as url:
+        await (await start(cluster, "two-by-two", url, groups=2, group_size=2)).result()
+        with pytest.raises(InvalidInput, match="there is no group two-by-two/g000002"):
+            await operations(cluster).retry(Target.named("two-by-two/g000002"))
+        with pytest.raises(
+            InvalidInput, match="there is no rollout two-by-two/g000001/r2: groups of this run have 2"
+        ):
+            await operations(cluster).retry(Target.named("two-by-two/g000001/r2"))
+
+
+async def test_a_deleted_run_is_gone_and_its_name_stays_taken(cluster: Cluster, tmp_path: Path) -> None:
+    """By the real command; a run that goes on is refused, another whose name begins alike stays."""
+    slow = ScriptedModel(SLOW.model_copy(update={"latency": 1.0}))
+    where = ("--store", str(cluster.store), "--temporal", cluster.address)
+    journal = cluster.open_journal()
+    async with serving(slow) as url:
+        handle = await start(cluster, "unwanted", url)
+        await asked(slow, 1)
+        refused = (await clotho_many({"running": ("delete", "unwanted", "--yes", *where)}, tmp_path))[
+            "running"
+        ]
+        assert "run unwanted is running" in refused.complaint
+        assert "`clotho cancel unwanted` first" in refused.complaint
+        await handle.result()
+    quick = ScriptedModel(Script(conversations=(Conversation(variants=((say("Done."),),)),)))
+    async with serving(quick) as url:
+        await (await start(cluster, "unwanted-too", url)).result()
+        answers = await clotho_many(
+            {
+                "deleted": ("delete", "unwanted", "--yes", *where),
+                "again": ("delete", "unwanted", "--yes", *where),
+            },
+            tmp_path,
+        )
+        assert answers["deleted"].status == 0, answers
+        assert "no run 'unwanted'" in answers["again"].complaint
+        assert await cluster.open_journal().keys("unwanted/") == []
+        assert await journal.keys("unwanted-too/")
+        with pytest.raises(InvalidInput, match="a run unwanted was deleted: choose another --run"):
+            await start(cluster, "unwanted", url)
+
+
 async def test_limits_count_no_outage_and_no_pause(cluster: Cluster) -> None:
     """The model server is out for longer than the rollout may be active, and then the run is paused as long."""
     faults = (Fault(kind="status", status=503, headers={"retry-after": "1"}, requests=(2, 3, 4)),)

@@ -14,6 +14,7 @@ from clotho.identifiers import call_key, lease_key, scored_key, turn_key
 from clotho.records.campaign import CampaignProgress, Streak
 from clotho.records.group import RepairBounds
 from clotho.runs.campaigns import CampaignHandle, read_order, start_requested
+from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
 from clotho.runs.operations import Operations
@@ -141,7 +142,7 @@ async def test_replacements_are_flagged_and_the_bias_shows(cluster: Cluster, tmp
     assert all(repair.sampled_tokens > 0 for repair in entry.repairs)
     journal, whole, part = cluster.open_journal(), tmp_path / "all.jsonl", tmp_path / "part.jsonl"
     assert await export_run(journal, "biased", Format.MESSAGES, whole) == 4
-    assert await export_run(journal, "biased", Format.MESSAGES, part, replacements=False) == 2
+    assert await export_run(journal, "biased", Format.MESSAGES, part, [Disturbance.REPLACED]) == 2
     flagged = [json.loads(line)["replacement_of"] for line in whole.read_text().splitlines()]
     assert flagged == [f"{group}/r0", f"{group}/r1", None, None]
 
@@ -165,7 +166,7 @@ async def test_a_run_that_fails_throughout_pauses_and_goes_on_when_mended(cluste
         assert "ModelRejected: the model server answers 401" in stopped.paused
         assert stopped.scored + stopped.failed < 12
         metadata = await handle.query("__temporal_workflow_metadata")
-        assert "paused: 8 rollouts in a row" in metadata.current_details
+        assert "**paused:** `8 rollouts in a row" in metadata.current_details
     async with serving(after, port=port_of(url)):
         await operate.resume(Target.named("breaker"))
         done = await handle.result()

@@ -72,6 +72,7 @@ async def version_of(cluster: Cluster, workflow: str) -> str:
     return described.raw_description.workflow_execution_info.versioning_info.deployment_version.build_id
 
 
+@pytest.mark.slow
 async def test_what_began_with_a_version_ends_with_it(private_cluster: Cluster) -> None:
     """Groups one after the other, and a new version during the first: the campaign goes on with the new one."""
     cluster, groups = private_cluster, range(6)

@@ -9,14 +9,15 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from clotho.entries.rollout import RewardEntry
-from clotho.entries.run import OnRewardError
-from clotho.identifiers import reward_key
+from clotho.identifiers import repairs_prefix, reward_key
 from clotho.journal import Journal
+from clotho.records.run_settings import OnRewardError, RunSettings
 from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cli.command import clotho
 from tests.support import eventually
 from tests.workflows.scripts import run, say
 from tests.workflows.test_runs import failure
@@ -88,6 +89,23 @@ async def test_an_author_sees_the_line_that_raised(cluster: Cluster) -> None:
     history = await cluster.client.get_workflow_handle("traceback/g000000/r0").fetch_history()
     text = json.dumps(history.to_json_dict())
     assert "failing_verifiers.py" in text and "compute_reward" in text
+    shown = await clotho("status", "traceback", "--store", cluster.store, "--temporal", cluster.address)
+    assert shown.output.count("traceback/g000000/r0: the environment raised\n") == 1, shown.output
+    assert "failing_verifiers.py" in shown.output and "in compute_reward" in shown.output
+    assert "EnvironmentFailed: ValueError: the author's mistake" in shown.output
+
+
+async def test_an_author_s_exception_is_not_repaired(cluster: Cluster) -> None:
+    """A repair would meet it again: three attempts at the verification are all."""
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        handle = await cluster.start("unrepaired", url, environment=f"{VERIFIERS}:Raises", model="scripted")
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    rollouts = [
+        found.run_id async for found in cluster.client.list_workflows("WorkflowId = 'unrepaired/g000000/r0'")
+    ]
+    assert len(rollouts) == 1
+    assert await cluster.open_journal().keys(repairs_prefix("unrepaired")) == []
 
 
 async def test_a_run_may_score_failed_verifiers_zero_and_has_them_flagged(
@@ -95,11 +113,11 @@ async def test_a_run_may_score_failed_verifiers_zero_and_has_them_flagged(
 ) -> None:
     """What the sandbox does to a verifier is not the verifier's failure: it is no reward in such a run either."""
     journal, output = cluster.open_journal(), tmp_path / "zero.jsonl"
-    zero = OnRewardError.ZERO
+    zero = RunSettings(on_reward_error=OnRewardError.ZERO)
     async with serving(ScriptedModel(SCRIPT)) as url:
         raising, swallowing = f"{VERIFIERS}:Raises", f"{VERIFIERS}:Swallows"
-        await (await cluster.start("zero", url, environment=raising, on_reward_error=zero)).result()
-        refused = await cluster.start("zero-lost", url, environment=swallowing, on_reward_error=zero)
+        await (await cluster.start("zero", url, environment=raising, settings=zero)).result()
+        refused = await cluster.start("zero-lost", url, environment=swallowing, settings=zero)
         with pytest.raises(WorkflowFailureError):
             await refused.result()
     found = await reward(journal, "zero")

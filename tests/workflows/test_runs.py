@@ -81,7 +81,7 @@ async def test_the_ui_can_filter_and_read_a_rollout(cluster: Cluster) -> None:
         '"look up end, choose model process"',
         '"turn 0"',
         '"create sandbox"',
-        '"0.0 terminal"',
+        '"0.0 `terminal`"',
         '"turn 1"',
         '"verify"',
         '"write end"',
@@ -104,7 +104,7 @@ async def test_a_running_rollout_shows_its_turn_and_tool(cluster: Cluster) -> No
             return text if "terminal" in text else None
 
         text = await eventually(details, "details that name the tool")
-        assert "turn 0: calling terminal" in text
+        assert "turn 0: calling `terminal`" in text
         assert "1 turns" in text
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):

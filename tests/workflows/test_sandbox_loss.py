@@ -3,13 +3,12 @@
 import asyncio
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
-from clotho.entries.rollout import CallEntry, LeaseEntry, RewardEntry
+from clotho.entries.rollout import CallEntry, RewardEntry
 from clotho.entries.run import Endpoint
 from clotho.identifiers import call_key, lease_key, reward_key
 from clotho.records.lease import Fidelity
@@ -19,47 +18,25 @@ from clotho.runs.order import RunOrder, run_manifest
 from clotho.runs.rollouts import read_end
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.local.cgroups import usable
-from clotho.sandbox.local.launch import lock_holder
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.toolsets.shell import SLOT
 from tests.support import ONE_FILE, eventually, start
+from tests.workflows.losses import (
+    diverging,
+    journalled,
+    kill_sandbox,
+    lose_while_waiting,
+    made,
+    output,
+    supervisor,
+)
 from tests.workflows.scripts import run, say
 
 
 def played(*turns: ScriptedTurn) -> Script:
     return Script(conversations=(Conversation(variants=((*turns, say("Done.")),)),), latency=0.3)
-
-
-def supervisor(cluster: Cluster, rollout: str, number: int) -> int:
-    """The first process of a sandbox, with which everything in it ends."""
-    folders = cluster.folder.glob("sandboxes/*/sandboxes/*")
-    records = {folder: folder / "sandbox.json" for folder in folders}
-    wanted = lease_key(rollout, number)
-    [folder] = [
-        folder for folder, record in records.items() if record.exists() and wanted in record.read_text()
-    ]
-    (alive,) = cluster.folder.glob(f"sandboxes/*/control/{folder.name}/agent/alive")
-    holder = lock_holder(alive)
-    assert holder is not None
-    return holder
-
-
-async def kill_sandbox(cluster: Cluster, rollout: str, number: int = 0) -> None:
-    os.kill(supervisor(cluster, rollout, number), signal.SIGKILL)
-
-
-async def journalled(cluster: Cluster, key: str) -> None:
-    async def there() -> bool:
-        return (cluster.store / key).exists()
-
-    await eventually(there, f"journal entry {key}")
-
-
-async def output(cluster: Cluster, rollout: str, call: str) -> str:
-    entry = await cluster.open_journal().require(call_key(rollout, call), CallEntry)
-    return str(json.loads(entry.content)["output"]).strip()
 
 
 async def test_a_lost_sandbox_is_restored_where_it_was(cluster: Cluster) -> None:
@@ -79,8 +56,6 @@ async def test_a_lost_sandbox_is_restored_where_it_was(cluster: Cluster) -> None
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None
     assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.EXACT,))
-    lease = await cluster.open_journal().require(lease_key(rollout, 1), LeaseEntry)
-    assert lease.covered == "0000-00"
 
 
 async def test_a_command_lost_with_its_sandbox_runs_in_the_next(cluster: Cluster) -> None:
@@ -173,6 +148,24 @@ async def test_a_command_that_ends_its_sandbox_every_time_is_the_policys_doing(c
     assert end is not None
     assert end.summary.ending.outcome is Outcome.POLICY_KILLED
     assert end.summary.score == 0.5
+
+
+async def test_a_loss_stays_on_record_when_its_workflow_does_not(private_cluster: Cluster) -> None:
+    """The workflow is terminated after its reward: the next one finds everything done, and meets no loss."""
+    cluster, rollout = private_cluster, "remembered/g000000/r0"
+    fail = cluster.folder / "fail"
+    fail.mkdir()
+    await cluster.start_worker(CLOTHO_FAIL="reward.journalled:pause@1", CLOTHO_FAIL_FOLDER=str(fail))
+    async with serving(ScriptedModel(played(diverging()))) as url:
+        handle = await start(cluster, "remembered", url)
+        await lose_while_waiting(cluster, rollout)
+        await eventually(lambda: asyncio.to_thread((fail / "reward.journalled").exists), "the reward written")
+        await cluster.client.get_workflow_handle(rollout).terminate("lost by a test")
+        (fail / "reward.journalled").unlink()
+        await handle.result()
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None
+    assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.DIVERGED,))
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not usable(), reason="needs root and control groups")
@@ -288,20 +281,19 @@ async def test_what_an_attempt_in_a_lost_sandbox_journals_late_is_done_in_the_ne
     assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.REPLAYED, Fidelity.REPLAYED))
 
 
-async def made(cluster: Cluster, rollout: str, lease: int, name: str) -> Path | None:
-    """File `name` in the workspace of a lease."""
-    for record in cluster.folder.glob("sandboxes/*/sandboxes/*/sandbox.json"):
-        file = record.with_name("disk") / "work" / name
-        if f'"{lease_key(rollout, lease)}"' in record.read_text() and file.exists():
-            return file
-    return None
-
-
 async def write_late(cluster: Cluster, key: str, lease: int) -> None:
     """What an attempt would write that was cut off from its sandbox's end, and from Temporal."""
     state: dict[str, JsonValue] = {SLOT: {"job": "0" * 32}}
     content = json.dumps({"output": "", "exit_code": 0, "error": None})
     entry = CallEntry(
-        tool="terminal", content=content, error=None, state=state, lease=lease, started=0.0, seconds=0.5
+        tool="terminal",
+        content=content,
+        error=None,
+        state=state,
+        lease=lease,
+        started=0.0,
+        seconds=0.5,
+        changes=True,
+        exit_code=0,
     )
     assert await cluster.open_journal().write(key, entry) == entry

@@ -26,7 +26,7 @@ from clotho.inference.base import Inference
 from clotho.journal import Journal
 from clotho.runs.campaigns import start_campaign
 from clotho.runs.export import Format, export_run
-from clotho.runs.manifest import list_runs
+from clotho.runs.manifest import taken_names
 from clotho.runs.order import RunOrder, run_manifest
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
@@ -136,5 +136,5 @@ class Demonstration:
 
 async def unused_name(journal: Journal) -> str:
     """demo-1, demo-2, …: a name given twice would find its work done."""
-    taken = set(await list_runs(journal))
+    taken = await taken_names(journal)
     return next(name for number in count(1) if (name := f"demo-{number}") not in taken)

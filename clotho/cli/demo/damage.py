@@ -19,7 +19,7 @@ from clotho.runs.rollouts import is_followed
 from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.temporal.states import RolloutOwners
+from clotho.temporal.states import RolloutOwners, namespace_labels
 from clotho.testing.bill import Bill
 from clotho.testing.casualties import processes_below
 from clotho.testing.marks import marks_in
@@ -65,7 +65,9 @@ class HostSandboxes:
     async def look(self, client: Client, journal: Journal) -> None:
         """The pass that the janitor of the host's worker makes every minute, made now."""
         followed = partial(is_followed, journal)
-        await LeaseKeeper(self.backend, RolloutOwners(client), followed, self.lease_seconds).look()
+        labels = namespace_labels(client, journal.store_identity)
+        owners = RolloutOwners(client)
+        await LeaseKeeper(self.backend, owners, followed, labels, self.lease_seconds).look()
 
     async def orphans(self, client: Client, journal: Journal) -> list[str]:
         """What is left after passes of the janitor."""

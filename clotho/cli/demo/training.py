@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from clotho import application
 from clotho.config import Settings
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.services import Services
@@ -15,7 +16,7 @@ from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("clotho")
-ADAPTER, TRAINER = "atropos_adapter.py", "examples.trainer"
+ADAPTER, TRAINER = "atropos_adapter", "examples.trainer"
 GROUPS_PER_BATCH = 2
 POLL = 0.1
 
@@ -43,8 +44,8 @@ class TrainingChain:
         api = self._child(
             "atropos-api", [str(PROGRAM), "atropos-api", "--port", str(port), "--queue", str(queue)]
         )
-        trainer = self._child("trainer", [sys.executable, "-m", TRAINER, *self._of_trainer(url)])
-        adapter = self._child("adapter", [sys.executable, ADAPTER, "serve", *self._of_adapter(name, url)])
+        trainer = self._child("trainer", application.command(TRAINER, *self._of_trainer(url)))
+        adapter = self._child("adapter", application.command(ADAPTER, "serve", *self._of_adapter(name, url)))
         async with AsyncExitStack() as stack:
             for process in (api, trainer, adapter):
                 stack.push_async_callback(process.stop)

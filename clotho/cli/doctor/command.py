@@ -134,6 +134,7 @@ async def isolation(backend: LocalBackend) -> Finding:
             "allow bubblewrap to make namespaces here, or run tool workers on another machine",
         )
     bounds = f"memory {report.memory}, processes {report.processes}, disk {report.disk}"
+    bounds = f"{bounds}, processors {report.processors}"
     user = "a user for each sandbox" if report.own_user else "the worker's user for all sandboxes"
     refused = f"; runs with `limits: required` are refused ({', '.join(report.unlimited)})"
     return Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")

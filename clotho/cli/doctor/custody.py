@@ -14,7 +14,7 @@ from clotho.runs.rollouts import is_followed
 from clotho.sandbox.base import LeaseRecord
 from clotho.sandbox.keeper import ANSWER_TIMEOUT, OwnerState
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.temporal.states import RolloutOwners
+from clotho.temporal.states import RolloutOwners, namespace_labels
 
 
 class Verdict(StrEnum):
@@ -22,6 +22,7 @@ class Verdict(StrEnum):
     FOLLOWED = "its rollout goes on in another sandbox"
     CLOSED = "its rollout has closed"
     UNKNOWN = "Temporal doesn't know its rollout"
+    ELSEWHERE = "its rollout is of another cluster or namespace"
     EXPIRED = "Temporal doesn't know its rollout, and its lease has expired"
     UNTOLD = "Temporal or the store can't tell of its rollout now"
 
@@ -60,19 +61,23 @@ class Custody:
         for record in await self._backend.leases():
             verdict = await self._judge(record)
             if verdict.orphan:
-                await self._backend.destroy(record.lease)
+                labels = record.labels if verdict is Verdict.CLOSED else None
+                await self._backend.destroy(record.lease, labels)
                 destroyed.append(Held(record, verdict))
         return destroyed
 
     async def _judge(self, record: LeaseRecord) -> Verdict:
-        if self._client is None:
+        client = self._client
+        if client is None:
             return Verdict.UNTOLD
         rollout, _, number = record.lease.partition("/lease/")
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 if await is_followed(self._journal, rollout, int(number)):
                     return Verdict.FOLLOWED
-                state = await self._state(self._client, record, rollout)
+                if not namespace_labels(client, self._journal.store_identity).same_namespace(record.labels):
+                    return Verdict.EXPIRED if record.expires < time.time() else Verdict.ELSEWHERE
+                state = await RolloutOwners(client).state(rollout)
         except (Unavailable, TimeoutError):
             return Verdict.UNTOLD
         match state:
@@ -82,9 +87,5 @@ class Custody:
                 return Verdict.CLOSED
             case OwnerState.UNKNOWN:
                 return Verdict.EXPIRED if record.expires < time.time() else Verdict.UNKNOWN
-
-    async def _state(self, client: Client, record: LeaseRecord, rollout: str) -> OwnerState:
-        """Another namespace may have a rollout of the same name: what it says of that is nothing of this one."""
-        if record.labels is not None and record.labels.namespace != client.namespace:
-            return OwnerState.UNKNOWN
-        return await RolloutOwners(client).state(rollout)
+            case OwnerState.FOLLOWED:
+                return Verdict.FOLLOWED

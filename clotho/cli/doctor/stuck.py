@@ -32,7 +32,7 @@ async def stuck(client: Client) -> Sequence[Finding]:
     found = []
     if missing := await unserved(client, Stations()):
         found.append(
-            Finding(f"no worker serves {', '.join(missing)}", "start `clotho dev` or `python worker.py`")
+            Finding(f"no worker serves {', '.join(missing)}", "start `clotho dev` or `clotho worker`")
         )
     examination = _Examination(client, set(missing))
     steps = [step for each in await asyncio.gather(*map(examination.of, workflows)) for step in each]

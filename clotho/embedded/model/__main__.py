@@ -15,6 +15,12 @@ def main() -> None:
         "--weights", type=Path, help="a Hugging Face Qwen2 folder; the bundled policy by default"
     )
     parser.add_argument("--model-name", default="clotho-tiny")
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        help="a name by which the server is asked for; '*' for any",
+    )
     arguments = parser.parse_args()
     try:
         bound = socket.create_server(
@@ -24,10 +30,10 @@ def main() -> None:
     except (OSError, OverflowError) as error:
         sys.exit(f"model server: {arguments.host}:{arguments.port}: {error}")
     with bound:
-        _serve(bound, arguments.weights, arguments.model_name)
+        _serve(bound, arguments.weights, arguments.model_name, arguments.allow_host)
 
 
-def _serve(bound: socket.socket, weights: Path | None, model_name: str) -> None:
+def _serve(bound: socket.socket, weights: Path | None, model_name: str, hosts: list[str]) -> None:
     # OpenBLAS reads this once, when numpy is imported: its threads cost more than they give at these sizes.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # transformers would warn that there is no torch; only its tokenizers are used.
@@ -35,9 +41,10 @@ def _serve(bound: socket.socket, weights: Path | None, model_name: str) -> None:
     from clotho.embedded.model.bundled import BUNDLED
     from clotho.embedded.model.server import serve
     from clotho.errors import InvalidInput
+    from clotho.listeners.access import Access
 
     try:
-        serve(bound, weights or BUNDLED, model_name)
+        serve(bound, weights or BUNDLED, model_name, Access(hosts))
     except (OSError, InvalidInput) as error:
         sys.exit(f"model server: {error}")
 

@@ -96,6 +96,12 @@ class Generation:
         return text, None
 
 
+def likelihoods(logprobs: Array, token: int, count: int) -> tuple[Likelihood, ...]:
+    """Of `token`, and then of the `count` most likely ones, each once."""
+    named = dict.fromkeys([token, *_most_likely(logprobs, count)])
+    return tuple(_likelihood(logprobs, each) for each in named)
+
+
 def _likelihood(logprobs: Array, token: int) -> Likelihood:
     return Likelihood(token, float(logprobs[token]), int((logprobs > logprobs[token]).sum()) + 1)
 

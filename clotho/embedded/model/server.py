@@ -13,26 +13,31 @@ from clotho.embedded.model.engine import Engine
 from clotho.embedded.model.http.app import create_app
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.process import READY
+from clotho.listeners.access import Access
+from clotho.listeners.connections import Connection
 
 SECONDS_TO_SAY_SO = 2
 """What a shutdown leaves to the requests that it ends."""
 
 
-def serve(bound: socket.socket, weights: Path, model_name: str) -> None:
+def serve(bound: socket.socket, weights: Path, model_name: str, access: Access) -> None:
     """Serve on a bound socket until SIGTERM or SIGINT, then exit. Raises OSError and InvalidInput for `weights`."""
     engine = Engine(Policy.load(weights))
     # Uvicorn raises the signal it stopped for again, once all is closed.
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, _exit)
-    _Server(engine, model_name, weights).run(sockets=[bound])
+    _Server(engine, model_name, weights, access).run(sockets=[bound])
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, engine: Engine, model_name: str, weights: Path) -> None:
+    def __init__(self, engine: Engine, model_name: str, weights: Path, access: Access) -> None:
         self._engine = engine
         super().__init__(
             uvicorn.Config(
-                create_app(engine, model_name, weights),
+                create_app(engine, model_name, weights, access),
+                http=Connection,
+                ws="none",
+                proxy_headers=False,
                 log_level="warning",
                 timeout_graceful_shutdown=SECONDS_TO_SAY_SO,
                 lifespan="on",

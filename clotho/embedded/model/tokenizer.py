@@ -20,20 +20,19 @@ class Tokenizer:
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
         self._bytes = _bytes_of_tokens(self._tokenizer)
         self.special_ids = frozenset(self._tokenizer.all_special_ids)
+        self.longest = max(map(len, self._bytes))
+        """Bytes of the longest token."""
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    def render(self, messages: Sequence[Templated], tools: Sequence[Templated]) -> list[int]:
-        """The prompt that asks for the assistant's next message. Raises jinja2.TemplateError."""
-        ids: list[int] = self._tokenizer.apply_chat_template(
-            list(messages),
-            tools=list(tools) or None,
-            add_generation_prompt=True,
-            return_dict=False,
+    def render(self, messages: Sequence[Templated], tools: Sequence[Templated]) -> str:
+        """The text that asks for the assistant's next message. Raises jinja2.TemplateError."""
+        text: str = self._tokenizer.apply_chat_template(
+            list(messages), tools=list(tools) or None, add_generation_prompt=True, tokenize=False
         )
-        return ids
+        return text
 
     def bytes_of(self, token: int) -> bytes:
         return self._bytes[token]

@@ -6,7 +6,7 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from clotho.inference.base import FunctionCall, ToolCall, ToolSchema
+from clotho.inference.base import CallDefects, FunctionCall, ToolCall, ToolSchema
 from clotho.records.base import Record
 
 ID_LENGTH = 9
@@ -20,6 +20,8 @@ class ParsedCall(Record):
     function: FunctionCall
     id: str | None = None
     """The id that the model gave it, in dialects that have one."""
+    truncated: bool = False
+    """It was cut off: these are the arguments that were complete."""
 
 
 class ParsedAnswer(Record):
@@ -30,6 +32,15 @@ class ParsedAnswer(Record):
     calls: tuple[ParsedCall, ...] = ()
     remainder: str = ""
     """What vLLM leaves out of its answer: mostly text after the calls, and blocks that aren't calls."""
+    malformed: int = 0
+    """Blocks in which no call could be read, in the content or in the remainder."""
+    unoffered: int = 0
+    """Calls of tools that weren't offered, where the parser leaves them out."""
+
+    @property
+    def defects(self) -> CallDefects:
+        truncated = sum(call.truncated for call in self.calls)
+        return CallDefects(malformed=self.malformed, truncated=truncated, unoffered=self.unoffered)
 
     def tool_calls(self, key: str) -> tuple[ToolCall, ...]:
         """The calls with ids; where the model gave none, they derive from `key`, which names the turn."""
@@ -42,6 +53,10 @@ class ParsedAnswer(Record):
 class ToolCallParser(Protocol):
     """Finds the tool calls of one dialect in a model's whole answer."""
 
+    @property
+    def ends_reasoning(self) -> str | None:
+        """The mark that ends a think block without its closing tag, as vLLM's reasoning parser has it."""
+
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         """Read `text`, decoded with its special tokens kept; `tools` are those the model was offered.
 
@@ -49,9 +64,10 @@ class ToolCallParser(Protocol):
         """
 
 
-def parsed_call(name: str, arguments: str, id: str | None = None) -> ParsedCall:
+def parsed_call(name: str, arguments: str, id: str | None = None, *, truncated: bool = False) -> ParsedCall:
     """A call in valid Unicode: JSON can escape half a character, and its escape is what is kept."""
-    return ParsedCall(function=FunctionCall(name=_valid(name), arguments=_valid(arguments)), id=id)
+    function = FunctionCall(name=_valid(name), arguments=_valid(arguments))
+    return ParsedCall(function=function, id=id, truncated=truncated)
 
 
 def _valid(text: str) -> str:

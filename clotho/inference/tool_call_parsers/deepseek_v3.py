@@ -33,10 +33,13 @@ class Block:
 
 
 class DeepSeekV3Parser:
+    ends_reasoning = None
+
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         blocks = tuple(_blocks(text))
-        if SECTION not in text or any(block.type != "function" for block in blocks):
-            return ParsedAnswer(content=text)
+        foreign = sum(block.type != "function" for block in blocks)
+        if SECTION not in text or foreign:
+            return ParsedAnswer(content=text, malformed=foreign)
         return answer(text, blocks)
 
 
@@ -45,11 +48,12 @@ def answer(text: str, blocks: Sequence[Block]) -> ParsedAnswer:
     section = text.index(SECTION)
     starts = (*(block.start for block in blocks), len(text))
     ends = (0, *(block.end for block in blocks))
-    gaps = (text[max(end, section) : start] for end, start in zip(ends, starts, strict=True))
+    gaps = [text[max(end, section) : start] for end, start in zip(ends, starts, strict=True)]
     return ParsedAnswer(
         content=text[:section] or None,
         calls=tuple(parsed_call(block.name, block.arguments) for block in blocks),
         remainder=joined(gap.replace(SECTION, "").replace(SECTION_END, "") for gap in gaps),
+        malformed=sum(gap.count(CALL) for gap in gaps),
     )
 
 

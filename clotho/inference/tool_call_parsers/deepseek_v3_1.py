@@ -21,6 +21,8 @@ from clotho.inference.tool_call_parsers.deepseek_v3 import (
 
 
 class DeepSeekV31Parser:
+    ends_reasoning = None
+
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         if SECTION not in text:
             return ParsedAnswer(content=text)

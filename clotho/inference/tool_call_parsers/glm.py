@@ -18,7 +18,7 @@ from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.argument_types import is_offered, properties_of, typed
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, parsed_call
 from clotho.inference.tool_call_parsers.json_text import encode
-from clotho.inference.tool_call_parsers.markup import Block, Prose, Segment, conclude
+from clotho.inference.tool_call_parsers.markup import Block, Prose, Segment, Unread, conclude
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 KEY, VALUE_END = "<arg_key>", "</arg_value>"
@@ -26,25 +26,34 @@ KEY_TO_VALUE = re.compile(r"</arg_key>\s*<arg_value>")
 
 
 class GlmParser:
+    ends_reasoning = CALL
+
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         return conclude(_segments(text), lambda block: _call(block, tools))
 
 
-def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | None:
+def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
     name = block.name.strip()
-    if not name or (tools and not is_offered(tools, name)):
-        return None
-    return parsed_call(name, encode(typed(dict(_arguments(block.body)), properties_of(tools, name))))
+    if not name:
+        return Unread.MALFORMED
+    if tools and not is_offered(tools, name):
+        return Unread.UNOFFERED
+    complete, cut = _arguments(block.body)
+    arguments = encode(typed(complete, properties_of(tools, name)))
+    return parsed_call(name, arguments, truncated=cut or not block.text.endswith(CALL_END))
 
 
-def _arguments(body: str) -> Iterator[tuple[str, str]]:
+def _arguments(body: str) -> tuple[dict[str, str], bool]:
+    """The arguments that are complete, and whether another one is begun after them."""
+    complete: dict[str, str] = {}
     start = body.find(KEY)
     while start >= 0 and (middle := KEY_TO_VALUE.search(body, start + len(KEY))):
         end = body.find(VALUE_END, middle.end())
         if end < 0:
-            return
-        yield body[start + len(KEY) : middle.start()].strip(), body[middle.end() : end]
+            break
+        complete[body[start + len(KEY) : middle.start()].strip()] = body[middle.end() : end]
         start = body.find(KEY, end)
+    return complete, start >= 0
 
 
 def _segments(text: str) -> Iterator[Segment]:

@@ -2,8 +2,8 @@
 
 The last closing tag is optional, and the content is the text before the first call. Unlike vLLM:
 
-- A block that isn't a call costs only itself; vLLM gives up all calls of the answer. Both give the whole
-  text as content where no block is a call.
+- A block that isn't a call stays in the content, and costs only itself; vLLM gives up all calls of the answer.
+  Both give the whole text as content where no block is a call.
 - A closing tag within the JSON, such as a command may hold, doesn't end it.
 - Arguments that are JSON text already aren't encoded again.
 
@@ -22,13 +22,15 @@ OPENING = "<tool_call>"
 
 
 class HermesParser:
-    def __init__(self, tag: str = "tool_call") -> None:
+    def __init__(self, tag: str = "tool_call", *, ends_reasoning: bool = False) -> None:
+        self.ends_reasoning = f"<{tag}>" if ends_reasoning else None
         self._opening = re.compile(rf"<{tag}>[ \t\r\n]*")
         self._closing = re.compile(rf"[ \t\r\n]*(?:</{tag}>|\Z)")
         self._end = re.compile(rf"</{tag}>|\Z")
 
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         calls: list[ParsedCall] = []
+        malformed: list[str] = []
         outside: list[str] = []
         end = 0
         while opening := self._opening.search(text, end):
@@ -37,11 +39,14 @@ class HermesParser:
             if call:
                 calls.append(call)
             else:
-                outside.append(text[opening.start() : end])
+                malformed.append(text[opening.start() : end].strip())
         if not calls:
-            return ParsedAnswer(content=text)
-        content, *rest = *outside, text[end:]
-        return ParsedAnswer(content=content or None, calls=tuple(calls), remainder=joined(rest))
+            return ParsedAnswer(content=text, malformed=len(malformed))
+        prose, *rest = *outside, text[end:]
+        content = "\n".join((prose.rstrip(), *malformed)).lstrip("\n") if malformed else prose
+        return ParsedAnswer(
+            content=content or None, calls=tuple(calls), remainder=joined(rest), malformed=len(malformed)
+        )
 
     def _block(self, text: str, start: int) -> tuple[ParsedCall | None, int]:
         """The call that is written at `start`, if one is, and where its block ends."""

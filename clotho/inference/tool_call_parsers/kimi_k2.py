@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.argument_types import properties_of, typed_text
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, parsed_call
-from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude
+from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, Unread, conclude
 
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, ARGUMENTS, CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
@@ -26,21 +26,24 @@ NAME_IN_ARGUMENTS = re.compile(r'"name"\s*:\s*"([^"]*)"')
 
 
 class KimiK2Parser:
+    ends_reasoning = SECTION
+
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         return conclude(_segments(text), lambda block: _call(block, tools), trims=False)
 
 
-def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | None:
+def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
     head = block.name.strip()
     id, name = _identity(head)
     if not name and block.body and (named := NAME_IN_ARGUMENTS.search(block.body)):
         head = named[1].strip()
         id, name = _identity(head)
     elif not name and block.body:
-        return None
+        return Unread.MALFORMED
     if not (name := name or head):
-        return None
-    return parsed_call(name, typed_text(block.body.strip() or "{}", properties_of(tools, name)), id)
+        return Unread.MALFORMED
+    arguments = typed_text(block.body.strip() or "{}", properties_of(tools, name))
+    return parsed_call(name, arguments, id, truncated=not block.text.endswith((CALL_END, SECTION_END)))
 
 
 def _identity(head: str) -> tuple[str | None, str]:

@@ -18,6 +18,8 @@ SEPARATORS = " \t\r\n;"
 
 
 class LlamaJsonParser:
+    ends_reasoning = None
+
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         calls: list[ParsedCall] = []
         outside: list[str] = []
@@ -28,7 +30,8 @@ class LlamaJsonParser:
             try:
                 call, end = _call_at(text, start)
             except ValueError:
-                return ParsedAnswer(content=text or None)
+                begun = bool(calls) or not outside[0].replace(MARKER, "").strip(SEPARATORS)
+                return ParsedAnswer(content=text or None, malformed=int(begun))
             calls.append(call)
             start = text.find("{", end + 1)
         if not calls:

@@ -20,7 +20,7 @@ from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.argument_types import properties_of, typed_text
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined, parsed_call
 from clotho.inference.tool_call_parsers.json_text import decode, decode_first, encode
-from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude
+from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, Unread, conclude
 
 MARK = "[TOOL_CALLS]"
 AS_ARRAY = re.compile(r"\[TOOL_CALLS\](?:\s|\[TOOL_CALLS\])*+(?!\[ARGS\])[\[{]")
@@ -28,6 +28,8 @@ NAME_END = re.compile(r"\[ARGS\]|(?=\{)")
 
 
 class MistralParser:
+    ends_reasoning = MARK
+
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         start = text.find(MARK)
         if start >= 0 and AS_ARRAY.match(text, start):
@@ -63,9 +65,9 @@ def _first_value(text: str) -> tuple[str, str]:
     return text[start:end], text[end:]
 
 
-def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | None:
+def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
     if not (block.name or block.body):
-        return None
+        return Unread.MALFORMED
     name = block.name.strip()
     return parsed_call(name, typed_text(block.body.strip() or "{}", properties_of(tools, name)))
 
@@ -77,9 +79,10 @@ def _parse_array(text: str) -> ParsedAnswer:
     entries = parsed if isinstance(parsed, list) else [parsed]
     calls = tuple(call for entry in entries if (call := _entry(entry)))
     if not calls:
-        return ParsedAnswer(content=array, remainder=joined([content, *rest]))
+        return ParsedAnswer(content=array, remainder=joined([content, *rest]), malformed=1)
     shown = text[: text.index(MARK)] if content else None
-    return ParsedAnswer(content=shown, calls=calls, remainder=joined([*around, *rest]))
+    malformed = len(entries) - len(calls)
+    return ParsedAnswer(content=shown, calls=calls, remainder=joined([*around, *rest]), malformed=malformed)
 
 
 def _array(text: str) -> tuple[JsonValue, tuple[str, ...]]:

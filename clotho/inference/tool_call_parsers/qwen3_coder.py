@@ -22,7 +22,15 @@ from clotho.inference.base import ToolSchema
 from clotho.inference.tool_call_parsers.argument_types import properties_of, typed
 from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, parsed_call
 from clotho.inference.tool_call_parsers.json_text import encode
-from clotho.inference.tool_call_parsers.markup import Block, Debris, Prose, Segment, conclude
+from clotho.inference.tool_call_parsers.markup import (
+    Block,
+    Debris,
+    Opening,
+    Prose,
+    Segment,
+    Unread,
+    conclude,
+)
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
@@ -35,36 +43,46 @@ PARAMETER_END = re.compile(rf"<\s*/\s*parameter\s*>|{PARAMETER.pattern}")
 
 
 class Qwen3CoderParser:
+    ends_reasoning = CALL
+
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         return conclude(_segments(text), lambda block: _call(block, tools))
 
 
-def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | None:
+def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
     if not (name := block.name.strip()):
-        return None
-    return parsed_call(name, encode(typed(dict(_parameters(block.body)), properties_of(tools, name))))
+        return Unread.MALFORMED
+    complete, cut = _parameters(block.body)
+    arguments = encode(typed(complete, properties_of(tools, name)))
+    return parsed_call(name, arguments, truncated=cut or not block.text.endswith(FUNCTION_END))
 
 
-def _parameters(body: str) -> Iterator[tuple[str, str]]:
-    """A parameter ends at its closing tag or at the next one; an unclosed last one isn't complete."""
+def _parameters(body: str) -> tuple[dict[str, str], bool]:
+    """The parameters that are complete, and whether another one is begun after them.
+
+    One ends at its closing tag or at the next one.
+    """
+    complete: dict[str, str] = {}
     opening = PARAMETER.search(body)
     while opening and (name_end := body.find(">", opening.end())) >= 0:
         closing = PARAMETER_END.search(body, name_end + 1)
         if closing is None:
-            return
+            break
         value = body[name_end + 1 : closing.start()]
-        yield body[opening.end() : name_end], value.removeprefix("\n").removesuffix("\n")
+        complete[body[opening.end() : name_end]] = value.removeprefix("\n").removesuffix("\n")
         opening = PARAMETER.search(body, closing.start())
+    return complete, opening is not None
 
 
 def _segments(text: str) -> Iterator[Segment]:
     position, expected = 0, IN_PROSE
     while tag := expected.search(text, position):
         gap = text[position : tag.start()]
-        yield Prose(gap) if expected is IN_PROSE else Debris(gap)
+        empty = expected is IN_CALL and tag[0] == CALL_END
+        yield Prose(gap) if expected is IN_PROSE else Debris(gap, is_call=empty)
         position = tag.end()
         if tag[0] == CALL:
-            yield Block(name="", body="", text="")
+            yield Opening()
             expected = IN_CALL
         elif tag[0] == CALL_END:
             expected = IN_PROSE
@@ -73,7 +91,8 @@ def _segments(text: str) -> Iterator[Segment]:
             yield block
             position = tag.start() + len(block.text)
             expected = AFTER_FUNCTION
-    yield Prose(text[position:]) if expected is IN_PROSE else Debris(text[position:])
+    rest = text[position:]
+    yield Prose(rest) if expected is IN_PROSE else Debris(rest, is_call=expected is IN_CALL)
 
 
 def _function(text: str, start: int, name: int) -> Block:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from clotho.errors import InvalidInput
@@ -29,7 +30,7 @@ PARSERS: Mapping[str, ToolCallParser] = MappingProxyType(
         "llama4_json": LlamaJsonParser(),
         "longcat": LongcatParser(),
         "mistral": MistralParser(),
-        "qwen": HermesParser(),
+        "qwen": HermesParser(ends_reasoning=True),
         "qwen3_coder": Qwen3CoderParser(),
     }
 )
@@ -73,3 +74,9 @@ def family_parser(model: str, architectures: Iterable[str] = ()) -> str | None:
             if pattern.search(known):
                 return name
     return None
+
+
+def model_name(tokenizer: str) -> str:
+    """A hub's name as it is; a folder's own name, since those above it say nothing about the model."""
+    folder = tokenizer.startswith(("/", ".", "~")) or Path(tokenizer).is_dir()
+    return Path(tokenizer).resolve().name if folder else tokenizer

@@ -6,6 +6,7 @@ process id. Making and ending one is serialised by a lock on its folder, across 
 
 import logging
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,16 +15,19 @@ from pathlib import Path, PurePosixPath
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import Labels, LeaseRecord, SandboxSpec
-from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.checkpoints import Restore, ShellState
+from clotho.sandbox.local import roots
 from clotho.sandbox.local.bubblewrap import View
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.host import LocalHost
-from clotho.sandbox.local.isolation import IsolationReport
+from clotho.sandbox.local.isolation import IsolationReport, system_fingerprint
 from clotho.sandbox.local.users import RANGE, UserRegistry
 from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
-from clotho.sandbox.threads import with_sandboxes
+from clotho.sandbox.supervised.jobs import Jobs
+from clotho.sandbox.threads import with_host, with_sandbox
+from clotho.sandbox.verification import USUAL, VerifierSetup
 
 REGISTRY = Path("/run/clotho/users")
 SEAL_TIMEOUT = 10.0
@@ -43,10 +47,14 @@ class LocalBackend:
         registry: Path = REGISTRY,
         users: range = RANGE,
         bubblewrap: str = "bwrap",
+        disk_budget_mb: int | None = None,
     ) -> None:
         self._root = root.absolute()
         registry_of_users = UserRegistry(registry, users)
-        self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap))
+        self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap), disk_budget_mb)
+
+    async def system(self) -> str:
+        return await with_host(system_fingerprint)
 
     async def create(
         self,
@@ -57,34 +65,44 @@ class LocalBackend:
         private: Sequence[Path] = (),
     ) -> SupervisedSandbox:
         """Raises IsolationUnavailable, JournalCorrupt for a damaged blob, InvalidInput for another's lease."""
-        return await with_sandboxes(self._create, lease, spec, labels, restore, private)
+        return await with_sandbox(lease, self._create, lease, spec, labels, restore, private)
 
-    async def attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
-        return await with_sandboxes(self._attach, lease, incarnation)
+    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SupervisedSandbox:
+        return await with_sandbox(lease, self._attach, lease, incarnation, labels)
 
     async def open_verifier(
-        self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None = None,
+        setup: VerifierSetup = USUAL,
     ) -> SupervisedSandbox:
-        """`hidden_files` maps paths under HIDDEN_FILES to contents. An epoch that is over is SandboxLost."""
-        return await with_sandboxes(self._open_verifier, lease, epoch, hidden_files)
+        """`hidden_files` maps paths under their folder to contents. An epoch that is over is SandboxLost."""
+        return await with_sandbox(lease, self._open_verifier, lease, epoch, hidden_files, labels, setup)
 
-    async def destroy(self, lease: str) -> None:
-        await with_sandboxes(self._destroy, self._folder(lease))
+    async def verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
+    ) -> SupervisedSandbox:
+        return await with_sandbox(lease, self._verify_in_place, lease, incarnation, labels, setup)
+
+    async def destroy(self, lease: str, labels: Labels | None = None) -> None:
+        await with_sandbox(lease, self._destroy, self._folder(lease), labels)
 
     async def renew(self, lease: str, seconds: float) -> None:
         """Renews all instances of the lease, a verifier's too."""
-        await with_sandboxes(self._renew, lease, seconds)
+        await with_sandbox(lease, self._renew, lease, seconds)
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        return await with_sandboxes(self._leases)
+        return await with_host(self._leases)
 
     async def reap(self) -> Sequence[str]:
         """Destroy sandboxes past their lease and grace, and unfinished ones; returns the names of their folders."""
-        return await with_sandboxes(self._reap)
+        return await with_host(self._reap)
 
     async def probe(self) -> IsolationReport:
         """What this host enforces; tried once."""
-        return await with_sandboxes(self._probe)
+        return await with_host(self._probe)
 
     # ---- the same, blocking ----
 
@@ -100,11 +118,11 @@ class LocalBackend:
         with self._locked(folder):
             record = self._found(folder)
             if record is not None:
-                _require_owner(record, labels)
+                record = _labelled(folder, record, labels)
                 control = ControlDirectory(folder.control(), record.user)
                 incarnation = control.incarnation()
                 if incarnation is not None:
-                    return self._instance(View(folder), record, control, incarnation)
+                    return self._instance(View(folder, record.spec), record, control, incarnation)
             self._host.end(folder)
             self._host.require_private(private, spec)
             return self._make(folder, lease, spec, labels, restore)
@@ -118,7 +136,7 @@ class LocalBackend:
         restore: Restore | None,
     ) -> SupervisedSandbox:
         record = self._host.make(folder, lease, spec, labels)
-        instance = self._start(View(folder), record, ControlDirectory(folder.control(), record.user))
+        instance = self._start(View(folder, spec), record, ControlDirectory(folder.control(), record.user))
         if restore is not None:
             try:
                 instance.restore(restore)
@@ -128,43 +146,80 @@ class LocalBackend:
         folder.write_record(record)  # from here on it can be found: whole
         return instance
 
-    def _start(self, view: View, record: SandboxRecord, control: ControlDirectory) -> SupervisedSandbox:
+    def _start(
+        self,
+        view: View,
+        record: SandboxRecord,
+        control: ControlDirectory,
+        agent: ControlDirectory | None = None,
+    ) -> SupervisedSandbox:
         control.create()
+        if agent is not None:
+            _stage_start(view, record, control, agent)
         control.set_deadline(record.spec.lease_seconds)
         incarnation = self._host.start(view, record, control)
         return self._instance(view, record, control, incarnation)
 
-    def _attach(self, lease: str, incarnation: str) -> SupervisedSandbox:
+    def _attach(self, lease: str, incarnation: str, labels: Labels | None) -> SupervisedSandbox:
         folder = self._folder(lease)
         record = self._record_of(folder, lease)
+        if labels not in (None, record.labels):
+            with self._locked(folder):
+                record = _labelled(folder, self._record_of(folder, lease), labels)
         control = ControlDirectory(folder.control(), record.user)
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
-        return self._instance(View(folder), record, control, incarnation)
+        return self._instance(View(folder, record.spec), record, control, incarnation)
 
-    def _open_verifier(self, lease: str, epoch: int, hidden_files: Mapping[str, bytes]) -> SupervisedSandbox:
+    def _open_verifier(
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None,
+        setup: VerifierSetup,
+    ) -> SupervisedSandbox:
         folder = self._folder(lease)
         with self._locked(folder):
             record = self._record_of(folder, lease)
-            view = View(folder, epoch)
+            if labels is not None:
+                record = _labelled(folder, record, labels)
             control = ControlDirectory(folder.verifier_control(epoch), record.user)
             newest = max(folder.verifier_epochs(), default=-1)
             if newest == epoch and control.was_started():
                 incarnation = control.incarnation()
                 if incarnation is None:
                     raise SandboxLost(f"the verifier of lease {lease}, epoch {epoch}, has ended")
-                return self._instance(view, record, control, incarnation)
+                return self._instance(
+                    View(folder, record.spec, folder.private(epoch)), record, control, incarnation
+                )
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             _check_hidden(hidden_files)
-            _seal(ControlDirectory(folder.control(), record.user))
+            agent = ControlDirectory(folder.control(), record.user)
+            _seal(agent)
             self._host.end_verifiers(folder)
-            self._host.make_verifier(folder, record, epoch, hidden_files)
-            return self._start(view, record, control)
+            private = self._host.make_verifier(folder, record, epoch, hidden_files)
+            view = View(folder, record.spec, private, setup)
+            return self._start(view, record, control, agent)
 
-    def _destroy(self, folder: SandboxFolder) -> None:
+    def _verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
+    ) -> SupervisedSandbox:
+        control = self._attach(lease, incarnation, labels).control
+        folder = self._folder(lease)
+        record = self._record_of(folder, lease)
+        view = View(folder, record.spec, setup=setup)
+        self._host.make_room(folder, record)
+        _stage_start(view, record, control, control, _exports(view.environment(record.isolated)))
+        layout = view.layout(record.isolated, verifying=True)
+        return SupervisedSandbox(control, incarnation, layout, self._host.bounds(folder, record))
+
+    def _destroy(self, folder: SandboxFolder, labels: Labels | None) -> None:
         with self._locked(folder):
-            self._host.end(folder)
+            record = folder.read_record()
+            if labels is None or record is None or labels.same_namespace(record.labels):
+                self._host.end(folder)
 
     def _leases(self) -> Sequence[LeaseRecord]:
         found = ((folder, folder.read_record()) for folder in self._folders())
@@ -230,16 +285,7 @@ class LocalBackend:
         return [SandboxFolder(self._root, path.name) for path in self._root.glob("sandboxes/*")]
 
     def _prepare_root(self) -> None:
-        for folder in (
-            self._root,
-            *(self._root / name for name in ("sandboxes", "control", "locks", "programs")),
-        ):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o711)
-        (self._root / "empty").mkdir(exist_ok=True)
-        closed = [path for path in self._root.parents if not path.stat().st_mode & 0o001]
-        if closed and os.geteuid() == 0:
-            raise InvalidInput(f"sandboxes in {self._root}: their users can't pass through {closed[-1]}")
+        roots.prepare(self._root)
 
     @contextmanager
     def _locked(self, folder: SandboxFolder) -> Iterator[None]:
@@ -248,13 +294,21 @@ class LocalBackend:
             yield
 
 
-def _require_owner(record: SandboxRecord, labels: Labels | None) -> None:
-    """A rollout is its store's: the cluster that runs it may be another one after a restart."""
+def _labelled(folder: SandboxFolder, record: SandboxRecord, labels: Labels | None) -> SandboxRecord:
+    """The record with `labels`, to be called with the folder's lock held.
+
+    A rollout is its store's, but the cluster or namespace that runs it may be another one after a restart.
+    """
     owners = [(each.store, each.rollout) if each else None for each in (record.labels, labels)]
     if owners[0] != owners[1]:
         raise InvalidInput(
             f"lease {record.lease} is held by {record.labels}, not by {labels}: use another folder"
         )
+    if record.labels == labels:
+        return record
+    record = record.model_copy(update={"labels": labels})
+    folder.write_record(record)
+    return record
 
 
 def _seal(agent: ControlDirectory) -> None:
@@ -266,6 +320,24 @@ def _seal(agent: ControlDirectory) -> None:
         if time.monotonic() > deadline:
             raise SandboxUnavailable("the agent's processes don't end")
         time.sleep(0.002)
+
+
+def _stage_start(
+    view: View, record: SandboxRecord, control: ControlDirectory, agent: ControlDirectory, exports: str = ""
+) -> None:
+    """Leave the directory that a verifier's first command starts in, as a job would."""
+    setup, workspace = view.setup, view.layout(record.isolated).workspace
+    if setup is None or setup.start is None:
+        return
+    left = Jobs(agent).shell_state(setup.after, workspace) if setup.after else None
+    cwd = left.cwd if left else view.directory(record.isolated).encode().decode("latin-1")
+    shell = ShellState(job=setup.start, cwd=cwd, exports=exports, workspace=workspace)
+    Jobs(control).stage_shell(shell, workspace)
+
+
+def _exports(variables: Mapping[str, str]) -> str:
+    """As bash's `export -p` prints them."""
+    return "".join(f"declare -x {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
 def _check_hidden(names: Iterable[str]) -> None:

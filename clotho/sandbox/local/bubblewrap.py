@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from clotho.sandbox.base import AGENT_HOME, HIDDEN_FILES, WORKSPACE
+from clotho.sandbox.base import AGENT_HOME, WORKSPACE, SandboxSpec
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.supervised.layout import Layout, located
+from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
 
 PROGRAM = "/.supervisor"
-VERIFIER_HOME = "/home/verifier"
-PATH = "/usr/local/bin:/usr/bin:/bin"
+PROGRAMS = "/.programs"
+SYSTEM_PATH = "/usr/bin:/bin:/usr/local/bin"
+PATH = f"/usr/local/bin:/usr/bin:/bin:{PROGRAMS}"
 SYSTEM_FILES = (
     "alternatives",
     "ld.so.cache",
@@ -20,63 +23,120 @@ SYSTEM_FILES = (
     "ssl/certs",
     "ca-certificates",
 )
-SHARED_MEMORY, VAR_TMP, RUN = 64 << 20, 256 << 20, 64 << 20
+OF_THE_HOST = (
+    *("acpi", "asound", "driver", "scsi"),
+    *("cmdline", "config.gz", "diskstats", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg"),
+    *("kpagecgroup", "kpagecount", "kpageflags", "latency_stats", "modules", "partitions", "sched_debug"),
+    *("softirqs", "timer_list", "timer_stats"),
+)
+"""Entries of /proc that tell of the machine beneath: those that Docker masks, and their like."""
+SHARED_MEMORY, VAR_TMP, RUN, VERIFIER_TMP = 64 << 20, 256 << 20, 64 << 20, 512 << 20
 
 
 @dataclass(frozen=True)
 class View:
-    """What one instance of a sandbox sees; `epoch` is set for a verifier's."""
+    """What one instance of a sandbox sees; `private` and `setup` are set for a verifier's."""
 
     folder: SandboxFolder
-    epoch: int | None = None
+    spec: SandboxSpec
+    private: Path | None = None
+    """Its own folder: hidden files, and room for temporary ones where there is no isolated view."""
+    setup: VerifierSetup | None = None
 
-    def environment(self) -> dict[str, str]:
-        """The variables of every command, to which jobs add their own."""
-        common = {"PATH": PATH, "LANG": "C.UTF-8", "SHELL": "/bin/bash", "USER": "agent", "LOGNAME": "agent"}
-        if self.epoch is None:
-            return {**common, "HOME": AGENT_HOME}
+    def agents_environment(self) -> dict[str, str]:
+        """The variables of the agent's commands, to which jobs add their own."""
         return {
-            **common,
-            "HOME": VERIFIER_HOME,
-            "TMPDIR": f"{VERIFIER_HOME}/tmp",
-            "PYTHONNOUSERSITE": "1",
-            "CLOTHO_HIDDEN_FILES": HIDDEN_FILES,
+            "PATH": PATH,
+            "LANG": "C.UTF-8",
+            "SHELL": "/bin/bash",
+            "USER": "agent",
+            "LOGNAME": "agent",
+            "HOME": AGENT_HOME,
         }
+
+    def environment(self, isolated: bool = True) -> dict[str, str]:
+        """The variables of every command of this instance."""
+        variables = self.agents_environment()
+        if not isolated:
+            variables = {
+                **_all_located(variables, self.bare_aliases()),
+                "PATH": PATH.replace(PROGRAMS, str(self.folder.programs)),
+                "TMPDIR": str(self.folder.tmp),
+            }
+        if self.setup is None:
+            return variables
+        prefix = " ".join(f"{name}={value}" for name, value in variables.items())
+        variables = {**variables, **self.setup.variables(), AS_AGENT: f"env -i {prefix}"}
+        if (hidden := self.hidden_files(isolated)) is None:
+            return variables
+        temporary = f"{self._seen_private(isolated)}/tmp"
+        own = {HIDDEN_FILES: hidden, "TMPDIR": temporary, "XDG_CONFIG_HOME": f"{temporary}/config"}
+        return {**variables, **own}
+
+    def hidden_files(self, isolated: bool) -> str | None:
+        """The folder of the hidden files, as commands see it."""
+        return None if self.private is None else f"{self._seen_private(isolated)}/hidden"
+
+    def _seen_private(self, isolated: bool) -> str:
+        assert self.private is not None
+        return f"/.{self.private.name}" if isolated else str(self.private)
 
     def mounts(self) -> dict[str, Path]:
-        """Paths that commands see, and what they are on the host."""
-        own = {
-            WORKSPACE: self.folder.workspace,
-            AGENT_HOME: self.folder.home,
-            "/tmp": self.folder.tmp,
-        }
-        if self.epoch is None:
-            return own
-        return {
-            **own,
-            VERIFIER_HOME: self.folder.verifier_home(self.epoch),
-            HIDDEN_FILES: self.folder.hidden_files(self.epoch),
-        }
+        """Paths that commands see and may write to, and what they are on the host."""
+        writable = self.folder.writable(self.spec)
+        return {**writable, **{path: writable[meant] for path, meant in self.spec.aliases.items()}}
 
-    def layout(self, isolated: bool) -> Layout:
+    def _private_mounts(self) -> Iterator[str]:
+        if self.private is not None:
+            seen = self._seen_private(isolated=True)
+            yield from ("--ro-bind", str(self.private / "hidden"), f"{seen}/hidden")
+            yield from ("--size", str(VERIFIER_TMP), "--perms", "0700", "--tmpfs", f"{seen}/tmp")
+
+    def layout(self, isolated: bool, verifying: bool = False) -> Layout:
+        """`verifying` also for the agent's own instance, where verification runs in it."""
+        verifying |= self.private is not None
+        hidden = self.hidden_files(isolated)
         if isolated:
-            return Layout(WORKSPACE, AGENT_HOME, "/tmp", True, {})
+            agents = tuple(self.mounts())
+            return Layout(WORKSPACE, AGENT_HOME, "/tmp", True, {}, self._roots({}), agents, verifying, hidden)
         aliases = self.bare_aliases()
-        return Layout(aliases[WORKSPACE], aliases[AGENT_HOME], str(self.folder.tmp), False, aliases)
+        return Layout(
+            aliases[WORKSPACE],
+            aliases[AGENT_HOME],
+            str(self.folder.tmp),
+            False,
+            aliases,
+            self._roots(aliases),
+            tuple(map(str, self.mounts().values())),
+            verifying,
+            hidden,
+        )
+
+    def _roots(self, aliases: Mapping[str, str]) -> dict[str, str]:
+        """The writable roots, by labels that are theirs in every archive of the run."""
+        return {f"root{at}": located(path, aliases) for at, path in enumerate(self.spec.writable_roots)}
 
     def bare_aliases(self) -> dict[str, str]:
         """Without isolation: the paths of the isolated view that stand for folders of the host."""
         return {seen: str(path) for seen, path in self.mounts().items() if seen != "/tmp"}
 
-    def bare_environment(self) -> dict[str, str]:
-        aliases = self.bare_aliases()
-        variables = {"TMPDIR": str(self.folder.tmp), **self.environment()}
-        return {name: located(value, aliases) for name, value in variables.items()}
+    def directory(self, isolated: bool) -> str:
+        """Where its first command starts, unless the agent's shell has left another directory."""
+        assert self.setup is not None
+        wanted = self.setup.directory
+        variables = self.environment(isolated)
+        for name, value in {"~": variables["HOME"], **{f"${n}": v for n, v in variables.items()}}.items():
+            if wanted == name or wanted.startswith(f"{name}/"):
+                wanted = value + wanted.removeprefix(name)
+        return wanted if isolated else located(wanted, self.bare_aliases())
 
-    def arguments(self, program: Path, empty: Path, expose_usr_local: bool, seccomp: int) -> list[str]:
+    def arguments(
+        self, program: int, empty: Path, nothing: Path, expose_usr_local: bool, seccomp: int
+    ) -> list[str]:
         """bubblewrap's arguments before the command.
 
-        `empty` is a folder to mount over what shall not be seen, `seccomp` the descriptor of a filter.
+        `empty` and `nothing` are a folder and a file to mount over what shall not be seen, `program` and `seccomp`
+        descriptors of the supervisor and of a filter.
         """
         return [
             *("--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--new-session"),
@@ -84,12 +144,18 @@ class View:
             *_variables(self.environment()),
             *_system(None if expose_usr_local else empty),
             *_each("--ro-bind", {f"/etc/{path.name}": path for path in sorted(self.folder.etc.iterdir())}),
+            *_kernel(empty, nothing),
             *_memory(),
-            *_each("--bind", {seen: path for seen, path in self.mounts().items() if seen != HIDDEN_FILES}),
-            *_each("--ro-bind", {seen: path for seen, path in self.mounts().items() if seen == HIDDEN_FILES}),
-            *("--ro-bind", str(program), PROGRAM),
+            *_each("--bind", self.mounts()),
+            *self._private_mounts(),
+            *("--ro-bind", str(self.folder.programs), PROGRAMS),
+            *("--perms", "0555", "--ro-bind-data", str(program), PROGRAM),
             *("--remount-ro", "/", "--chdir", WORKSPACE),
         ]
+
+
+def _all_located(variables: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
+    return {name: located(value, aliases) for name, value in variables.items()}
 
 
 def _variables(variables: Mapping[str, str]) -> Iterator[str]:
@@ -117,8 +183,21 @@ def _system(over_usr_local: Path | None) -> Iterator[str]:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
 
 
+def _kernel(empty: Path, nothing: Path) -> Iterator[str]:
+    yield from ("--proc", "/proc")
+    for path in _told_of_the_host():
+        yield from ("--ro-bind", str(empty if path.is_dir() else nothing), str(path))
+
+
+@cache
+def _told_of_the_host() -> tuple[Path, ...]:
+    """Those of them that anybody could read."""
+    paths = (Path("/proc", name) for name in OF_THE_HOST)
+    return tuple(path for path in paths if path.exists() and path.stat().st_mode & 0o004)
+
+
 def _memory() -> Iterator[str]:
-    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--dev", "/dev")
     for size, path in ((SHARED_MEMORY, "/dev/shm"), (VAR_TMP, "/var/tmp"), (RUN, "/run")):
         yield from ("--size", str(size), "--perms", "1777", "--tmpfs", path)
     yield from ("--remount-ro", "/dev")  # else its tmpfs is as large as half the machine's memory

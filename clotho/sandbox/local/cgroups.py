@@ -1,5 +1,6 @@
-"""Bounds on memory and processes by control groups, version 1 or 2, where this process may make them."""
+"""Bounds by control groups, version 1 or 2, where this process may make them."""
 
+import errno
 import os
 import signal
 import time
@@ -24,23 +25,46 @@ class Controller:
     processes: str | None = None
     memory_and_swap: str | None = None
     no_swap: str | None = None
+    sockets: str | None = None
+    """Where the kernel counts their buffers apart from other memory."""
+    weight: str | None = None
+    """Of processor or disk time: groups beside each other have the same, however many processes are in them.
+
+    All sandboxes together have what one session or service beside them has: a worker, a Temporal server.
+    """
 
 
 def usable(root: Path = Path("/sys/fs/cgroup")) -> tuple[Controller, ...]:
-    """The controllers that this process can bound sandboxes with; none where it can't bound both."""
-    candidates: tuple[Controller, ...]
-    if (root / "cgroup.controllers").exists():
-        candidates = (Controller(root, memory="memory.max", processes="pids.max", no_swap="memory.swap.max"),)
-    else:
-        candidates = (
-            Controller(
-                root / "memory",
-                memory="memory.limit_in_bytes",
-                memory_and_swap="memory.memsw.limit_in_bytes",
-            ),
-            Controller(root / "pids", processes="pids.max"),
-        )
-    return candidates if all(_works(controller) for controller in candidates) else ()
+    """The controllers for sandboxes: none where this process can't bound both memory and processes."""
+    needed, wanted = _second(root) if (root / "cgroup.controllers").exists() else _first(root)
+    if not all(map(_works, needed)):
+        return ()
+    return (*needed, *filter(_works, wanted))
+
+
+def _second(root: Path) -> tuple[tuple[Controller, ...], tuple[Controller, ...]]:
+    needed = Controller(root, memory="memory.max", processes="pids.max", no_swap="memory.swap.max")
+    return (needed,), (
+        Controller(root, weight="cpu.weight"),
+        Controller(root, weight="io.weight"),
+    )
+
+
+def _first(root: Path) -> tuple[tuple[Controller, ...], tuple[Controller, ...]]:
+    memory = Controller(
+        root / "memory",
+        memory="memory.limit_in_bytes",
+        memory_and_swap="memory.memsw.limit_in_bytes",
+        sockets="memory.kmem.tcp.limit_in_bytes",
+    )
+    return (memory, Controller(root / "pids", processes="pids.max")), (
+        Controller(root / "cpu", weight="cpu.shares"),
+        Controller(root / "blkio", weight="blkio.bfq.weight"),
+    )
+
+
+def shares_processors(controllers: tuple[Controller, ...]) -> bool:
+    return any(controller.weight in ("cpu.weight", "cpu.shares") for controller in controllers)
 
 
 def _works(controller: Controller) -> bool:
@@ -48,9 +72,12 @@ def _works(controller: Controller) -> bool:
         _make_parent(controller)
         probe = controller.hierarchy / PARENT / f"probe-{os.getpid()}-{time.monotonic_ns()}"
         probe.mkdir()
-        works = all((probe / name).exists() for name in (controller.memory, controller.processes) if name)
+        needed = (controller.memory, controller.processes, controller.weight)
+        works = all((probe / name).exists() for name in needed if name)
         probe.rmdir()
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
         return False
     return works
 
@@ -59,29 +86,32 @@ def _make_parent(controller: Controller) -> None:
     parent = controller.hierarchy / PARENT
     parent.mkdir(exist_ok=True)
     if (controller.hierarchy / "cgroup.subtree_control").exists():
+        enabled = "+memory +pids" if controller.weight is None else f"+{controller.weight.partition('.')[0]}"
         for group in (controller.hierarchy, parent):
-            (group / "cgroup.subtree_control").write_text("+memory +pids")
+            (group / "cgroup.subtree_control").write_text(enabled)
 
 
 def paths(controllers: tuple[Controller, ...], name: str) -> list[Path]:
-    return [controller.hierarchy / PARENT / name for controller in controllers]
+    """Of the groups of a sandbox, each once."""
+    return list(dict.fromkeys(controller.hierarchy / PARENT / name for controller in controllers))
 
 
 def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, processes: int) -> list[Path]:
     """The groups that a sandbox's processes are to join."""
-    groups = paths(controllers, name)
-    for controller, group in zip(controllers, groups, strict=True):
+    for controller in controllers:
+        group = controller.hierarchy / PARENT / name
         group.mkdir(parents=True, exist_ok=True)
         bounds = {
             controller.memory: memory_mb << 20,
             controller.memory_and_swap: memory_mb << 20,
             controller.no_swap: 0,
+            controller.sockets: memory_mb << 18,
             controller.processes: processes + PROCESS_HEADROOM,
         }
         for file, bound in bounds.items():
             if file is not None and (group / file).exists():  # kernels without swap have no file for it
                 (group / file).write_text(str(bound))
-    return groups
+    return paths(controllers, name)
 
 
 def end(controllers: tuple[Controller, ...], name: str) -> None:

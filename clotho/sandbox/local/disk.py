@@ -6,10 +6,14 @@ import subprocess
 from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
+from clotho.sandbox.local.folders import private
 
 MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")
 OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
 PROBE_MB = 4
+RESERVE_MB = 64
+RESERVED_FILES = 128
+"""Inodes of the same kind: making one costs 20 µs, and every sandbox pays for all."""
 
 
 def usable(image: Path, mount_point: Path) -> bool:
@@ -25,10 +29,29 @@ def usable(image: Path, mount_point: Path) -> bool:
 
 def make(image: Path, mount_point: Path, size_mb: int) -> None:
     """Takes 10 ms and next to no space, whatever the size."""
-    with image.open("wb") as file:
+    allot(image, size_mb)
+    make_in(image, mount_point)
+
+
+def allot(image: Path, size_mb: int) -> None:
+    with open(image, "wb", opener=private) as file:
         file.truncate(size_mb << 20)
+
+
+def make_in(image: Path, mount_point: Path) -> None:
     _run(*MKFS, str(image))
     mount(image, mount_point)
+
+
+def reserve(folder: Path, size_mb: int) -> None:
+    """Take room in a file system that deleting `folder` gives back; the image stays as small as it was."""
+    folder.mkdir(mode=0o700)
+    size = min(RESERVE_MB, size_mb // 16) << 20
+    if size:
+        with (folder / "blocks").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    for number in range(RESERVED_FILES):
+        os.mknod(folder / str(number))
 
 
 def mount(image: Path, mount_point: Path) -> None:

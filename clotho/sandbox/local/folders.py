@@ -6,6 +6,7 @@ Names of folders say nothing about the rollout: a sandbox can read them from its
 import fcntl
 import hashlib
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from clotho.records.base import Record
-from clotho.sandbox.base import Labels, SandboxSpec
+from clotho.sandbox.base import AGENT_HOME, WORKSPACE, Labels, SandboxSpec
 
 AGENT = "agent"
 
@@ -30,6 +31,11 @@ class SandboxRecord(Record):
     isolated: bool
     disk_image: bool
     """Whether its files, and its control directories, are on disks of their own, in images."""
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for files that only this process's user may read."""
+    return os.open(path, flags, 0o600)
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,34 @@ class SandboxFolder:
     def etc(self) -> Path:
         return self.files / "etc"
 
-    def verifier_home(self, epoch: int) -> Path:
-        return self.disk / f"verifier-{epoch}"
+    @property
+    def programs(self) -> Path:
+        """Names for programs that this host has under other ones."""
+        return self.files / "programs"
 
-    def hidden_files(self, epoch: int) -> Path:
-        return self.files / f"hidden-{epoch}"
+    def root_folder(self, number: int) -> Path:
+        """Holds what is written to the spec's writable root of that number."""
+        return self.disk / f"root-{number}"
+
+    def writable(self, spec: SandboxSpec) -> dict[str, Path]:
+        """The folders that commands write to, by the first of the paths that they see each under."""
+        further = {path: self.root_folder(number) for number, path in enumerate(spec.writable_roots)}
+        return {WORKSPACE: self.workspace, AGENT_HOME: self.home, "/tmp": self.tmp, **further}
+
+    @property
+    def reserve(self) -> Path:
+        """Room on the disk that the agent can't use up: given back when a verifier opens."""
+        return self.disk / "reserve"
+
+    def private(self, epoch: int) -> Path | None:
+        """What only the verifier of an epoch sees: a folder whose name was drawn when it was made."""
+        return next(self.files.glob(f"private-{epoch}-*"), None)
+
+    def draw_private(self, epoch: int) -> Path:
+        return self.files / f"private-{epoch}-{secrets.token_hex(16)}"
+
+    def all_private(self) -> list[Path]:
+        return list(self.files.glob("private-*"))
 
     @property
     def controls(self) -> Path:
@@ -118,7 +147,7 @@ class SandboxFolder:
         Yields whether it is held: always, unless the caller doesn't `wait`. Some sandboxes share one, so that the
         number of locks is bounded.
         """
-        file = self.root / "locks" / self.name[:3]
+        file = self.root / "locks" / self.name[:4]
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             held = False
@@ -146,5 +175,6 @@ class SandboxFolder:
 
     def write_record(self, record: SandboxRecord) -> None:
         unfinished = self.files / ".sandbox.json"
-        unfinished.write_text(record.model_dump_json())
+        with open(unfinished, "w", opener=private) as file:
+            file.write(record.model_dump_json())
         unfinished.rename(self._record)

@@ -3,6 +3,8 @@
 Everything blocks, and is called with the sandbox's folder locked.
 """
 
+import fcntl
+import math
 import os
 import shutil
 import subprocess
@@ -12,31 +14,49 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox.base import Labels, SandboxSpec
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.local import cgroups, disk, launch
-from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, as_user
+from clotho.sandbox.local.bubblewrap import PROGRAM, SYSTEM_PATH, View, account_files, as_user
+from clotho.sandbox.local.budget import DiskBudget
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.isolation import IsolationReport, failed_checks
 from clotho.sandbox.local.processes import end_processes_of
+from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER
 from clotho.sandbox.local.seccomp import program
 from clotho.sandbox.local.users import UserRegistry
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervisor import supervisor_path
 
+PROBE_AGAIN_SECONDS = 60.0
 LAUNCH_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+NICENESS = 5
+"""Of sandboxes where no control group shares out the processors."""
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+class StartFiles(NamedTuple):
+    """Descriptors for bubblewrap: the filter of system calls, and the supervisor's program."""
+
+    seccomp: int
+    program: int
 
 
 class LocalHost:
-    def __init__(self, root: Path, users: UserRegistry, bubblewrap: str | None) -> None:
+    def __init__(
+        self, root: Path, users: UserRegistry, bubblewrap: str | None, disk_budget_mb: int | None = None
+    ) -> None:
         self._root = root
+        self._disks = DiskBudget(root.parent, disk_budget_mb)
         self._users = users
         self._bubblewrap = bubblewrap
         self._privileged = os.geteuid() == 0
         self._probing = threading.Lock()
         self._report: IsolationReport | None = None
+        self._report_until = 0.0
         self._children: list[subprocess.Popen[bytes]] = []
 
     # ---- what it can enforce ----
@@ -46,16 +66,19 @@ class LocalHost:
         return cgroups.usable()
 
     def report(self) -> IsolationReport:
+        """What this host enforces; where that falls short, looked at again later: it may only have been full."""
         with self._probing:
-            if self._report is None:
+            if self._report is None or time.monotonic() > self._report_until:
                 self._report = self._probe()
+                whole = self._report.isolated and not self._report.unlimited
+                self._report_until = math.inf if whole else time.monotonic() + PROBE_AGAIN_SECONDS
             return self._report
 
     def _probe(self) -> IsolationReport:
         """In a sandbox that is never finished: should this process die meanwhile, another reaps it."""
         folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
         with folder.locked():
-            folder.files.mkdir(mode=0o711)
+            folder.files.mkdir(mode=0o700)
             folder.disk.mkdir()
             try:
                 bounded = disk.usable(folder.image, folder.disk)
@@ -64,6 +87,7 @@ class LocalHost:
                     own_user=self._privileged,
                     memory="cgroup" if self._controllers else "unlimited",
                     processes="cgroup" if self._controllers else "user",
+                    processors="cgroup" if cgroups.shares_processors(self._controllers) else "nice",
                     disk="disk" if bounded else "file size",
                 )
             finally:
@@ -74,9 +98,10 @@ class LocalHost:
             return ("starts at all: bubblewrap isn't installed",)
         try:
             user = self._claim_user(folder)
-            self._fill(folder, user)
-            with _seccomp_filter() as seccomp:
-                return failed_checks(self._isolated(View(folder), user, SandboxSpec(), seccomp), (seccomp,))
+            spec = SandboxSpec()
+            self._fill(folder, user, spec)
+            with self._files_of_start() as files:
+                return failed_checks(self._isolated(View(folder, spec), user, spec, files), files)
         except (IsolationUnavailable, SandboxUnavailable) as error:
             return (f"starts at all: {error}",)
 
@@ -108,15 +133,20 @@ class LocalHost:
     ) -> SandboxRecord:
         """A folder with everything but a supervisor and its record. Raises IsolationUnavailable."""
         isolated = self._require(spec)
-        folder.files.mkdir(mode=0o711)
-        folder.controls.mkdir(mode=0o711)
+        folder.files.mkdir(mode=0o700)
+        folder.controls.mkdir(mode=0o700)
         user = self._claim_user(folder) if isolated else None
         bounded = self.report().disk == "disk"
         if bounded:
             folder.disk.mkdir()
-            disk.make(folder.image, folder.disk, spec.disk_mb)
-            disk.make(folder.control_image, folder.controls, spec.disk_mb)
-        self._fill(folder, user)
+            with self._disks.taken(self._root, 2 * spec.disk_mb):
+                disk.allot(folder.image, spec.disk_mb)
+                disk.allot(folder.control_image, spec.disk_mb)
+            disk.make_in(folder.image, folder.disk)
+            disk.make_in(folder.control_image, folder.controls)
+        self._fill(folder, user, spec)
+        if bounded:
+            disk.reserve(folder.reserve, spec.disk_mb)
         return SandboxRecord(
             lease=lease, labels=labels, spec=spec, user=user, isolated=isolated, disk_image=bounded
         )
@@ -130,10 +160,10 @@ class LocalHost:
         """Start a supervisor over the sandbox's files; returns its incarnation."""
         folder = view.folder
         spec = record.spec
-        with _seccomp_filter() as seccomp:
+        with self._files_of_start() as files:
             wanted = launch.Launch(
-                command=self._command(view, record, seccomp),
-                environment=LAUNCH_ENVIRONMENT if record.isolated else view.bare_environment(),
+                command=self._command(view, record, files),
+                environment=LAUNCH_ENVIRONMENT if record.isolated else view.environment(isolated=False),
                 folder=Path("/") if record.isolated else folder.workspace,
                 log=folder.files / f"{control.path.name}.log",
                 groups=cgroups.make(
@@ -142,7 +172,7 @@ class LocalHost:
                 lease_seconds=spec.lease_seconds,
                 max_processes=spec.max_processes if record.isolated else 0,
                 max_file_bytes=spec.disk_mb << 20,
-                inherited=(seccomp,),
+                inherited=files,
             )
             process, incarnation = launch.start(wanted, control)
         self._children = [*(child for child in self._children if child.poll() is None), process]
@@ -174,18 +204,27 @@ class LocalHost:
 
     def make_verifier(
         self, folder: SandboxFolder, record: SandboxRecord, epoch: int, hidden_files: Mapping[str, bytes]
-    ) -> None:
-        home, hidden = folder.verifier_home(epoch), folder.hidden_files(epoch)
-        for left in (home, hidden):  # by an attempt that never started it
-            shutil.rmtree(left, ignore_errors=True)
-        for path in (home, home / "tmp"):
-            _make_owned(path, record.user)
-        hidden.mkdir()
+    ) -> Path:
+        """What a verifier of `epoch` has to itself, in a folder whose name nobody can guess."""
+        for left in folder.all_private():  # of earlier epochs, and of an attempt that never started this one
+            shutil.rmtree(left)
+        self.make_room(folder, record)
+        private = folder.draw_private(epoch)
+        private.mkdir(mode=0o711)
+        _make_owned(private / "tmp", record.user)
+        (private / "hidden").mkdir()
         for name, content in hidden_files.items():
-            file = hidden / name
+            file = private / "hidden" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
             file.chmod(0o755)
+        return private
+
+    def make_room(self, folder: SandboxFolder, record: SandboxRecord) -> None:
+        """Whatever the agent did to its own folders, a verifier can enter them and has room on their disk."""
+        shutil.rmtree(folder.reserve, ignore_errors=True)
+        for own in folder.writable(record.spec).values():
+            _make_enterable(own, record.user)
 
     def _remove(self, folder: SandboxFolder) -> None:
         user = self._users.held_by(folder.files) if self._privileged else None
@@ -204,33 +243,47 @@ class LocalHost:
         self._users.require_usable()
         return self._users.claim(folder.files)
 
-    def _fill(self, folder: SandboxFolder, user: int | None) -> None:
-        for path in (folder.workspace, folder.home, folder.tmp):
+    def _fill(self, folder: SandboxFolder, user: int | None, spec: SandboxSpec) -> None:
+        """Nobody but the sandbox's user, and this one, may enter its folder, whatever is in it for everybody."""
+        if user is not None:
+            os.chown(folder.files, -1, user)
+            folder.files.chmod(0o710)
+        for path in folder.writable(spec).values():
             _make_owned(path, user)
+        _name_programs(folder.programs)
         folder.etc.mkdir()
         for name, text in account_files(os.geteuid() if user is None else user).items():
             (folder.etc / name).write_text(text)
 
-    def _command(self, view: View, record: SandboxRecord, seccomp: int) -> list[str]:
+    def _command(self, view: View, record: SandboxRecord, files: StartFiles) -> list[str]:
+        behind = [] if self.report().processors == "cgroup" else ["nice", "-n", str(NICENESS)]
         if record.isolated:
-            return [*self._isolated(view, record.user, record.spec, seccomp), PROGRAM]
-        return [str(self._program())]
+            return [*behind, *self._isolated(view, record.user, record.spec, files), PROGRAM]
+        return [*behind, str(supervisor_path())]
 
-    def _isolated(self, view: View, user: int | None, spec: SandboxSpec, seccomp: int) -> list[str]:
+    def _isolated(self, view: View, user: int | None, spec: SandboxSpec, files: StartFiles) -> list[str]:
         assert self._bubblewrap is not None
-        view_arguments = view.arguments(self._program(), self._root / "empty", spec.expose_usr_local, seccomp)
-        return [*as_user(user), self._bubblewrap, *view_arguments, "--"]
+        empty = (self._root / EMPTY_FOLDER, self._root / EMPTY_FILE)
+        seen = view.arguments(files.program, *empty, spec.expose_usr_local, files.seccomp)
+        return [*as_user(user), self._bubblewrap, *seen, "--"]
 
-    def _program(self) -> Path:
-        """A copy of the supervisor where every user may read it, kept apart from later versions."""
-        source = supervisor_path()
-        copy = self._root / "programs" / f"supervisor-{source.stat().st_mtime_ns}"
-        if not copy.exists():
-            unfinished = copy.with_name(f".{copy.name}.{os.getpid()}")
-            shutil.copyfile(source, unfinished)
-            unfinished.chmod(0o755)
-            unfinished.rename(copy)
-        return copy
+    @cached_property
+    def _program(self) -> bytes:
+        """As it was when this process first needed it: no other version starts from here."""
+        return supervisor_path().read_bytes()
+
+    @contextmanager
+    def _files_of_start(self) -> Iterator[StartFiles]:
+        """Held in memory, and sealed: on no disk could somebody put another in their place."""
+        with _sealed("seccomp", program()) as seccomp, _sealed("supervisor", self._program) as supervisor:
+            yield StartFiles(seccomp, supervisor)
+
+
+def _name_programs(folder: Path) -> None:
+    """`python`, for a host that has it as python3 only: commands look here last."""
+    folder.mkdir()
+    if (program := shutil.which("python3", path=SYSTEM_PATH)) is not None:
+        (folder / "python").symlink_to(program)
 
 
 def _delete(folder: Path) -> None:
@@ -247,12 +300,23 @@ def _make_owned(path: Path, user: int | None) -> None:
         os.chown(path, user, user)
 
 
+def _make_enterable(path: Path, user: int | None) -> None:
+    """A root of the agent's, which it owns and, without isolation, may have removed or replaced."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        path.unlink()
+    if not path.exists():
+        _make_owned(path, user)
+    elif (mode := path.stat().st_mode) & 0o700 != 0o700:
+        path.chmod(mode & 0o7777 | 0o700)
+
+
 @contextmanager
-def _seccomp_filter() -> Iterator[int]:
-    descriptor = os.memfd_create("seccomp")
+def _sealed(name: str, content: bytes) -> Iterator[int]:
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.write(descriptor, program())
+        os.write(descriptor, content)
         os.lseek(descriptor, 0, os.SEEK_SET)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
         yield descriptor
     finally:
         os.close(descriptor)

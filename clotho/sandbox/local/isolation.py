@@ -38,6 +38,8 @@ class IsolationReport(Record):
     """Whether each sandbox has a user of its own; otherwise all share the worker's, in namespaces of their own."""
     memory: Literal["cgroup", "unlimited"]
     processes: Literal["cgroup", "user"]
+    processors: Literal["cgroup", "nice"]
+    """Whether each sandbox has a share of its own, or each of its processes a lower priority than the worker's."""
     disk: Literal["disk", "file size"]
     """Bounded as a whole, or only each file by itself."""
 

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.sandbox.local.folders import private
 from clotho.sandbox.supervised.control import ControlDirectory
 
 READY_TIMEOUT = 30.0
@@ -37,32 +38,30 @@ class Launch:
 
 def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[bytes], str]:
     """Returns the process and the supervisor's incarnation. Raises SandboxUnavailable with its last words."""
-    directory = os.open(control.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    ready, tell = os.pipe()
     bounds = (round(launch.lease_seconds), launch.max_processes, launch.max_file_bytes)
-    supervisor = [*launch.command, "serve", str(directory), str(tell), *map(str, bounds)]
-    groups = [str(group / "cgroup.procs") for group in launch.groups]
-    join = ["/bin/sh", "-c", JOIN_GROUPS, "sh", *groups, "--"] if groups else []
-    try:
-        try:
-            with launch.log.open("wb") as log:
-                process = subprocess.Popen(
-                    [*join, *supervisor],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    pass_fds=(directory, tell, *launch.inherited),
-                    env=dict(launch.environment),
-                    cwd=launch.folder,
-                )
-        finally:
-            os.close(directory)
-            os.close(tell)
-        answered = select.select([ready], [], [], READY_TIMEOUT)[0]
-        incarnation = os.read(ready, 64).decode().strip() if answered else ""
-    finally:
-        os.close(ready)
+    with ExitStack() as stack:
+        ours = stack.enter_context(ExitStack())
+        directory = os.open(control.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        ours.callback(os.close, directory)
+        ready, tell = os.pipe()
+        stack.callback(os.close, ready)
+        ours.callback(os.close, tell)
+        supervisor = [*launch.command, "serve", str(directory), str(tell), *map(str, bounds)]
+        groups = [str(group / "cgroup.procs") for group in launch.groups]
+        join = ["/bin/sh", "-c", JOIN_GROUPS, "sh", *groups, "--"] if groups else []
+        with open(launch.log, "wb", opener=private) as log:
+            process = subprocess.Popen(
+                [*join, *supervisor],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(directory, tell, *launch.inherited),
+                env=dict(launch.environment),
+                cwd=launch.folder,
+            )
+        ours.close()
+        incarnation = _answer(ready)
     if not incarnation:
         process.kill()
         process.wait()
@@ -70,6 +69,13 @@ def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[b
             f"the sandbox didn't start: {launch.log.read_text(errors='replace').strip()}"
         )
     return process, incarnation
+
+
+def _answer(ready: int) -> str:
+    """The incarnation that the supervisor tells; empty where it has ended without a word."""
+    poll = select.poll()
+    poll.register(ready, select.POLLIN)
+    return os.read(ready, 64).decode().strip() if poll.poll(READY_TIMEOUT * 1000) else ""
 
 
 def end(control: ControlDirectory) -> None:

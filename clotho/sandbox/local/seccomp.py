@@ -1,88 +1,128 @@
-"""The system calls that local sandboxes are refused: a classic BPF program for bubblewrap's --seccomp.
+"""The system calls that local sandboxes may make: a classic BPF program for bubblewrap's --seccomp.
 
-Namespaces and the missing capabilities carry the isolation; this takes away what they don't cover: sockets of
-the machine beneath (vsock), kernel parts with a record of escapes that no command needs, and the keyring.
+Namespaces and the missing capabilities carry the isolation; this takes away what they don't cover. Commands run as
+the user of their supervisor, so this is also what keeps it, and the children that move files for it, out of their
+reach: nobody changes the limits, the priority or the scheduling of another process, nobody holds up with a lease
+who opens a file. (A user of its own would take a second one in the sandbox's namespace, and rights over both.)
 """
 
 import platform
 import struct
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Literal, NamedTuple
 
-LOAD, JUMP_EQUAL, JUMP_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
+from clotho.sandbox.local.syscalls import ALLOWED, NEWEST, Numbers
+
+LOAD, JUMP, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERRNO = 0x7FFF_0000, 0x0005_0000
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
 EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
+AUDIT = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
+
 SOCKET_FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK."""
-X32 = 0x4000_0000
+NAMESPACES = 0x7E02_0000
+"""The flags of clone(2) that make a namespace."""
+PERSONALITIES = (0, 0x8, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)
+"""Linux, 32 bits of it, and the question which it is: those that don't weaken the layout of memory."""
+SET_LEASE, NOTIFY = 1024, 1026
+PRIORITY_OF_PROCESS, IO_PRIORITY_OF_PROCESS, ITSELF = 0, 1, 0
+SUPERVISOR = 1
 
-REFUSED = {
-    # name: number on x86_64, number on aarch64
-    "acct": (163, 89),
-    "add_key": (248, 217),
-    "bpf": (321, 280),
-    "delete_module": (176, 106),
-    "fanotify_init": (300, 262),
-    "finit_module": (313, 273),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fsopen": (430, 430),
-    "init_module": (175, 105),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "io_uring_setup": (425, 425),
-    "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104),
-    "keyctl": (250, 219),
-    "mount": (165, 40),
-    "mount_setattr": (442, 442),
-    "move_mount": (429, 429),
-    "open_by_handle_at": (304, 265),
-    "open_tree": (428, 428),
-    "perf_event_open": (298, 241),
-    "pivot_root": (155, 41),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "reboot": (169, 142),
-    "request_key": (249, 218),
-    "setns": (308, 268),
-    "swapoff": (168, 225),
-    "swapon": (167, 224),
-    "syslog": (103, 116),
-    "umount2": (166, 39),
-    "unshare": (272, 97),
-    "userfaultfd": (323, 282),
-    "vhangup": (153, 58),
+Instruction = tuple[int, int, int, int]
+
+
+class Check(NamedTuple):
+    """Of one argument. All arguments looked at are 32 bits wide for the kernel, too, but for pointers."""
+
+    argument: int
+    test: Literal["one of", "none of", "no bit of", "null allows"]
+    values: tuple[int, ...] = ()
+    error: int = EPERM
+
+    def code(self) -> Iterator[Instruction]:
+        """Falls through where the check holds, and returns the error where it doesn't."""
+        yield (LOAD, 0, 0, ARGUMENTS + 8 * self.argument)
+        match self.test:
+            case "one of" | "none of":
+                for before, value in enumerate(self.values):
+                    yield (JUMP_EQUAL, len(self.values) - before, 0, value)
+                if self.test == "none of":
+                    yield (JUMP, 0, 0, 1)
+                yield (RETURN, 0, 0, ERRNO | self.error)
+            case "no bit of":
+                (bits,) = self.values
+                yield from ((JUMP_ANY_BIT, 0, 1, bits), (RETURN, 0, 0, ERRNO | self.error))
+            case "null allows":
+                yield (JUMP_EQUAL, 0, 3, 0)
+                yield (LOAD, 0, 0, ARGUMENTS + 8 * self.argument + 4)
+                yield from ((JUMP_EQUAL, 0, 1, 0), (RETURN, 0, 0, ALLOW))
+
+
+class Checked(NamedTuple):
+    """A system call that is allowed if its arguments pass."""
+
+    numbers: Numbers
+    checks: tuple[Check, ...]
+
+
+_itself = Check(0, "one of", (ITSELF,))
+CHECKED = {
+    "clone": Checked(Numbers(56, 220), (Check(0, "no bit of", (NAMESPACES,)),)),
+    "fcntl": Checked(Numbers(72, 25), (Check(1, "none of", (SET_LEASE, NOTIFY)),)),
+    "ioprio_set": Checked(
+        Numbers(251, 30), (Check(0, "one of", (IO_PRIORITY_OF_PROCESS,)), Check(1, "one of", (ITSELF,)))
+    ),
+    "personality": Checked(Numbers(135, 92), (Check(0, "one of", PERSONALITIES),)),
+    "prlimit64": Checked(Numbers(302, 261), (Check(2, "null allows"), _itself)),
+    "sched_setaffinity": Checked(Numbers(203, 122), (Check(0, "none of", (SUPERVISOR,)),)),
+    "sched_setattr": Checked(Numbers(314, 274), (_itself,)),
+    "sched_setparam": Checked(Numbers(142, 118), (_itself,)),
+    "sched_setscheduler": Checked(Numbers(144, 119), (_itself,)),
+    "setpriority": Checked(
+        Numbers(141, 140), (Check(0, "one of", (PRIORITY_OF_PROCESS,)), Check(1, "one of", (ITSELF,)))
+    ),
+    "socket": Checked(Numbers(41, 198), (Check(0, "one of", SOCKET_FAMILIES, EAFNOSUPPORT),)),
+    "socketpair": Checked(Numbers(53, 199), (Check(0, "one of", SOCKET_FAMILIES, EAFNOSUPPORT),)),
 }
+ABSENT = {"clone3": Numbers(435, 435)}
+"""Whose arguments can't be looked at, and which the C library does without where the kernel hasn't got it."""
 
 
-class Machine(NamedTuple):
-    audit: int
-    column: int
-    socket: int
-    socketpair: int
-
-
-MACHINES = {"x86_64": Machine(0xC000_003E, 0, 41, 53), "aarch64": Machine(0xC000_00B7, 1, 198, 199)}
-
-
+@cache
 def program(machine: str = platform.machine()) -> bytes:
     """The filter in the kernel's format, an array of struct sock_filter. Raises KeyError for another machine."""
-    here = MACHINES[machine]
-    refused = [numbers[here.column] for numbers in REFUSED.values()]
-    code = [
+    audit = AUDIT[machine]
+    code: list[Instruction] = [
         (LOAD, 0, 0, ARCHITECTURE),
-        (JUMP_EQUAL, 1, 0, here.audit),
+        (JUMP_EQUAL, 1, 0, audit),
         (RETURN, 0, 0, ERRNO | ENOSYS),
         (LOAD, 0, 0, NUMBER),
-        (JUMP_AT_LEAST, 0, 1, X32),
+        (JUMP_AT_LEAST, 0, 1, NEWEST + 1),  # those of x32, too
         (RETURN, 0, 0, ERRNO | ENOSYS),
     ]
-    for number in refused:
-        code += [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, ERRNO | EPERM)]
-    code += [(JUMP_EQUAL, 1, 0, here.socket), (JUMP_EQUAL, 0, len(SOCKET_FAMILIES) + 2, here.socketpair)]
-    code += [(LOAD, 0, 0, FIRST_ARGUMENT)]
-    for index, family in enumerate(SOCKET_FAMILIES):
-        code += [(JUMP_EQUAL, len(SOCKET_FAMILIES) - index, 0, family)]
-    code += [(RETURN, 0, 0, ERRNO | EAFNOSUPPORT), (RETURN, 0, 0, ALLOW)]
+    for numbers in ABSENT.values():
+        code += [(JUMP_EQUAL, 0, 1, getattr(numbers, machine)), (RETURN, 0, 0, ERRNO | ENOSYS)]
+    for numbers, checks in CHECKED.values():
+        block = [*(each for check in checks for each in check.code()), (RETURN, 0, 0, ALLOW)]
+        code += [(JUMP_EQUAL, 0, len(block), getattr(numbers, machine)), *block]
+    for first, last in _ranges(getattr(numbers, machine) for numbers in ALLOWED.values()):
+        code += [
+            (JUMP_AT_LEAST, 2, 0, last + 1),
+            (JUMP_AT_LEAST, 0, 1, first),
+            (RETURN, 0, 0, ALLOW),
+        ]
+    code += [(RETURN, 0, 0, ERRNO | EPERM)]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def _ranges(numbers: Iterable[int | None]) -> list[tuple[int, int]]:
+    """Numbers that follow on each other, as (first, last)."""
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(number for number in numbers if number is not None):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges

@@ -24,6 +24,7 @@ class UserRegistry:
     def claim(self, sandbox: Path) -> int:
         """The user for the sandbox in folder `sandbox`: the same one when asked again."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
         with self._locked():
             own = self._folder / ".claim"
             own.unlink(missing_ok=True)  # of a process that died here: it may be a claim by now

@@ -6,9 +6,12 @@ supervisor/supervisor.c. Entries are staged whole, by rename.
 
 import errno
 import fcntl
+import io
 import itertools
 import os
+import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +19,15 @@ from pathlib import Path
 
 from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.sandbox.exhaustion import is_full
+
+SMALL_BYTES = 64 << 10
+PIECE_BYTES = 1 << 20
+HOST_ROOM_BYTES = 16 << 20
+"""Left on the disk under the sandboxes: with less, no command is started on this host, since what it would write
+could be lost."""
+
+KEY = re.compile("[0-9a-f]{32}")
+NO_FILE = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 
 _unfinished = itertools.count()
 
@@ -45,17 +57,15 @@ class ControlDirectory:
     def incarnation(self) -> str | None:
         """Id of the supervisor that lives here. Alive is who holds the lock: no process id could tell."""
         try:
-            descriptor = os.open(self.alive_file, os.O_RDONLY | os.O_CLOEXEC)
+            alive = opened(self.alive_file)
         except FileNotFoundError:
             return None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return os.read(descriptor, 64).decode().strip()
-        else:
-            return None
-        finally:
-            os.close(descriptor)
+        with alive:
+            try:
+                fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return alive.read(64).decode(errors="replace").strip()
+        return None
 
     def was_started(self) -> bool:
         """Whether a supervisor ever lived here."""
@@ -102,9 +112,14 @@ class ControlDirectory:
     # ---- the disk that the outputs of commands go to, too ----
 
     def require_room(self) -> None:
-        """Raises SandboxLost where commands have filled it: no supervisor could serve them any more."""
+        """Raises SandboxLost where commands have filled it: no supervisor could serve them any more.
+
+        Raises SandboxUnavailable where the host's own disk, on which that of the sandbox grows, is full.
+        """
         if self._on_disk_of_its_own() and is_full(self.path.parent):
             raise self._without_room()
+        if self._host_is_full():
+            raise self._host_without_room()
 
     @contextmanager
     def room(self) -> Iterator[None]:
@@ -114,11 +129,21 @@ class ControlDirectory:
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise self._without_room() from error
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                raise SandboxLost("the sandbox was destroyed") from error
             raise
 
     def _without_room(self) -> Exception:
-        if self._on_disk_of_its_own():
+        if self._on_disk_of_its_own() and not self._host_is_full():
             return SandboxLost("the sandbox's disk was filled by the output of its commands", "disk")
+        return self._host_without_room()
+
+    def _host_is_full(self) -> bool:
+        status = os.statvfs(self.path.parent.parent)
+        least = min(HOST_ROOM_BYTES, status.f_blocks * status.f_frsize // 8)
+        return status.f_bavail * status.f_frsize < least
+
+    def _host_without_room(self) -> SandboxUnavailable:
         return SandboxUnavailable("the disk on which this host has its sandboxes is full")
 
     def _on_disk_of_its_own(self) -> bool:
@@ -167,19 +192,56 @@ def unfinished_name(name: str) -> str:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Names that aren't being staged, sorted. Raises SandboxLost."""
+    """Keys of the entries there, sorted; what is being staged has no such name. Raises SandboxLost."""
     try:
-        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        return sorted(filter(KEY.fullmatch, os.listdir(folder)))
     except FileNotFoundError:
         raise SandboxLost("the sandbox was destroyed") from None
 
 
-def text_of(path: Path) -> str | None:
+def opened(path: Path) -> io.FileIO:
+    """For reading. Of what commands can reach nothing may hold us up: a lease on it, or what it has become.
+
+    Raises SandboxLost for what is no file.
+    """
     try:
-        with path.open("rb", buffering=0) as file:
-            return file.readall().decode()
+        file = io.FileIO(path, "rb", opener=_without_waiting)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            raise damaged(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise damaged(path)
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def damaged(path: Path) -> SandboxLost:
+    """The failure of whoever needs what is in a file that can't be what was written."""
+    return SandboxLost(f"the sandbox's control file {'/'.join(path.parts[-3:])} is damaged")
+
+
+def text_of(path: Path) -> str | None:
+    """The text of a small file, None where there is none."""
+    try:
+        return start_of(path, SMALL_BYTES).decode(errors="replace")
     except FileNotFoundError:
         return None
+
+
+def start_of(path: Path, limit: int, offset: int = 0) -> bytes:
+    """At most `limit` bytes: a file that commands have had open may have been made as long as they like."""
+    parts: list[bytes] = []
+    with opened(path) as file:
+        file.seek(offset)
+        while limit > 0 and (part := file.read(min(limit, PIECE_BYTES))):
+            parts.append(part)
+            limit -= len(part)
+    return b"".join(parts)
 
 
 def size_of(path: Path) -> int:

@@ -5,21 +5,27 @@ thread nor a poll. What touches files runs in threads.
 """
 
 import asyncio
-import hashlib
+import errno
+import logging
+import posixpath
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
 from clotho.sandbox.base import (
     CHECKPOINT_BYTES,
     CHECKPOINT_SECONDS,
+    MOST_OUTPUT,
     FileContent,
     Job,
     JobState,
     JobStatus,
     SessionInfo,
+    below_home,
 )
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Bounds
@@ -27,19 +33,37 @@ from clotho.sandbox.supervised.archives import ArchiveTransfer
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.jobs import Jobs
 from clotho.sandbox.supervised.layout import Layout, located
+from clotho.sandbox.supervised.staged import LONGEST_PATH
 from clotho.sandbox.supervised.transfers import Transfers
 from clotho.sandbox.supervised.watches import Watches
 from clotho.sandbox.threads import with_archives, with_files
 
-RECHECK = 5.0
-"""Seconds after which a waiter looks by itself, should an event have been missed."""
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 ANSWER_TIMEOUT = 60.0
 """Seconds within which a living supervisor takes over a start, an input or a file transfer."""
 TRANSFER_TRIES = 3
 UNTOUCHED = frozenset({JobState.ABSENT, JobState.RUNNING, JobState.OUTPUT_CAP, JobState.KILLED})
 """States that say nothing of what a command ran out of."""
 
-READ_ERRORS = frozenset({"not_found", "is_directory", "not_regular", "too_large", "permission_denied"})
+READ_ERRORS = frozenset(
+    {
+        "not_found",
+        "is_directory",
+        "not_regular",
+        "too_large",
+        "permission_denied",
+        "name_too_long",
+        "inaccessible",
+        "outside",
+    }
+)
+OF_THE_HOST = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.EUCLEAN})
+"""Errors of a transfer that no command and no path brings about."""
+PATH_SHOWN = 200
+
+log = logging.getLogger("clotho")
 
 
 class SupervisedSandbox:
@@ -47,7 +71,7 @@ class SupervisedSandbox:
 
     def __init__(self, control: ControlDirectory, incarnation: str, layout: Layout, bounds: Bounds) -> None:
         self.control = control
-        self._jobs = Jobs(control)
+        self._jobs = Jobs(control, silent=layout.verifying)
         self._transfers = Transfers(control)
         self._incarnation = incarnation
         self._layout = layout
@@ -65,12 +89,29 @@ class SupervisedSandbox:
     def home(self) -> str:
         return self._layout.home
 
+    @property
+    def hidden_files(self) -> str | None:
+        return self._layout.hidden_files
+
+    def is_agents(self, path: str) -> bool:
+        full = posixpath.normpath(self._located(path))
+        return not full.startswith("/") or any(
+            full == folder or full.startswith(f"{folder}/") for folder in self._layout.agents
+        )
+
+    @property
+    def _name(self) -> str:
+        return str(self.control.path)
+
+    async def _in_thread(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        return await with_files(self._name, function, *arguments)
+
     # ---- jobs ----
 
     async def start(self, job: Job) -> None:
         if job.workdir is not None:
             job = job.model_copy(update={"workdir": self._located(job.workdir)})
-        known = await with_files(self._start, job)
+        known = await self._in_thread(self._start, job)
         if job.session is not None and known.state is not JobState.LOST:
             await self._appearance(self._jobs.folder(job.key), "pid", "done")
 
@@ -83,26 +124,29 @@ class SupervisedSandbox:
 
     def _ask_to_run(self, key: str) -> None:
         """A full disk can keep a supervisor from starting a job, now or when it was first asked."""
-        if not self._jobs.started(key):
-            self.control.require_room()
-            self.control.say("run", key)
+        if self._jobs.started(key):
+            return
+        self.control.require_room()
+        self.control.say("run", key)
+        if time.time() - self._jobs.waits_since(key) > ANSWER_TIMEOUT:
+            raise SandboxUnavailable("the sandbox's supervisor doesn't start a command")
 
     async def wait(self, key: str, timeout: float) -> JobStatus:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         changed, watches = asyncio.Event(), Watches.of_running_loop()
         with (
-            watches.entry(self._jobs.folder(key), "done", changed),
-            watches.closing(self.control.alive_file, changed),
+            watches.entry(self._jobs.folder(key), "done", changed) as ended,
+            watches.closing(self.control.alive_file, changed) as closed,
         ):
             while True:
                 changed.clear()
-                status = await with_files(self._status, key)
+                status = await self._in_thread(self._status, key)
                 remaining = deadline - loop.time()
                 if status.state is not JobState.RUNNING or remaining <= 0:
                     return status
-                if not await _set_within(changed, min(remaining, RECHECK)):
-                    await with_files(self._ask_to_run, key)
+                if not await _set_within(changed, min(remaining, ended, closed)):
+                    await self._in_thread(self._ask_to_run, key)
 
     def _status(self, key: str) -> JobStatus:
         return self._with_exhausted(key, self._jobs.status(key, self._incarnation))
@@ -115,11 +159,11 @@ class SupervisedSandbox:
             known = self._jobs.settle(key, self._bounds.exhausted_since(before, status.exit_code))
         return status.model_copy(update={"exhausted": known or None})
 
-    async def output(self, key: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return await with_files(self._jobs.output, key, offset, limit)
+    async def output(self, key: str, offset: int = 0, limit: int = MOST_OUTPUT) -> bytes:
+        return await self._in_thread(self._jobs.output, key, offset, limit)
 
     async def kill(self, key: str) -> None:
-        await with_files(self._jobs.kill, key)
+        await self._in_thread(self._jobs.kill, key)
 
     async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
         if data:
@@ -130,12 +174,12 @@ class SupervisedSandbox:
 
     async def _send(self, key: str, data: bytes, request: str | None) -> None:
         request = request or secrets.token_hex(16)
-        if await with_files(self._jobs.stage_input, key, request, data):
-            await with_files(self.control.say, "input", key, request)
+        if await self._in_thread(self._jobs.stage_input, key, request, data):
+            await self._in_thread(self.control.say, "input", key, request)
             await self._appearance(self._jobs.folder(key), f"taken.{request}", "done")
 
     async def sessions(self) -> Sequence[SessionInfo]:
-        return await with_files(self._sessions)
+        return await self._in_thread(self._sessions)
 
     def _sessions(self) -> Sequence[SessionInfo]:
         return tuple(
@@ -150,13 +194,14 @@ class SupervisedSandbox:
         try:
             word, size, _ = await self._transfer(key, path, after, None, max_bytes)
             if word == "ok":
-                return await with_files(self._transfers.content, key)
+                content = await self._in_thread(self._transfers.content, key, min(size, max_bytes))
+                return FileContent(error=None, size=len(content), content=content)
             if word not in READ_ERRORS:
-                await with_files(self.control.require_room)
+                await self._in_thread(self.control.require_room)
                 raise SandboxUnavailable(f"reading a file of the sandbox: {word} {size}")
             return FileContent.model_validate({"error": word, "size": size})
         finally:
-            await with_files(self._transfers.forget, key)
+            await self._in_thread(self._transfers.forget, key)
 
     async def write_file(
         self, path: str, content: bytes, after: str | None = None, key: str | None = None
@@ -164,35 +209,55 @@ class SupervisedSandbox:
         request = key or secrets.token_hex(16)
         word = ""
         try:
-            word, size, resolved = await self._transfer(request, path, after, content, len(content))
+            word, _, resolved = await self._transfer(request, path, after, content, len(content))
         finally:
             if word == "ok" and key is not None:  # stays, as what has been applied
-                await with_files(self._transfers.forget_content, request)
+                await self._in_thread(self._transfers.forget_content, request)
             else:
-                await with_files(self._transfers.forget, request)
+                await self._in_thread(self._transfers.forget, request)
         if word == "ok":
             return resolved
-        if word == "failed":
-            raise FileRefused(f"{path}: error {size}")
-        raise FileRefused(f"{path}: {word.replace('_', ' ')}")
+        if word == "no_space":
+            await self._in_thread(self.control.require_room)
+        raise FileRefused(f"{shown(path)}: {word.replace('_', ' ')}")
 
     async def _transfer(
         self, key: str, path: str, after: str | None, content: bytes | None, max_bytes: int
     ) -> tuple[str, int, str]:
         if "\0" in path:
             return "not_found", 0, ""
-        for _ in range(TRANSFER_TRIES):
-            await with_files(self._transfers.stage, key, self._located(path), after, content, max_bytes)
-            await with_files(self.control.say, "file", key)
+        located = self._located(path)
+        if len(located.encode(errors="surrogateescape")) > LONGEST_PATH:
+            return "name_too_long", 0, ""
+        agents = self._layout.agents if self._layout.verifying else ()
+        return await self._answered(
+            key,
+            lambda steady: self._transfers.stage(key, located, after, content, max_bytes, steady, agents),
+        )
+
+    async def _answered(self, key: str, stage: Callable[[bool], None]) -> tuple[str, int, str]:
+        """Stage a request and wait for its answer; one that was killed from inside the sandbox is staged again.
+
+        Raises SandboxLost where that happens every time, since commands do it, and SandboxUnavailable where the
+        supervisor lacks what this host should give it.
+        """
+        for tries in range(TRANSFER_TRIES):
+            await self._in_thread(stage, tries > 0)
+            await self._in_thread(self.control.say, "file", key)
             await self._appearance(self._transfers.folder(key), "done")
-            answer = await with_files(self._transfers.answer, key)
-            assert answer is not None
-            if answer[0] != "interrupted":
-                return answer
-            await with_files(self._transfers.forget, key)
-        raise SandboxUnavailable("file transfers are killed from inside the sandbox")
+            answer = await self._in_thread(self._transfers.answer, key)
+            if answer is None:
+                raise SandboxLost("the answer to a request was taken away")
+            if answer[0] == "unavailable" or (answer[0] == "failed" and answer[1] in OF_THE_HOST):
+                await self._in_thread(self.control.require_room)
+                raise SandboxUnavailable(f"the sandbox's supervisor can't serve a request: {answer[1]}")
+            if answer[0] != "interrupted" and answer != ("failed", errno.ENOMEM, ""):
+                return ("inaccessible", *answer[1:]) if answer[0] == "failed" else answer
+            await self._in_thread(self._transfers.forget, key)
+        raise SandboxLost("requests for files are killed from inside the sandbox")
 
     def _located(self, path: str) -> str:
+        path = below_home(path)
         if path == "~" or path.startswith("~/"):
             return self.home + path[1:]
         return located(path, self._layout.aliases)
@@ -211,7 +276,7 @@ class SupervisedSandbox:
         fields = {"max": str(max_bytes), "timeout_ms": str(round(timeout * 1000))}
         if previous is not None:
             fields["known"] = previous.fingerprint
-        return await with_archives(self._checkpoint, to, after, previous, fields)
+        return await with_archives(self._name, self._checkpoint, to, after, previous, fields)
 
     def _checkpoint(
         self, to: Path, after: str | None, previous: Checkpoint | None, fields: Mapping[str, str]
@@ -247,55 +312,59 @@ class SupervisedSandbox:
     def _archive(self) -> ArchiveTransfer:
         return ArchiveTransfer(self.control, self._incarnation, secrets.token_hex(16))
 
-    async def manifest(self) -> Manifest:
+    async def manifest(self) -> Manifest | None:
         key = secrets.token_hex(16)
-        await with_files(self._transfers.stage_manifest, key, self.workspace)
         try:
-            await with_files(self.control.say, "file", key)
-            await self._appearance(self._transfers.folder(key), "done")
-            answer = await with_files(self._transfers.answer, key)
-            assert answer is not None
-            if answer[0] != "ok":
-                await with_files(self.control.require_room)
-                raise SandboxUnavailable(f"listing the workspace: {answer[0]} {answer[1]}")
-            listing = (await with_files(self._transfers.content, key)).content
+            word, size, digest = await self._answered(
+                key, lambda steady: self._transfers.stage_manifest(key, self.workspace)
+            )
+            if word != "ok":
+                await self._in_thread(self.control.require_room)
+                log.warning("the workspace can't be listed: %s %d", word, size)
+                return None
+            return Manifest(digest, await self._in_thread(self._transfers.content, key, size))
         finally:
-            await with_files(self._transfers.forget, key)
-        return Manifest(hashlib.sha256(listing).hexdigest(), listing)
+            await self._in_thread(self._transfers.forget, key)
 
     async def applied(self) -> frozenset[str]:
-        return await with_files(
+        return await self._in_thread(
             lambda: frozenset((*self._jobs.started_keys(), *self._transfers.written_keys()))
         )
 
     # ---- the instance ----
 
     async def freeze(self, seconds: float) -> None:
-        await with_files(self.control.say, "freeze", str(max(1, round(seconds * 1000))))
+        await self._in_thread(self.control.say, "freeze", str(max(1, round(seconds * 1000))))
         await self._appearance(self.control.path, "frozen")
 
     async def thaw(self) -> None:
-        await with_files(self.control.say, "thaw")
+        await self._in_thread(self.control.say, "thaw")
 
     async def renew(self, seconds: float) -> None:
-        await with_files(self.control.renew, seconds)
+        await self._in_thread(self.control.renew, seconds)
 
     async def _appearance(self, folder: Path, *names: str) -> None:
         """Wait until one of `names` is in `folder`. Raises SandboxLost where the supervisor ends first."""
         changed, watches = asyncio.Event(), Watches.of_running_loop()
         deadline = asyncio.get_running_loop().time() + ANSWER_TIMEOUT
         with ExitStack() as stack:
-            for name in names:
-                stack.enter_context(watches.entry(folder, name, changed))
-            stack.enter_context(watches.closing(self.control.alive_file, changed))
-            while not await with_files(_any_exists, folder, names):
-                if await with_files(self.control.incarnation) != self._incarnation:
+            recheck = min(
+                stack.enter_context(watches.closing(self.control.alive_file, changed)),
+                *(stack.enter_context(watches.entry(folder, name, changed)) for name in names),
+            )
+            while not await self._in_thread(_any_exists, folder, names):
+                if await self._in_thread(self.control.incarnation) != self._incarnation:
                     raise SandboxLost("the sandbox's supervisor is gone")
                 if asyncio.get_running_loop().time() > deadline:
                     raise SandboxUnavailable("the sandbox's supervisor doesn't answer: is its disk full?")
-                if not await _set_within(changed, RECHECK):
-                    await with_files(self.control.require_room)
+                if not await _set_within(changed, recheck):
+                    await self._in_thread(self.control.require_room)
                 changed.clear()
+
+
+def shown(path: str) -> str:
+    """A path in an error's text: the end tells which, and the model knows the beginning."""
+    return path if len(path) <= PATH_SHOWN else f"…{path[-PATH_SHOWN:]}"
 
 
 def _any_exists(folder: Path, names: tuple[str, ...]) -> bool:

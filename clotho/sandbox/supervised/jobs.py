@@ -1,16 +1,25 @@
 """The jobs of a supervisor's control directory, and what they left."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from clotho.errors import CommandConflict, SandboxLost
 from clotho.sandbox.base import Job, JobState, JobStatus, SessionInfo
 from clotho.sandbox.checkpoints import Checkpoint, KeptSession, ShellState
 from clotho.sandbox.exhaustion import Exhausted, Usage
-from clotho.sandbox.supervised.control import ControlDirectory, names_in, size_of, text_of, unfinished_name
+from clotho.sandbox.supervised.control import (
+    ControlDirectory,
+    damaged,
+    names_in,
+    size_of,
+    start_of,
+    text_of,
+    unfinished_name,
+)
 from clotho.sandbox.supervised.staged import (
     NEVER,
     header_of,
@@ -22,13 +31,23 @@ from clotho.sandbox.supervised.staged import (
 
 MOST_SESSIONS_KEPT = 64
 """In a checkpoint, so that a rollout's don't grow with every background job: as many as can run at once."""
+STATE_BYTES = 4 << 20
+"""Of a shell's exports, as the supervisor keeps them."""
+JOB_BYTES = 64 << 20
+"""Of a job as it was staged."""
+OPEN_TRIES = 10
+RESULT = re.compile(
+    r"(?P<state>exited|timeout|outcap|killed|lost) (?P<code>\d{1,3}) (?P<size>\d{1,19})\n", re.ASCII
+)
+PID = re.compile(r"\d{1,9}\n?", re.ASCII)
 
 
 class Jobs:
     """One entry for each key, which holds one command for ever."""
 
-    def __init__(self, control: ControlDirectory) -> None:
+    def __init__(self, control: ControlDirectory, silent: bool = False) -> None:
         self._control = control
+        self._silent = silent
 
     def folder(self, key: str) -> Path:
         return self._control.jobs / key
@@ -41,7 +60,7 @@ class Jobs:
 
         Raises CommandConflict where the key holds another command, InvalidInput for what no shell could run.
         """
-        identity, header = identity_of(job), header_of(job)
+        identity, header = identity_of(job), header_of(job, self._silent)
         entries = {"job": header + job.script.encode(), "usage": str(usage).encode()}
         if job.stdin is not None:
             entries["stdin"] = job.stdin
@@ -64,10 +83,7 @@ class Jobs:
         started = text_of(folder / "started")
         done = text_of(folder / "done")  # looked at last: a result published meanwhile is seen
         if done is not None:
-            state, code, size = done.split()
-            return JobStatus(
-                state=JobState(state), exit_code=int(code), output_size=int(size), pid=self._pid(folder)
-            )
+            return self._ended(key, done)
         if started is not None:
             now = JobState.RUNNING if alive and started.strip() == incarnation else JobState.LOST
             so_far = size_of(folder / "out")
@@ -77,9 +93,29 @@ class Jobs:
         staged = JobState.RUNNING if folder.exists() else JobState.ABSENT
         return JobStatus(state=staged, exit_code=None, output_size=0)
 
+    def _ended(self, key: str, done: str) -> JobStatus:
+        """Raises SandboxLost for a result that isn't whole: nobody will ever know how the job ended."""
+        file = self.folder(key) / "done"
+        if (found := RESULT.fullmatch(done)) is None:
+            raise damaged(file)
+        return JobStatus(
+            state=JobState(found["state"]),
+            exit_code=int(found["code"]),
+            output_size=int(found["size"]),
+            pid=self._pid(self.folder(key)),
+        )
+
+    def waits_since(self, key: str) -> float:
+        """Unix seconds at which a job was staged."""
+        return self.folder(key).stat().st_mtime
+
     def usage_before(self, key: str) -> Usage | None:
-        text = text_of(self.folder(key) / "usage")
-        return None if text is None else Usage.parse(text)
+        file = self.folder(key) / "usage"
+        text = text_of(file)
+        try:
+            return None if text is None else Usage.parse(text)
+        except ValueError:
+            raise damaged(file) from None
 
     def settle(self, key: str, exhausted: Exhausted | None) -> Exhausted | None:
         """What a job that has ended had run out of: whoever looks first decides, since counters go on."""
@@ -93,18 +129,30 @@ class Jobs:
 
     def settled(self, key: str) -> Exhausted | Literal[""] | None:
         """None before anybody has looked."""
-        return cast(Exhausted | Literal[""] | None, text_of(self.folder(key) / "exhausted"))
+        file = self.folder(key) / "exhausted"
+        text = text_of(file)
+        if text not in (None, "", *get_args(Exhausted)):
+            raise damaged(file)
+        return cast(Exhausted | Literal[""] | None, text)
 
     def started(self, key: str) -> bool:
         return (self.folder(key) / "started").exists()
 
-    def output(self, key: str, offset: int, limit: int | None) -> bytes:
-        try:
-            with (self.folder(key) / "out").open("rb", buffering=0) as file:
-                file.seek(max(0, offset))
-                return file.readall() if limit is None else _exactly(file.fileno(), limit)
-        except FileNotFoundError:
-            return b""
+    def output(self, key: str, offset: int, limit: int) -> bytes:
+        """No more than the supervisor measured at the end: a command can keep its output open for longer."""
+        done = text_of(self.folder(key) / "done")
+        offset = max(0, offset)
+        if done is not None:
+            limit = min(limit, self._ended(key, done).output_size - offset)
+        file = self.folder(key) / "out"
+        for _ in range(OPEN_TRIES):
+            try:
+                return start_of(file, limit, offset)
+            except FileNotFoundError:
+                return b""
+            except PermissionError:  # a command took our rights to it, where we are the same user
+                file.chmod(0o600)
+        raise SandboxLost("commands keep the output of a command from being read")
 
     def stage_input(self, key: str, request: str, content: bytes) -> bool:
         """Returns False where that request has been taken over before."""
@@ -120,13 +168,13 @@ class Jobs:
     def sessions(self, incarnation: str) -> Iterator[SessionInfo]:
         for key in names_in(self._control.sessions):
             folder = self.folder(key)
-            header, script = split((folder / "job").read_bytes())
             with suppress(FileNotFoundError):  # staged, and not started yet
+                header, script = split(start_of(folder / "job", JOB_BYTES))
                 started = (folder / "started").stat().st_mtime
                 yield SessionInfo(
                     key=key,
-                    session=header["session"],
-                    script=script.decode(),
+                    session=header.get("session", ""),
+                    script=script.decode(errors="replace"),
                     started=started,
                     status=self.status(key, incarnation),
                 )
@@ -152,16 +200,20 @@ class Jobs:
     def shell_state(self, key: str, workspace: str) -> ShellState | None:
         """What job `key` left; None where it left nothing."""
         try:
-            cwd, exports = ((self.folder(key) / name).read_bytes() for name in ("cwd", "state"))
+            cwd, exports = (start_of(self.folder(key) / name, STATE_BYTES) for name in ("cwd", "state"))
         except FileNotFoundError:
             return None
         return ShellState(
             job=key, cwd=cwd.decode("latin-1"), exports=exports.decode("latin-1"), workspace=workspace
         )
 
+    def stage_shell(self, shell: ShellState, workspace: str) -> None:
+        """Leave a shell's state under a key, unless there is one."""
+        self._stage(shell.job, restored_shell(shell, workspace))
+
     def stage_restored(self, checkpoint: Checkpoint, workspace: str) -> None:
         if checkpoint.shell is not None:
-            self._stage(checkpoint.shell.job, restored_shell(checkpoint.shell, workspace))
+            self.stage_shell(checkpoint.shell, workspace)
         for session in checkpoint.sessions:
             self._stage(session.key, restored_session(session))
             os.utime(self.folder(session.key) / "started", (session.started, session.started))
@@ -175,17 +227,15 @@ class Jobs:
             (self._control.sessions / key).touch()
 
     def _identity(self, key: str) -> str:
-        header, _ = split((self.folder(key) / "job").read_bytes())
-        return header["identity"]
+        file = self.folder(key) / "job"
+        try:
+            header, _ = split(start_of(file, JOB_BYTES))
+            return header["identity"]
+        except (FileNotFoundError, KeyError):
+            raise damaged(file) from None
 
     def _pid(self, folder: Path) -> int | None:
         text = text_of(folder / "pid")
+        if text and not PID.fullmatch(text):
+            raise damaged(folder / "pid")
         return int(text) if text else None
-
-
-def _exactly(descriptor: int, limit: int) -> bytes:
-    parts: list[bytes] = []
-    while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 20))):
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)

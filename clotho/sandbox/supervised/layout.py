@@ -1,7 +1,7 @@
 """Where a sandbox has its workspace, its home and its `/tmp`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,18 @@ class Layout:
     isolated: bool
     aliases: Mapping[str, str]
     """Paths of the isolated view, and what they are where there is no such view."""
+    roots: Mapping[str, str] = field(default_factory=dict)
+    """Further folders that commands write to: labels in the archive and paths."""
+    agents: tuple[str, ...] = ()
+    """Every path of a folder that the agent writes to."""
+    verifying: bool = False
+    """Whether the agent's links must not lead out of its folders, nor its names reach the output of commands."""
+    hidden_files: str | None = None
 
     @property
     def archived(self) -> dict[str, str]:
         """What a checkpoint holds: labels in the archive and paths."""
-        return {"work": self.workspace, "home": self.home, "tmp": self.tmp}
+        return {"work": self.workspace, "home": self.home, "tmp": self.tmp, **self.roots}
 
 
 def located(path: str, aliases: Mapping[str, str]) -> str:

@@ -10,6 +10,8 @@ from clotho.sandbox.checkpoints import KeptSession, ShellState
 
 GRACE_MS = 2_000
 RESTORED = b"restored\n"
+LONGEST_PATH = 4095
+"""Bytes of a path that the kernel takes."""
 NEVER = "-"
 """Identity of a key that holds no command here."""
 
@@ -21,11 +23,14 @@ def identity_of(job: Job) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def header_of(job: Job) -> bytes:
+def header_of(job: Job, silent: bool = False) -> bytes:
+    """`silent`: the job doesn't mention a directory that is gone."""
     if "\0" in job.script:
         raise InvalidInput("a command can't hold a NUL character")
     if any(c in (job.workdir or "") + (job.session or "") for c in "\0\n"):
         raise InvalidInput("a working directory or session name can't hold a NUL or a line break")
+    if len((job.workdir or "").encode()) > LONGEST_PATH:
+        raise InvalidInput("the name of the working directory is too long")
     kind = "pty" if job.pty else "file" if job.stdin is not None else "pipe" if job.session else "none"
     fields = {
         "identity": identity_of(job),
@@ -37,6 +42,7 @@ def header_of(job: Job) -> bytes:
         "workdir": job.workdir,
         "session": job.session,
         "background": 1 if job.session else None,
+        "silent": 1 if silent else None,
     }
     lines = "".join(f"{name} {value}\n" for name, value in fields.items() if value is not None)
     return f"{lines}\n".encode()
@@ -44,7 +50,7 @@ def header_of(job: Job) -> bytes:
 
 def split(content: bytes) -> tuple[dict[str, str], bytes]:
     header, _, body = content.partition(b"\n\n")
-    fields = (line.partition(" ") for line in header.decode().splitlines())
+    fields = (line.partition(" ") for line in header.decode(errors="replace").splitlines())
     return {name: value for name, _, value in fields}, body
 
 

@@ -1,11 +1,13 @@
 """Files and archives on their way in or out of a sandbox, in its supervisor's control directory."""
 
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from clotho.sandbox.base import FileContent
-from clotho.sandbox.supervised.control import ControlDirectory, names_in, text_of
+from clotho.sandbox.supervised.control import ControlDirectory, damaged, names_in, start_of, text_of
+
+ANSWER = re.compile(r"(?P<word>[a-z_]+) (?P<size>\d{1,19})\n(?P<path>.*)", re.ASCII | re.DOTALL)
 
 
 class Transfers:
@@ -22,9 +24,22 @@ class Transfers:
         answers = ((key, self.answer(key)) for key in names_in(self._control.transfers))
         return [key for key, answer in answers if answer is not None and answer[0] == "ok"]
 
-    def stage(self, key: str, path: str, after: str | None, content: bytes | None, max_bytes: int) -> None:
+    def stage(
+        self,
+        key: str,
+        path: str,
+        after: str | None,
+        content: bytes | None,
+        max_bytes: int,
+        steady: bool,
+        agents: Iterable[str] = (),
+    ) -> None:
+        """`steady`: the commands are stopped meanwhile. `agents`: folders that no link may lead out of."""
         verb = "get" if content is None else "put"
-        header = f"verb {verb}\nmax {max_bytes}\n" + (f"after {after}\n" if after else "")
+        header = f"verb {verb}\nmax {max_bytes}\nsteady {int(steady)}\n" + (
+            f"after {after}\n" if after else ""
+        )
+        header += "".join(f"agents {folder}\n" for folder in agents)
         entries = {"request": f"{header}\n{path}".encode()}
         if content is not None:
             entries["content"] = content
@@ -35,13 +50,19 @@ class Transfers:
         text = text_of(self.folder(key) / "done")
         if text is None:
             return None
-        first, _, path = text.partition("\n")
-        word, size = first.split()
-        return word, int(size), path
+        found = ANSWER.fullmatch(text)
+        return (found["word"], int(found["size"]), found["path"]) if found else ("unavailable", 0, "")
 
-    def content(self, key: str) -> FileContent:
-        content = (self.folder(key) / "content").read_bytes()
-        return FileContent(error=None, size=len(content), content=content)
+    def content(self, key: str, size: int) -> bytes:
+        """The `size` bytes that the answer told of. Raises SandboxLost where there are fewer."""
+        file = self.folder(key) / "content"
+        try:
+            content = start_of(file, size)
+        except FileNotFoundError:
+            raise damaged(file) from None
+        if len(content) < size:
+            raise damaged(file)
+        return content
 
     def forget(self, key: str) -> None:
         shutil.rmtree(self.folder(key), ignore_errors=True)

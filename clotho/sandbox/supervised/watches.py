@@ -1,4 +1,8 @@
-"""Waiting for entries of directories to appear: one inotify descriptor for each event loop, and no thread."""
+"""Waiting for entries of directories to appear: one inotify descriptor for each event loop, and no thread.
+
+Instances and watches are bounded for each user, and others may have used them up: a waiter is told whether it is
+watching, and looks by itself where it isn't.
+"""
 
 import asyncio
 import ctypes
@@ -19,50 +23,67 @@ _EVENT = struct.Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+RECHECK = 5.0
+"""Seconds after which a waiter looks by itself, should an event have been missed."""
+POLL = 0.05
+"""Seconds after which it does where nothing can be watched."""
+
+
 class Watches:
     """What one event loop is waiting for. The descriptor stays open with it: closing one costs 10 ms."""
 
     _of_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, Watches]" = WeakKeyDictionary()
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._descriptor = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-        if self._descriptor < 0:
-            raise OSError(ctypes.get_errno(), "inotify_init1: no more inotify instances for this user")
+    def __init__(self) -> None:
+        self._descriptor = -1
         self._waiting: dict[int, set[tuple[asyncio.Event, bytes]]] = {}
-        loop.add_reader(self._descriptor, self._read)
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def _open(self) -> bool:
+        """Asked again by every waiter until it succeeds."""
+        if self._descriptor < 0:
+            self._descriptor = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+            if self._descriptor >= 0:
+                asyncio.get_running_loop().add_reader(self._descriptor, self._read)
+        return self._descriptor >= 0
 
     @classmethod
     def of_running_loop(cls) -> "Watches":
         loop = asyncio.get_running_loop()
         if loop not in cls._of_loop:
-            cls._of_loop[loop] = cls(loop)
+            cls._of_loop[loop] = cls()
         return cls._of_loop[loop]
 
     @contextmanager
-    def entry(self, directory: Path, name: str, event: asyncio.Event) -> Iterator[None]:
-        """Set `event` when `name` appears in `directory`, complete: made by link(2) or rename(2)."""
-        with self._watch(directory, CREATE | MOVED_TO, name.encode(), event):
-            yield
+    def entry(self, directory: Path, name: str, event: asyncio.Event) -> Iterator[float]:
+        """Set `event` when `name` appears in `directory`, complete: made by link(2) or rename(2).
+
+        Yields the seconds after which to look all the same.
+        """
+        with self._watch(directory, CREATE | MOVED_TO, name.encode(), event) as recheck:
+            yield recheck
 
     @contextmanager
-    def closing(self, file: Path, event: asyncio.Event) -> Iterator[None]:
-        """Set `event` when a process that has `file` open for writing closes it, or dies."""
-        with self._watch(file, CLOSE_WRITE, b"", event):
-            yield
+    def closing(self, file: Path, event: asyncio.Event) -> Iterator[float]:
+        """Set `event` when a process that has `file` open for writing closes it, or dies; yields as `entry`."""
+        with self._watch(file, CLOSE_WRITE, b"", event) as recheck:
+            yield recheck
 
     @contextmanager
-    def _watch(self, path: Path, mask: int, name: bytes, event: asyncio.Event) -> Iterator[None]:
-        watch = _libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask | MASK_ADD)
-        if watch < 0:  # it isn't there: the caller sees so when it looks
-            yield
+    def _watch(self, path: Path, mask: int, name: bytes, event: asyncio.Event) -> Iterator[float]:
+        watch = -1
+        if self._open():
+            watch = _libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask | MASK_ADD)
+        if watch < 0:
+            yield POLL
             return
         waiting = self._waiting.setdefault(watch, set())
         waiting.add((event, name))
         try:
-            yield
+            yield RECHECK
         finally:
             waiting.remove((event, name))
             if not waiting:

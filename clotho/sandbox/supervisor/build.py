@@ -10,14 +10,17 @@ from pathlib import Path
 
 from clotho.sandbox.supervisor import ARCHITECTURES, FOLDER
 
-FLAGS = ("-static", "-Os", "-s", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE")
+FLAGS = ("-Os", "-s", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE")
+HARDENED = ("-static", "-fPIE", "-pie", "-Wl,-z,relro,-z,now", "-fstack-protector-strong")
 
 
 def build(architecture: str, target: Path) -> None:
     """Compile the program for `architecture` to `target`."""
     sources = sorted(path.name for path in FOLDER.glob("*.c"))
     compiler = (sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-musl")
-    subprocess.run([*compiler, *FLAGS, "-o", str(target.absolute()), *sources], cwd=FOLDER, check=True)
+    subprocess.run(
+        [*compiler, *FLAGS, *HARDENED, "-o", str(target.absolute()), *sources], cwd=FOLDER, check=True
+    )
 
 
 if __name__ == "__main__":

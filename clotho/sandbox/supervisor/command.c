@@ -32,7 +32,7 @@
     "{ __rc=$?; set +x; __save; } 2>/dev/null; command exit $__rc"
 #define TEN(D) D "0<&- " D "1<&- " D "2<&- " D "3<&- " D "4<&- " D "5<&- " D "6<&- " D "7<&- " D "8<&- " D "9<&- "
 
-enum { FIRST_SPARE = 10, LAST_SPARE = 39 };
+enum { FIRST_SPARE = 10, LAST_SPARE = 39, TELL = 40, ABOVE = 100 };
 static const char BASH_SCRIPT[] =
     BEFORE "IFS= read -r -d '' __text <&7" AFTER_READING("exec " TEN("1") TEN("2") TEN("3") "; ");
 static const char SH_SCRIPT[] = BEFORE "__text=$(cat <&7)" AFTER_READING("");
@@ -45,7 +45,7 @@ static void enter_directory(struct job *job) {
     if (*left && chdir(left) == 0) setenv("PWD", left, 1);
     else if (getcwd(here, sizeof here)) {
         setenv("PWD", here, 1);
-        if (*left && !*job->workdir) dprintf(1, "[%s no longer exists; now in %s]\n", left, here);
+        if (*left && !*job->workdir && !job->silent) dprintf(1, "[%s no longer exists; now in %s]\n", left, here);
     }
     if (!*job->workdir) return;
     if (chdir(job->workdir)) {
@@ -61,27 +61,34 @@ static void limit(int resource, long long value) {
     setrlimit(resource, &l);
 }
 
-static void become_command(struct job *job, int standard_input) {
-    struct header header;
-    int text = read_header(job->dir, "job", &header);
-    int before = openat(job->dir, "state", O_RDONLY), output = job->pty ? standard_input : job->out;
-    int state = openat(job->dir, ".state", O_WRONLY | O_CREAT | O_APPEND, 0600);
-    if (text < 0 || state < 0 || standard_input < 0) _exit(CANNOT_ENTER);
+static void not_started(int tell) {
+    int why = errno;
+    (void)!write(tell, &why, sizeof why);
+    _exit(CANNOT_ENTER);
+}
+
+/* `tell` is closed by exec: what is written there says that there was none. */
+static void become_command(struct job *job, int standard_input, int tell) {
+    int output = job->pty ? standard_input : job->out;
     setsid();
     if (job->pty) ioctl(standard_input, TIOCSCTTY, 0);
-    int from[] = {standard_input, output, output, before < 0 ? open("/dev/null", O_RDONLY) : before, text, state, state};
-    int to[] = {0, 1, 2, 6, 7, 8, 9};
-    for (int i = 0; i < 7; i++) from[i] = fcntl(from[i], F_DUPFD, 100); /* a target may be in use as a source */
-    for (int i = 0; i < 7; i++) dup2(from[i], to[i]);
+    int from[] = {standard_input, output, output, job->inherited, job->text, job->state, job->state, tell};
+    int to[] = {0, 1, 2, 6, 7, 8, 9, TELL};
+    for (int i = 0; i < 8; i++) /* a target may be in use as a source */
+        if ((from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, ABOVE)) < 0) not_started(tell);
+    tell = from[7];
+    for (int i = 0; i < 8; i++)
+        if (dup3(from[i], to[i], to[i] == TELL ? O_CLOEXEC : 0) < 0) not_started(tell);
     umask(022);
     enter_directory(job);
     for (int fd = 3; fd < 6; fd++) close(fd);
-    close_from(10);
+    close_from(TELL + 1);
     int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (oom >= 0 && write(oom, "500", 3) == 3) close(oom); /* short of memory, the command goes, not its supervisor */
     limit(RLIMIT_CORE, 0);
     if (max_file > 0) limit(RLIMIT_FSIZE, max_file);
     if (max_processes > 0) limit(RLIMIT_NPROC, max_processes);
+    setrlimit(RLIMIT_NOFILE, &command_files);
     for (int each = 1; each < NSIG; each++) signal(each, SIG_DFL); /* what a script starts with & ignores SIGINT */
     sigset_t none;
     sigemptyset(&none);
@@ -89,8 +96,8 @@ static void become_command(struct job *job, int standard_input) {
     int null = open("/dev/null", O_RDONLY);
     for (int fd = FIRST_SPARE; fd <= LAST_SPARE; fd++) dup2(null, fd);
     close(null);
-    close_from(LAST_SPARE + 1);
     execlp("bash", "bash", "-c", BASH_SCRIPT, "bash", NULL);
+    if (errno != ENOENT && errno != EACCES) not_started(TELL);
     close_from(FIRST_SPARE);
     execlp("sh", "sh", "-c", SH_SCRIPT, "sh", NULL);
     _exit(NO_SHELL);
@@ -98,10 +105,15 @@ static void become_command(struct job *job, int standard_input) {
 
 /* Adopts whatever the command leaves behind, reports the command's end, and exits after the last of them. */
 void become_keeper(struct job *job, int standard_input, int report) {
+    int started[2], why = 0;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    pid_t command = fork();
-    if (command == 0) become_command(job, standard_input);
-    struct news news = {getpid(), command, command < 0 ? 254 << 8 : 0, command < 0};
+    pid_t command = pipe2(started, O_CLOEXEC) ? -1 : fork();
+    if (command == 0) become_command(job, standard_input, started[1]);
+    if (command < 0) why = errno;
+    else close(started[1]);
+    /* Its end by exec, or in death, is the end of what can be read. */
+    if (command > 0 && read(started[0], &why, sizeof why) != sizeof why) why = 0;
+    struct news news = {getpid(), command, command < 0 ? 254 << 8 : 0, command < 0, why == EAGAIN ? 0 : why};
     if (write(report, &news, sizeof news) < 0) _exit(1);
     dup2(report, 0);
     close_from(1);

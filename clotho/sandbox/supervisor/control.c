@@ -55,7 +55,7 @@ int replace_file(int dir, const char *name, const char *text, size_t length) {
 
 /* Lines "name value", ended by an empty one. Returns the file, positioned behind them, or -1. */
 int read_header(int dir, const char *name, struct header *header) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return -1;
     ssize_t n = pread(fd, header->text, sizeof header->text - 1, 0);
     header->text[n > 0 ? n : 0] = 0;
@@ -82,16 +82,26 @@ int header_value(const struct header *header, const char *name, char *value, siz
     return 0;
 }
 
+/* -1 for what is no number, or none that fits. */
+long long natural(const char *text) {
+    size_t digits = strspn(text, "0123456789");
+    errno = 0;
+    long long number = digits && !text[digits] ? strtoll(text, NULL, 10) : -1;
+    return errno ? -1 : number;
+}
+
+/* Of what is no number, `otherwise`; no more than MOST, so that what is summed up with it doesn't overflow. */
 long long header_number(const struct header *header, const char *name, long long otherwise) {
     char value[32];
-    return header_value(header, name, value, sizeof value) ? atoll(value) : otherwise;
+    long long number = header_value(header, name, value, sizeof value) ? natural(value) : -1;
+    return number < 0 ? otherwise : number < MOST ? number : MOST;
 }
 
 /* `path` (PATH_MAX bytes) is empty where that job left none. */
 void directory_left_by(const char *key, char *path) {
     ssize_t n = 0;
     int dir = *key ? open_entry("c", key) : -1;
-    int fd = dir < 0 ? -1 : openat(dir, "cwd", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = dir < 0 ? -1 : openat(dir, "cwd", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0) n = read(fd, path, PATH_MAX - 1);
     path[n > 0 ? n : 0] = 0;
     if (fd >= 0) close(fd);

@@ -1,6 +1,7 @@
 /* One job from its start, which happens at most once, to its result, which nothing can swallow. */
 #include "supervisor.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 2000, KILL_AGAIN_MS = 100, DRAIN_MS = 100, MAX_STATE = 4 << 20, RESERVE = 128 };
+enum { GRACE_MS = 2000, KILL_AGAIN_MS = 100, DRAIN_MS = 100, MAX_STATE = 4 << 20, STATE_RESERVE = 16 << 10, RESERVE = 128 };
+enum { CANNOT_START = 126, NO_PROCESS = 254 };
 struct job *jobs;
 long long max_processes, max_file;
+struct rlimit command_files;
 
 struct job *find_job(const char *key) {
     for (struct job *job = jobs; job; job = job->next)
@@ -20,11 +23,20 @@ struct job *find_job(const char *key) {
     return NULL;
 }
 
+static void close_shell_files(struct job *job) {
+    int *files[] = {&job->text, &job->inherited, &job->state};
+    for (int i = 0; i < 3; i++) {
+        if (*files[i] >= 0) close(*files[i]);
+        *files[i] = -1;
+    }
+}
+
 static void free_job(struct job *job) {
     if (job->dir >= 0) close(job->dir);
     if (job->out >= 0) close(job->out);
     if (job->reserve >= 0) close(job->reserve);
     if (job->writer >= 0) close(job->writer);
+    close_shell_files(job);
     free(job);
 }
 
@@ -38,24 +50,44 @@ static int read_settings(struct job *job, char *input, size_t size) {
     job->grace = header_number(&header, "grace_ms", GRACE_MS);
     job->max_output = header_number(&header, "max_output", LLONG_MAX);
     job->background = (int)header_number(&header, "background", 0);
+    job->silent = (int)header_number(&header, "silent", 0);
     header_value(&header, "after", job->after, sizeof job->after);
     header_value(&header, "workdir", job->workdir, sizeof job->workdir);
     header_value(&header, "input", input, size);
     return 0;
 }
 
+/* 0 where it is in the other directory now, or there is none. */
+static int link_from(int before, const char *name, struct job *job) {
+    return linkat(before, name, job->dir, name, 0) == 0 || errno == ENOENT || errno == EEXIST ? 0 : -1;
+}
+
 /* What the predecessor left is this job's state too, until it saves its own. */
-static void inherit(struct job *job) {
+static int inherit(struct job *job) {
     int before = is_key(job->after) ? open_entry("c", job->after) : -1;
-    if (before < 0) return;
-    if (linkat(before, "cwd", job->dir, "cwd", 0) == 0) linkat(before, "state", job->dir, "state", 0);
+    if (before < 0) return is_key(job->after) && errno != ENOENT ? -1 : 0;
+    int failed = link_from(before, "cwd", job) || link_from(before, "state", job);
     close(before);
+    return failed;
+}
+
+/* What the shell reads and leaves, opened before it counts as started. Room for what is saved at the end is taken
+ * now: a full disk can't swallow a change of directory. */
+static int open_shell_files(struct job *job) {
+    struct header header;
+    job->text = read_header(job->dir, "job", &header);
+    job->inherited = openat(job->dir, "state", O_RDONLY | O_CLOEXEC);
+    if (job->inherited < 0 && errno == ENOENT) job->inherited = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    job->state = openat(job->dir, ".state", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (job->text < 0 || job->inherited < 0 || job->state < 0) return -1;
+    if (fallocate(job->state, FALLOC_FL_KEEP_SIZE, 0, STATE_RESERVE) == 0) return 0;
+    return errno == EOPNOTSUPP || errno == ENOSYS ? 0 : -1;
 }
 
 /* The saved state is the shell's exports, a NUL, and the directory. */
 static void keep_state(struct job *job) {
     char tail[PATH_MAX + 1];
-    int fd = openat(job->dir, ".state", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(job->dir, ".state", O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
     off_t from = size > PATH_MAX ? size - PATH_MAX : 0;
     ssize_t n = size > 0 && size <= MAX_STATE ? pread(fd, tail, size - from, from) : 0;
@@ -128,12 +160,33 @@ static int reserve_result(struct job *job) {
     return job->reserve >= 0 && write(job->reserve, padding, sizeof padding) == sizeof padding;
 }
 
+/* No shell ever ran, for want of something that is the host's: as if nobody had asked. The host may ask again. */
+void take_back(struct job *job) {
+    if (job->finished) return;
+    unlinkat(job->dir, "started", 0);
+    unlinkat(job->dir, ".reserve", 0);
+    job->finished = job->keeper_gone = 1;
+    job->deadline = job->kill_at = job->drain_until = 0;
+}
+
+static void refuse(struct job *job, int code) {
+    job->keeper_gone = 1;
+    job->status = code << 8;
+    finish_job(job);
+}
+
+/* Terminals are what a sandbox can use up by itself. */
+static void refuse_terminal(struct job *job, int why) {
+    dprintf(job->out, "no terminal can be opened: %s\n", strerror(why));
+    refuse(job, CANNOT_START);
+}
+
 /* Where this fails before `started`, nothing has happened, and the host may ask again. */
 void start_job(const char *key, int report) {
     char input[8];
     struct job *job = calloc(1, sizeof *job);
     if (!job) return;
-    job->out = job->reserve = job->writer = -1;
+    job->out = job->reserve = job->writer = job->text = job->inherited = job->state = -1;
     strcpy(job->key, key);
     job->dir = open_entry("c", key);
     if (job->dir < 0 || faccessat(job->dir, "started", F_OK, 0) == 0 || read_settings(job, input, sizeof input)) {
@@ -141,23 +194,23 @@ void start_job(const char *key, int report) {
         return;
     }
     job->out = openat(job->dir, "out", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (job->out < 0 || !reserve_result(job) || publish_once(job->dir, "started", instance)) {
+    int ready = job->out >= 0 && reserve_result(job) && !inherit(job) && !open_shell_files(job);
+    int standard_input = ready ? open_input(job, input) : -1, why = errno;
+    if ((standard_input < 0 && !job->pty) || publish_once(job->dir, "started", instance)) {
+        if (standard_input >= 0) close(standard_input);
         free_job(job);
         return;
     }
-    inherit(job);
     job->look_at = now() + 20;
-    int standard_input = open_input(job, input);
     job->next = jobs;
     jobs = job;
-    job->keeper = fork();
+    job->keeper = standard_input < 0 ? -1 : fork();
     if (job->keeper == 0) become_keeper(job, standard_input, report);
+    if (standard_input < 0) refuse_terminal(job, why);
+    else if (job->keeper < 0 && errno != EAGAIN) take_back(job);
+    else if (job->keeper < 0) refuse(job, NO_PROCESS);
     if (standard_input >= 0) close(standard_input);
-    if (job->keeper < 0) {
-        job->keeper_gone = 1;
-        job->status = 254 << 8;
-        finish_job(job);
-    }
+    close_shell_files(job);
 }
 
 void forget_jobs_without_keeper(void) {

@@ -1,4 +1,5 @@
-/* A list of the files in the workspace: mode, size, SHA-256 of the content, path, and a NUL, for each.
+/* A list of the files in the workspace: mode, size, SHA-256 of the content, path, and a NUL, for each; and its digest.
+ * Names are a command's: of a list that is too long for the host its beginning is kept, and the digest of all of it.
  * Digests are remembered across requests, in memory that the children share: a file whose change time is older than the
  * clock's grain was when we read it has not changed since. There is one child at a time. */
 #include "archive.h"
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REMEMBERED = 1 << 15, GRAIN_NS = 12000000 };
+enum { REMEMBERED = 1 << 15, GRAIN_NS = 12000000, MOST_LISTED = 16 << 20 };
 
 struct remembered {
     dev_t device;
@@ -21,6 +22,9 @@ struct remembered {
 };
 static struct remembered *memory;
 static FILE *list;
+static struct sha256 of_all;
+static long long listed;
+static int is_cut;
 
 void open_manifest_memory(void) {
     memory = mmap(NULL, REMEMBERED * sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -69,10 +73,23 @@ static int digest_of(const struct node *node, unsigned char digest[DIGEST]) {
     return 0;
 }
 
+/* Adds an entry to the digest, and to the list while there is room: what is listed are the first entries, whole. */
+static int add_entry(const char *head, const char *path) {
+    size_t length = strlen(head), rest = strlen(path) + 1;
+    sha256_add(&of_all, head, length);
+    sha256_add(&of_all, path, rest);
+    if (is_cut || listed + length + rest > MOST_LISTED) {
+        is_cut = 1;
+        return 0;
+    }
+    listed += length + rest;
+    return fwrite(head, 1, length, list) == length && fwrite(path, 1, rest, list) == rest ? 0 : -1;
+}
+
 static int describe(const struct node *node) {
     const struct stat *s = &node->stat;
     unsigned char digest[DIGEST];
-    char text[2 * DIGEST + 1] = "-", target[PATH_MAX];
+    char text[2 * DIGEST + 1] = "-", target[PATH_MAX], head[2 * DIGEST + 64];
     long long size = 0;
     if (told_to_stop) return -1;
     if (!strchr(node->path, '/')) return 0; /* the workspace itself */
@@ -90,11 +107,15 @@ static int describe(const struct node *node) {
         hexadecimal(digest, DIGEST, text);
         size = n;
     }
-    return fprintf(list, "%o %lld %s %s", s->st_mode, size, text, node->path) < 0 || fputc(0, list) ? -1 : 0;
+    snprintf(head, sizeof head, "%o %lld %s ", s->st_mode, size, text);
+    return add_entry(head, node->path);
 }
 
 void write_manifest(const struct header *request) {
+    unsigned char digest[DIGEST];
+    char text[2 * DIGEST + 1];
     struct roots roots;
+    sha256_begin(&of_all);
     read_roots(request, &roots);
     list = fdopen(CONTENT, "w");
     if (!list) _exit(1);
@@ -104,5 +125,7 @@ void write_manifest(const struct header *request) {
             answer_errno();
         }
     if (fclose(list)) answer_errno();
-    answer("ok", 0);
+    sha256_end(&of_all, digest);
+    hexadecimal(digest, DIGEST, text);
+    _exit(dprintf(RESULT, "ok %lld\n%s", listed, text) < 0);
 }

@@ -308,9 +308,9 @@ static void __attribute__((noreturn)) answer_packed(const char *word, int proces
     char text[2 * DIGEST + 1];
     sha256_end(&fingerprint, digest);
     hexadecimal(digest, sizeof digest, text);
-    dprintf(RESULT, "%s %lld\n%s %d %lld %d", word, size, text, processes, left_out, left_outside());
+    int told = dprintf(RESULT, "%s %lld\n%s %d %lld %d", word, size, text, processes, left_out, left_outside());
     outlast_grain();
-    _exit(0);
+    _exit(told < 0);
 }
 
 static int is_unchanged(const struct header *request) {

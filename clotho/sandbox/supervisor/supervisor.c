@@ -37,6 +37,7 @@
 #include <unistd.h>
 
 enum { ORPHAN_CHECK_MS = 20, MAX_WAIT_MS = 60000, MAX_DEAD = 1024, MAX_POLLED = 1024, LOCK_TRIES = 500 };
+enum { FEWEST_FILES = 256, COMMAND_FILES = 1024 };
 enum { REQUESTS, CHILDREN, REPORTS, CHANGES, FIXED };
 
 static struct pollfd polled[MAX_POLLED];
@@ -73,6 +74,22 @@ static int must_wait(const char *line) {
     return !strncmp(line, "run ", 4) || !strncmp(line, "kill ", 5) || !strncmp(line, "input ", 6);
 }
 
+/* 0 for what makes no sense as one. */
+static ms duration(const char *text, ms unit) {
+    long long number = natural(text);
+    return number > 0 && number <= MOST / unit ? number * unit : 0;
+}
+
+static void lease_requested(const char *seconds) {
+    ms time = duration(seconds, 1000);
+    if (time) lease_until = now() + time;
+}
+
+static void freeze_requested(const char *milliseconds) {
+    ms time = duration(milliseconds, 1);
+    if (time) hold(time);
+}
+
 void obey(char *line) {
     if (must_wait(line)) {
         obey_later(line);
@@ -84,8 +101,8 @@ void obey(char *line) {
     else if (!strcmp(line, "seal")) sealing = 1;
     else if (!strcmp(line, "thaw")) release();
     else if (!argument) return;
-    else if (!strcmp(line, "lease")) lease_until = now() + 1000 * atoll(argument);
-    else if (!strcmp(line, "freeze")) hold(atoll(argument));
+    else if (!strcmp(line, "lease")) lease_requested(argument);
+    else if (!strcmp(line, "freeze")) freeze_requested(argument);
     else if (!strcmp(line, "input")) input_requested(argument);
     else if (!is_key(argument)) return;
     else if (!strcmp(line, "run")) run_requested(argument);
@@ -96,18 +113,21 @@ void obey(char *line) {
 static void read_requests(void) {
     static char text[8192];
     static size_t have;
-    ssize_t n = read(polled[REQUESTS].fd, text + have, sizeof text - 1 - have);
+    static int too_long; /* what comes up to the next line's end belongs to a line that isn't ours */
+    ssize_t n = read(polled[REQUESTS].fd, text + have, sizeof text - have);
     if (n <= 0) return;
     have += n;
-    text[have] = 0;
     char *rest = text;
-    for (char *end; (end = strchr(rest, '\n')); rest = end + 1) {
+    for (char *end; (end = memchr(rest, '\n', text + have - rest)); rest = end + 1) {
         *end = 0;
-        obey(rest);
+        if (!too_long) obey(rest);
+        too_long = 0;
     }
-    have = strlen(rest);
+    have = text + have - rest;
     memmove(text, rest, have);
-    if (have == sizeof text - 1) have = 0; /* not a line of ours */
+    if (have < sizeof text) return;
+    too_long = 1;
+    have = 0;
 }
 
 /* ---- what has happened ---- */
@@ -117,6 +137,10 @@ static void hear_keepers(void) {
     while (read(polled[REPORTS].fd, &news, sizeof news) == sizeof news)
         for (struct job *job = jobs; job; job = job->next) {
             if (job->keeper != news.keeper) continue;
+            if (news.unstarted && !job->verdict) {
+                take_back(job);
+                continue;
+            }
             if (job->command == 0 && job->background) {
                 char pid[16];
                 snprintf(pid, sizeof pid, "%d\n", news.command);
@@ -127,15 +151,27 @@ static void hear_keepers(void) {
         }
 }
 
+/* Commands may stop what is ours, but for this process itself: it goes on at once. */
+static void go_on_child(pid_t child) {
+    if (is_transfer(child)) steady_transfer(child);
+    for (struct job *job = jobs; job; job = job->next)
+        if (job->keeper == child) kill(child, SIGCONT);
+}
+
 /* Reaps before hearing the keepers: one that has been reaped has no news on the way any more.
  * A command whose keeper was murdered is our own child: its status counts before its keeper's. */
 static int reap(void) {
     static struct { pid_t pid; int status; } dead[MAX_DEAD];
-    struct signalfd_siginfo info;
-    int n = 0;
-    while (read(polled[CHILDREN].fd, &info, sizeof info) == sizeof info)
-        if (info.ssi_signo == SIGTERM && (info.ssi_pid == 0 || getpid() != 1)) leaving = 1; /* 0: from outside */
-    while (n < MAX_DEAD && (dead[n].pid = waitpid(-1, &dead[n].status, WNOHANG)) > 0) n++;
+    struct signalfd_siginfo infos[4];
+    int n = 0, looks = 0;
+    ssize_t size = read(polled[CHILDREN].fd, infos, sizeof infos);
+    for (ssize_t i = 0; i < size / (ssize_t)sizeof *infos; i++)
+        if (infos[i].ssi_signo == SIGTERM) leaving = 1;
+    while (looks < MAX_DEAD && (dead[n].pid = waitpid(-1, &dead[n].status, WNOHANG | WUNTRACED)) > 0) {
+        looks++;
+        if (WIFSTOPPED(dead[n].status)) go_on_child(dead[n].pid);
+        else n++;
+    }
     hear_keepers();
     for (int i = 0; i < n; i++) {
         if (end_transfer(dead[i].pid, dead[i].status)) continue;
@@ -147,7 +183,7 @@ static int reap(void) {
     for (int i = 0; i < n; i++)
         for (struct job *job = jobs; job; job = job->next)
             if (job->keeper == dead[i].pid && job->command <= 0) command_ended(job, dead[i].status);
-    return n == MAX_DEAD;
+    return looks == MAX_DEAD;
 }
 
 static void earlier(ms *next, ms time) {
@@ -238,7 +274,8 @@ static int open_events(void) {
     int ends[2];
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
-    sigaddset(&signals, SIGTERM);
+    /* As PID 1 we hear no other signal: commands can send any, and make it look as if it came from outside. */
+    if (getpid() != 1) sigaddset(&signals, SIGTERM);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return -1;
@@ -252,7 +289,21 @@ static int open_events(void) {
     return polled[REQUESTS].fd < 0 || polled[CHILDREN].fd < 0 ? -1 : 0;
 }
 
+/* Ours is as many as we may have, whatever the worker had left itself; commands get what is usual at least. */
+static int take_descriptors(void) {
+    struct rlimit ours;
+    if (getrlimit(RLIMIT_NOFILE, &ours)) return -1;
+    command_files = ours;
+    rlim_t usual = ours.rlim_max < COMMAND_FILES ? ours.rlim_max : COMMAND_FILES;
+    if (command_files.rlim_cur < usual) command_files.rlim_cur = usual;
+    ours.rlim_cur = ours.rlim_max;
+    if (ours.rlim_max >= FEWEST_FILES) return setrlimit(RLIMIT_NOFILE, &ours);
+    dprintf(2, "%llu open files are allowed, and %d are needed\n", (unsigned long long)ours.rlim_max, FEWEST_FILES);
+    return -1;
+}
+
 static int serve_command(char **arguments) {
+    if (take_descriptors()) return 3;
     control = fcntl(atoi(arguments[0]), F_DUPFD_CLOEXEC, 20);
     int ready = fcntl(atoi(arguments[1]), F_DUPFD_CLOEXEC, 20);
     close(atoi(arguments[0]));

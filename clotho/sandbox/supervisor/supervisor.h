@@ -4,10 +4,12 @@
 
 #include <limits.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 enum { KEY_LENGTH = 32 };
 typedef long long ms;
+#define MOST 1000000000000000LL /* bytes, or milliseconds */
 
 /* ---- control.c: the control directory ---- */
 
@@ -26,6 +28,7 @@ int publish_once(int dir, const char *name, const char *text);
 int replace_file(int dir, const char *name, const char *text, size_t length);
 int read_header(int dir, const char *name, struct header *header);
 int header_value(const struct header *header, const char *name, char *value, size_t size);
+long long natural(const char *text);
 long long header_number(const struct header *header, const char *name, long long otherwise);
 void directory_left_by(const char *key, char *path);
 void close_from(int first);
@@ -41,8 +44,10 @@ struct job {
     struct job *next;
     char key[KEY_LENGTH + 1], after[KEY_LENGTH + 1], workdir[PATH_MAX];
     int dir, out, reserve;
+    int text, inherited, state; /* what its shell reads and leaves; closed here once it has begun */
     int writer;          /* our end of its standard input, -1 without one; of its terminal, with a pty */
     int pty, background; /* background: somebody may want its pid */
+    int silent;          /* says nothing in the output of a directory that is gone: its name is the agent's text */
     struct input *inputs;
     pid_t keeper, command; /* keeper: subreaper between us and the command, so that orphans stay attributable */
     int keeper_gone;       /* killed from inside; what it kept are our own children now */
@@ -58,15 +63,18 @@ struct job {
 struct news { /* from a keeper; smaller than PIPE_BUF, so each arrives whole */
     pid_t keeper, command;
     int status, ended;
+    int unstarted; /* an errno: no shell ever ran */
 };
 
 extern struct job *jobs;
 extern long long max_processes, max_file; /* bounds of every command; 0: none */
+extern struct rlimit command_files;
 
 struct job *find_job(const char *key);
 void start_job(const char *key, int report);
 void end_job(struct job *job, const char *verdict);
 void command_ended(struct job *job, int status);
+void take_back(struct job *job);
 void finish_job(struct job *job);
 void never_start(const char *key);
 void forget_jobs_without_keeper(void);
@@ -113,6 +121,7 @@ enum { CONTENT = 3, RESULT = 4, ENTRY = 5 }; /* their descriptors; ENTRY is the 
 void start_transfer(const char *key);
 int end_transfer(pid_t child, int status);
 int is_transfer(pid_t pid);
+void steady_transfer(pid_t pid);
 int is_archiving(void);
 ms attend_archive(void);
 void answer(const char *word, long long size) __attribute__((noreturn));
@@ -120,8 +129,8 @@ void answer_errno(void) __attribute__((noreturn));
 
 /* ---- file.c: one file ---- */
 
-void get(const char *path, long long max) __attribute__((noreturn));
-void put(char *path, const char *key) __attribute__((noreturn));
+void get(const struct header *header, const char *path, long long max) __attribute__((noreturn));
+void put(const struct header *header, char *path, const char *key) __attribute__((noreturn));
 
 /* ---- supervisor.c ---- */
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STOP_MS = 2000, ARCHIVE_MS = 60000 };
+enum { STOP_MS = 2000, ARCHIVE_MS = 60000, UNANSWERED = 1 };
 
 struct transfer {
     struct transfer *next;
@@ -22,8 +22,7 @@ struct transfer {
 static struct transfer *transfers;
 
 void answer(const char *error, long long size) {
-    dprintf(RESULT, "%s %lld\n", error, size);
-    _exit(0);
+    _exit(dprintf(RESULT, "%s %lld\n", error, size) < 0 ? UNANSWERED : 0);
 }
 
 void answer_errno(void) {
@@ -36,10 +35,10 @@ void answer_errno(void) {
     case ENOSPC:
     case EDQUOT: answer("no_space", 0);
     case EISDIR: answer("is_directory", 0);
+    case ENAMETOOLONG: answer("name_too_long", 0);
     case ELOOP: answer("not_regular", 0);
     }
-    dprintf(RESULT, "failed %d\n", errno);
-    _exit(0);
+    answer("failed", errno);
 }
 
 static void start_in(const char *after) {
@@ -51,8 +50,9 @@ static void start_in(const char *after) {
 static void open_descriptors(struct transfer *transfer, const char *content, int flags) {
     int from[] = {openat(transfer->dir, content, flags, 0600),
                   openat(transfer->dir, ".done", O_WRONLY | O_CREAT | O_TRUNC, 0600), transfer->dir};
-    if (from[0] < 0 || from[1] < 0) _exit(1);
-    for (int i = 0; i < 3; i++) from[i] = fcntl(from[i], F_DUPFD, 100);
+    if (from[0] < 0 || from[1] < 0) _exit(UNANSWERED);
+    for (int i = 0; i < 3; i++)
+        if ((from[i] = fcntl(from[i], F_DUPFD, 100)) < 0) _exit(UNANSWERED);
     for (int i = 0; i < 3; i++) dup2(from[i], CONTENT + i);
     for (int fd = 0; fd < CONTENT; fd++) close(fd);
     close_from(ENTRY + 1);
@@ -76,7 +76,7 @@ static void become_transfer(struct transfer *transfer, int processes) {
     struct header header;
     char after[KEY_LENGTH + 1], path[2 * PATH_MAX], given[PATH_MAX], here[PATH_MAX] = "";
     int request = read_header(transfer->dir, "request", &header);
-    if (request < 0) _exit(1);
+    if (request < 0) _exit(UNANSWERED);
     header_value(&header, "after", after, sizeof after);
     ssize_t n = read(request, given, sizeof given - 1);
     given[n > 0 ? n : 0] = 0;
@@ -96,8 +96,8 @@ static void become_transfer(struct transfer *transfer, int processes) {
     if (*given != '/' && !getcwd(here, sizeof here)) answer_errno();
     snprintf(path, sizeof path, "%s/%s", strcmp(here, "/") ? here : "", *given == '/' ? given + 1 : given);
     if (!*given) answer("not_found", 0);
-    if (putting) put(path, transfer->key);
-    get(path, header_number(&header, "max", LLONG_MAX));
+    if (putting) put(&header, path, transfer->key);
+    get(&header, path, header_number(&header, "max", LLONG_MAX));
 }
 
 static int read_verb(struct transfer *transfer) {
@@ -109,6 +109,7 @@ static int read_verb(struct transfer *transfer) {
     transfer->freezes = !strcmp(transfer->verb, "pack") || !strcmp(transfer->verb, "manifest");
     if (transfer->freezes || !strcmp(transfer->verb, "unpack"))
         transfer->deadline = now() + header_number(&header, "timeout_ms", ARCHIVE_MS);
+    if (header_number(&header, "steady", 0)) transfer->freezes = 1; /* it was killed before */
     return 0;
 }
 
@@ -135,10 +136,11 @@ void start_transfer(const char *key) {
 
 static void publish_answer(struct transfer *transfer, int status) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) linkat(transfer->dir, ".done", transfer->dir, "done", 0);
-    else publish_once(transfer->dir, "done", "interrupted 0\n");
+    else publish_once(transfer->dir, "done", WIFSIGNALED(status) ? "interrupted 0\n" : "unavailable 0\n");
 }
 
-/* Whether `child` was a transfer. One that was killed from inside has no answer: the host asks again. */
+/* Whether `child` was a transfer. One that was killed from inside has no answer: the host asks again. Nor has one
+ * that found no descriptors or no disk to answer with, which are the host's. */
 int end_transfer(pid_t child, int status) {
     for (struct transfer **at = &transfers; *at; at = &(*at)->next) {
         struct transfer *transfer = *at;
@@ -157,6 +159,16 @@ int is_transfer(pid_t pid) {
     for (struct transfer *t = transfers; t; t = t->next)
         if (t->child == pid) return 1;
     return 0;
+}
+
+/* A command has stopped it: it goes on, and the commands stand still meanwhile. */
+void steady_transfer(pid_t pid) {
+    for (struct transfer *t = transfers; t; t = t->next)
+        if (t->child == pid && !t->freezes) {
+            t->freezes = 1;
+            freeze_for_archive();
+        }
+    kill(pid, SIGCONT);
 }
 
 int is_archiving(void) {

@@ -105,14 +105,20 @@ static void read_time(const char *text, struct timespec *time) {
     if (time->tv_nsec < 0 || time->tv_nsec > 999999999) damaged();
 }
 
+static long long read_number(const char *text) {
+    long long number = natural(text);
+    if (number < 0) damaged();
+    return number;
+}
+
 static void read_record(const char *name, const char *value, struct member *member) {
     if (!strcmp(name, "path")) member->path = strdup(value);
     else if (!strcmp(name, "linkpath")) member->link = strdup(value);
     else if (!strcmp(name, "mtime")) read_time(value, &member->mtime);
-    else if (!strcmp(name, "size")) member->size = atoll(value);
+    else if (!strcmp(name, "size")) member->size = read_number(value);
     else if (!strcmp(name, "GNU.sparse.realsize")) {
         member->sparse = 1;
-        member->real_size = atoll(value);
+        member->real_size = read_number(value);
     }
 }
 
@@ -231,7 +237,7 @@ static void read_segments(struct member *member, struct segment **segments, size
         }
         number[length] = 0;
         length = 0;
-        long long value = atoll(number);
+        long long value = read_number(number);
         if (numbers++ == 0) {
             if (value > 1 << 30) damaged();
             wanted = 1 + 2 * (*count = value);
@@ -254,7 +260,8 @@ static void write_file(struct member *member, const char *name, const struct tar
         long long left = member->size;
         require(!ftruncate(fd, member->real_size));
         for (size_t i = 0; i < count; i++) {
-            if (segments[i].size > left || segments[i].start + segments[i].size > member->real_size) damaged();
+            if (segments[i].size > left || segments[i].size > member->real_size) damaged();
+            if (segments[i].start > member->real_size - segments[i].size) damaged();
             take_to_file(fd, segments[i].start, segments[i].size);
             left -= segments[i].size;
         }
@@ -333,7 +340,7 @@ static int next_member(void) {
     read_records(length, &member);
     take_all(&own, BLOCK);
     if (!member.size) member.size = octal(own.size, 12);
-    if (!member.path || member.size < 0 || member.real_size < 0) damaged();
+    if (!member.path || member.size < 0) damaged();
     place_member(&member, &own);
     free(member.path);
     free(member.link);

@@ -74,6 +74,9 @@ class Patch(Tool):
         "required": ["mode"],
     }
 
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
+        return await self.run(arguments, context)
+
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         try:
             intent = await self._recorded(context)

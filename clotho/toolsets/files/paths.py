@@ -4,7 +4,7 @@ import posixpath
 import shlex
 
 from clotho.errors import InvalidInput
-from clotho.sandbox.base import AGENT_HOME
+from clotho.sandbox.base import AGENT_HOME, below_home
 from clotho.toolsets import shell
 from clotho.toolsets.base import CallContext
 
@@ -35,15 +35,15 @@ CREDENTIALS = (
 
 
 def checked(path: str) -> str:
-    """Raises InvalidInput for what can't be a path."""
+    """`path`, below ~ where it is below $HOME. Raises InvalidInput for what can't be a path."""
     if not path or "\0" in path:
         raise InvalidInput("path must not be empty or hold a NUL character")
-    return path
+    return below_home(path)
 
 
 def located(path: str, context: CallContext) -> str:
     """`path` as the file verbs take it: a relative one starts where the last command ended, or as configured."""
-    checked(path)
+    path = checked(path)
     if shell.last_command(context) is None and not path.startswith(("/", "~")):
         return posixpath.join(context.settings.terminal_cwd, path)
     return path

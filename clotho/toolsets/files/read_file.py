@@ -1,8 +1,10 @@
 """The `read_file` tool: text files by windows of numbered lines."""
 
 import asyncio
-import difflib
 import posixpath
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
@@ -20,7 +22,8 @@ MOST_LINES = 2_000
 DEFAULT_LINES = 500
 MOST_CHARS = 100_000
 LARGEST = 20_000_000
-MOST_SIMILAR = 5
+MOST_SIMILAR, SIMILAR = 5, 0.4
+LONGEST_NAME = 255
 LISTING = 100_000
 IMAGES = frozenset({".bmp", ".gif", ".ico", ".jpeg", ".jpg", ".png", ".webp"})
 
@@ -29,6 +32,9 @@ WORDS = {
     "is_directory": "It is a directory: use search_files or the terminal to list it",
     "not_regular": "Not a regular file",
     "permission_denied": "Permission denied",
+    "name_too_long": "File name too long",
+    "inaccessible": "It can't be read",
+    "outside": "The path leads out of the agent's folders",
     "too_large": f"Over {LARGEST:,} bytes: use head, tail or sed in the terminal",
 }
 
@@ -36,6 +42,7 @@ WORDS = {
 class ReadFile(Tool):
     name = "read_file"
     toolset = "file"
+    changes_workspace = False
     unlimited_result = True
     description = (
         "Read a text file with line numbers, in the form 'number|text'. Use it rather than cat, head or tail in "
@@ -111,9 +118,22 @@ async def _similar(path: str, context: CallContext) -> list[str]:
     job = shell.job(context, "similar", script=script, timeout=10)
     await shell.finish(job, context)
     names = (await context.sandbox.output(job.key)).decode(errors="replace").splitlines()
-    close = difflib.get_close_matches(
-        name.lower(), {n.lower(): None for n in names}, n=MOST_SIMILAR, cutoff=0.5
-    )
-    return [posixpath.join(folder, n) for lowered in close for n in names if n.lower() == lowered][
-        :MOST_SIMILAR
-    ]
+    close = await asyncio.to_thread(similar_names, name, names)
+    return [posixpath.join(folder, each) for each in close]
+
+
+def similar_names(name: str, names: Sequence[str]) -> list[str]:
+    """Those of `names` most like `name`, by the pairs of characters that they share: in linear time."""
+    wanted = _pairs(name)
+    likeness = {
+        each: 2 * (wanted & (pairs := _pairs(each))).total() / (wanted.total() + pairs.total())
+        for each in names
+    }
+    close = sorted((each for each in likeness if likeness[each] >= SIMILAR), key=lambda each: -likeness[each])
+    return close[:MOST_SIMILAR]
+
+
+def _pairs(name: str) -> Counter[str]:
+    """Of neighbours in the name, its two ends among them."""
+    marked = f"^{name.lower()[:LONGEST_NAME]}$"
+    return Counter(map("".join, pairwise(marked)))

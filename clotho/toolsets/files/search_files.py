@@ -1,5 +1,6 @@
 """The `search_files` tool: ripgrep in the sandbox, or grep and find where it isn't installed."""
 
+import asyncio
 from typing import ClassVar
 
 from pydantic import JsonValue
@@ -19,6 +20,7 @@ WILDCARDS = frozenset("*?[{")
 class SearchFiles(Tool):
     name = "search_files"
     toolset = "file"
+    changes_workspace = False
     description = (
         "Search in files, or for files: faster and tidier than grep, rg, find or ls in the terminal. "
         "target=content looks for a regular expression in files; target=files looks for file names that match a "
@@ -68,7 +70,7 @@ class SearchFiles(Tool):
             return problem(f"Path not found: {path}", total_count=0)
         if output and "\0" not in output:
             return problem(f"Search failed: {output.strip()[:500]}", total_count=0)
-        return ToolOutcome(content=_result(output, arguments, by_name, mode))
+        return ToolOutcome(content=await asyncio.to_thread(_result, output, arguments, by_name, mode))
 
 
 def _script(arguments: Arguments, path: str, by_name: bool, mode: str) -> str:

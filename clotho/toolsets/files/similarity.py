@@ -1,8 +1,8 @@
 """The two strategies that accept text which is only similar: by its first and last line, or line by line."""
 
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 
+from clotho.toolsets.files.matching import BoundedMatcher, Budget, TooMuchWork
 from clotho.toolsets.files.normalised import Span
 
 UNIQUE_ANCHOR_SIMILARITY = 0.50
@@ -11,6 +11,8 @@ LINE_SIMILARITY = 0.80
 SIMILAR_LINES = 0.50
 COMPARED_CHARS = 300
 """Of each line: comparing is quadratic."""
+MOST_BLOCKS = 50
+"""That are told apart: several are refused in any case."""
 MOST_COMPARISONS = 200_000
 """Lines of the file times lines of the text looked for; beyond, similarity is not tried."""
 
@@ -27,7 +29,11 @@ def block_anchor(text: str, old: str) -> Sequence[Span]:
         if lines[i].strip() == first and lines[i + size - 1].strip() == last
     ]
     least = UNIQUE_ANCHOR_SIMILARITY if len(anchored) == 1 else ANCHOR_SIMILARITY
-    found = {i: _middle_similarity(lines[i + 1 : i + size - 1], wanted[1:-1]) for i in anchored}
+    budget = Budget()
+    try:
+        found = {i: _middle_similarity(lines[i + 1 : i + size - 1], wanted[1:-1], budget) for i in anchored}
+    except TooMuchWork:
+        return ()
     return _spans(lines, old, _apart({i: score for i, score in found.items() if score >= least}, size))
 
 
@@ -36,7 +42,11 @@ def context_aware(text: str, old: str) -> Sequence[Span]:
     wanted, lines = _lines(old), _lines(text)
     if len(lines) * len(wanted) > MOST_COMPARISONS:
         return ()
-    alike = {j: _alike(lines, line) for j, line in enumerate(wanted) if line.strip()}
+    budget = Budget()
+    try:
+        alike = {j: _alike(lines, line, budget) for j, line in enumerate(wanted) if line.strip()}
+    except TooMuchWork:
+        return ()
     scores = {}
     for i in range(len(lines) - len(wanted) + 1):
         similar = sum(lines[i + j] in likes for j, likes in alike.items())
@@ -55,6 +65,8 @@ def _apart(scores: dict[int, float], size: int) -> list[int]:
     for i in sorted(scores, key=lambda i: (-scores[i], i)):
         if all(abs(i - other) >= size for other in kept):
             kept.append(i)
+        if len(kept) > MOST_BLOCKS:
+            break
     return sorted(kept)
 
 
@@ -67,27 +79,32 @@ def _spans(lines: list[str], old: str, blocks: list[int]) -> list[Span]:
     return [(starts[i], starts[i + size] - (not ending)) for i in blocks]
 
 
-def _alike(lines: list[str], wanted: str) -> frozenset[str]:
+def _alike(lines: list[str], wanted: str, budget: Budget) -> frozenset[str]:
     """Those of `lines` that are similar to `wanted`."""
-    likeness = _Likeness(wanted)
+    likeness = _Likeness(wanted, budget)
     return frozenset(line for line in set(lines) if likeness.ratio(line, LINE_SIMILARITY) >= LINE_SIMILARITY)
 
 
-def _middle_similarity(ours: list[str], theirs: list[str]) -> float:
+def _middle_similarity(ours: list[str], theirs: list[str], budget: Budget) -> float:
     """The mean similarity of corresponding lines, weighted by their length."""
     pairs = [(a.strip(), b.strip()) for a, b in zip(ours, theirs, strict=True)]
     weight = sum(len(a) + len(b) for a, b in pairs)
-    return sum(_Likeness(b).ratio(a) * (len(a) + len(b)) for a, b in pairs) / weight if weight else 1.0
+    return (
+        sum(_Likeness(b, budget).ratio(a) * (len(a) + len(b)) for a, b in pairs) / weight if weight else 1.0
+    )
 
 
 class _Likeness:
     """How similar lines are to one line."""
 
-    def __init__(self, line: str) -> None:
-        self._matcher = SequenceMatcher(None, "", line.strip()[:COMPARED_CHARS], autojunk=False)
+    def __init__(self, line: str, budget: Budget) -> None:
+        self._budget = budget
+        self._matcher = BoundedMatcher("", line.strip()[:COMPARED_CHARS], budget, autojunk=False)
 
     def ratio(self, line: str, least: float = 0.0) -> float:
         """The similarity of `line`, or 0 where it is below `least`."""
-        self._matcher.set_seq1(line.strip()[:COMPARED_CHARS])
+        compared = line.strip()[:COMPARED_CHARS]
+        self._budget.spend(len(compared))
+        self._matcher.set_seq1(compared)
         bounds = (self._matcher.real_quick_ratio, self._matcher.quick_ratio)
         return self._matcher.ratio() if all(bound() >= least for bound in bounds) else 0.0

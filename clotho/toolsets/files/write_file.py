@@ -32,6 +32,9 @@ class WriteFile(Tool):
         "required": ["path", "content"],
     }
 
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
+        return await self.run(arguments, context)
+
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         path = located(arguments["path"], context)
         refuse_protected(path)

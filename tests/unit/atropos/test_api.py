@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from clotho.atropos.api import ApiUnavailable, EnvUnknown, Receipt, TrainerApi
 from clotho.atropos.delivery import Registration, outlasting
-from clotho.errors import Unfit
+from clotho.errors import InvalidInput, Unfit
 from clotho.processes.ports import free_port
 from clotho.testing.scripted_model import serving
 
@@ -49,6 +49,8 @@ def received(**more: Any) -> Response:
         Response("oh no", 500),
         JSONResponse({"status": "no trainer"}, 503),
         Response("slow down", 429),
+        Response("a wrong token", 401),
+        Response("an unknown name", 403),
         Response("<html>a proxy</html>"),
         JSONResponse([1]),
     ],
@@ -67,6 +69,13 @@ async def test_what_is_refused_for_good_is_unfit(status: int) -> None:
             await api.send([{}])
     assert refused.value.reason == "refused"
     assert f"{status}: no" in str(refused.value)
+
+
+def test_a_url_that_holds_the_token_is_refused() -> None:
+    """It would be shown, kept and sent to wandb."""
+    with pytest.raises(InvalidInput, match="name the token's variable") as refused:
+        TrainerApi("http://any:hush@trainer:8000")
+    assert "hush" not in str(refused.value)
 
 
 async def test_nobody_there_is_an_outage_that_is_waited_out() -> None:

@@ -62,17 +62,25 @@ def transcript(error: ToolError | None, resumed_at: tuple[int, ...]) -> Transcri
         tokens=tokens,
     )
     call = CallEntry(
-        tool="terminal", content="{}", error=error, state={}, lease=None, started=0.0, seconds=0.0
+        tool="terminal",
+        content="{}",
+        error=error,
+        state={},
+        lease=None,
+        started=0.0,
+        seconds=0.0,
+        changes=False,
     )
     prompt = Prompt(item={}, messages=(ChatMessage(role="user", content="go"),), seed=1)
     return Transcript(prompt=prompt, steps=(Step(turn=TurnEntry(sampled=turn), calls=(call,)),))
 
 
 def test_counts_are_of_outcomes_errors_turns_tokens_and_what_was_restarted() -> None:
+    disturbed = summary(
+        0, Ending(outcome=Outcome.COMPLETED), losses=(Fidelity.EXACT, Fidelity.DIVERGED), resumed_turns=1
+    )
     siblings = (
-        Sibling.of(
-            summary(0, Ending(outcome=Outcome.COMPLETED), losses=(Fidelity.EXACT,)), transcript(FAILED, (1,))
-        ),
+        Sibling.of(disturbed, transcript(FAILED, (1,)), (REPAIR,)),
         Sibling.of(
             summary(1, Ending(outcome=Outcome.LIMIT_REACHED, limit="max_turns")), transcript(None, ())
         ),
@@ -98,7 +106,11 @@ def test_counts_are_of_outcomes_errors_turns_tokens_and_what_was_restarted() -> 
         "train/tool_error_details": "turn 0 terminal({}): no such file",
         "train/repairs": 1,
         "train/resumed_turns": 1,
-        "train/sandbox_losses": 1,
+        "train/sandbox_losses": 2,
+        "train/disturbed/sandbox_lost": 1,
+        "train/disturbed/diverged": 1,
+        "train/disturbed/resumed": 1,
+        "train/disturbed/repaired": 1,
         "train/outcome/completed": 1,
         "train/outcome/limit_reached": 1,
     }

@@ -31,6 +31,10 @@ DEFAULTS = {
     "tool_pool_size": 128,
     "tool_call_parser": "hermes",
     "extra_body": None,
+    "default_result_size_chars": 100_000,
+    "turn_budget_chars": 200_000,
+    "preview_size_chars": 1_500,
+    "tool_result_overrides": None,
 }
 OVERRIDDEN = ("setup", "get_next_item", "format_prompt", "compute_reward", "evaluate", "wandb_log")
 CALLED = ("_resolve_tools_for_group", "_use_managed_server", "collect_trajectories", "collect_trajectory")
@@ -42,10 +46,16 @@ def test_fields_have_their_old_names_and_defaults() -> None:
     assert HermesAgentEnvConfig(enabled_toolsets="terminal,file").enabled_toolsets == ["terminal", "file"]
 
 
-@pytest.mark.parametrize("field", [{"terminal_backend": "docker"}, {"agent_temprature": 1.0}])
+@pytest.mark.parametrize("field", [{"terminal_backend": "cloud"}, {"agent_temprature": 1.0}])
 def test_what_cannot_be_had_is_an_error(field: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(field))):
         HermesAgentEnvConfig(**field)
+
+
+@pytest.mark.parametrize("backend", ["local", "docker", "modal", "daytona", "ssh", "singularity"])
+def test_every_old_backend_stands_for_one_that_is_there(backend: str) -> None:
+    config = HermesAgentEnvConfig(terminal_backend=backend)
+    assert (config.terminal_backend, config.sandbox_backend) == (backend, "local")
 
 
 def test_methods_and_results_have_their_old_names() -> None:

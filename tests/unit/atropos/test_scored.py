@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.scored import Sibling, oldest_version, untrained_wave, waves_of
+from clotho.atropos.scored import Exclusion, Sibling, oldest_version, untrained_wave, waves_of
 from clotho.branches import Branch, SampledSpan
 from clotho.errors import Unfit
 from clotho.inference.base import ChatMessage, Sampling, VersionSpan
+from clotho.records.lease import Fidelity
 from clotho.records.outcome import Ending, Outcome
 from clotho.records.rollout import RolloutSummary
+from clotho.runs.disturbances import Disturbance
 
 GROUP = "run/i-a.0"
 SAID = (ChatMessage(role="user", content="hi"), ChatMessage(role="assistant", content=None))
@@ -84,6 +86,22 @@ def test_every_wave_is_a_whole_group_with_the_same_scores() -> None:
     assert trained == [[True, True, False], [True, False, False], [True, False, False]]
     for row in (row for wave in waves for row in wave.rows):
         assert len(row.tokens) == len(row.masks) == len(row.logprobs) >= 2
+
+
+def test_excluded_rollouts_have_masked_rows_and_say_why() -> None:
+    lost = summary(0, 1.0).model_copy(update={"losses": (Fidelity.DIVERGED,)})
+    siblings = [Sibling(lost, (branch(0),), SAID, Sampling(), False), sibling(1, branch(1))]
+    diverged = frozenset({Disturbance.DIVERGED})
+    (wave,) = waves_of(GROUP, siblings, 2, exclusion=Exclusion(diverged))
+    assert [any(mask != -100 for mask in row.masks) for row in wave.rows] == [False, True]
+    assert wave.scores == (1.0, 0.0)
+    assert wave.generation_params["excluded"] == [True, False]
+    (wave,) = waves_of(GROUP, siblings, 2, exclusion=Exclusion(frozenset({Disturbance.REPLAYED}), True))
+    assert wave.generation_params["excluded"] == [False, False]
+    for exclusion, some in ((Exclusion(diverged, True), siblings), (Exclusion(diverged), siblings[:1])):
+        with pytest.raises(Unfit) as unfit:
+            waves_of(GROUP, some, len(some), exclusion=exclusion)
+        assert unfit.value.reason == "excluded"
 
 
 def test_chat_mode_gives_empty_rows_that_say_so() -> None:

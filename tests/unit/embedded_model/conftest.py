@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,16 +17,19 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.model.policy import Policy
 
+Json = dict[str, Any]
+"""What an endpoint takes or answers, looked into at every depth."""
+
 
 @dataclass(frozen=True)
 class ReferenceCase:
     name: str
-    messages: list[dict] | None
-    tools: list[dict] | None
+    messages: list[Json] | None
+    tools: list[Json] | None
     prompt_ids: list[int]
     output_ids: list[int]
     logprobs: list[float]
-    top5_first3: list[dict]
+    top5_first3: list[Json]
     finish: str
 
 
@@ -76,7 +80,7 @@ def model(model_server: EmbeddedModelServer) -> str:
 
 
 @pytest.fixture
-def terminal_tool() -> dict:
+def terminal_tool() -> Json:
     parameters = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
     return {
         "type": "function",
@@ -85,5 +89,5 @@ def terminal_tool() -> dict:
 
 
 @pytest.fixture
-def task() -> list[dict]:
+def task() -> list[Json]:
     return [{"role": "user", "content": "Create a file at ~/a.txt containing exactly the text: hello"}]

@@ -4,6 +4,7 @@ import json
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension, Qwen2
 from clotho.errors import InvalidInput
+from tests.unit.embedded_model.conftest import Json
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 CONFIG = {
     "model_type": "qwen2",
@@ -62,10 +66,11 @@ def random_tensors(head: bool) -> dict[str, np.ndarray]:
 def plain_logits(tensors: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
     """The textbook forward pass of the whole sequence in float64, one head at a time: the last row's logits."""
 
-    def norm(x, gain):
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * gain
+    def norm(x: Array, gain: Array) -> Array:
+        normed: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * gain
+        return normed
 
-    def rope(x):
+    def rope(x: Array) -> Array:
         angles = np.arange(len(x))[:, None] * 5000.0 ** (-np.arange(0, 8, 2) / 8)[None, :]
         a, b = x[:, :4], x[:, 4:]
         return np.hstack([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)])
@@ -90,11 +95,12 @@ def plain_logits(tensors: dict[str, np.ndarray], tokens: list[int]) -> np.ndarra
         gate = h @ w["mlp.gate_proj.weight"].T
         x = x + (gate / (1 + np.exp(-gate)) * (h @ w["mlp.up_proj.weight"].T)) @ w["mlp.down_proj.weight"].T
     head_weight = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-    return norm(x, weights["model.norm.weight"])[-1] @ head_weight.T
+    logits: Array = norm(x, weights["model.norm.weight"])[-1] @ head_weight.T
+    return logits
 
 
 @pytest.mark.parametrize("head", [True, False])
-def test_forward_pass_of_another_shape(head: bool):
+def test_forward_pass_of_another_shape(head: bool) -> None:
     tensors = random_tensors(head)
     model = Qwen2(
         Architecture.model_validate(CONFIG),
@@ -124,7 +130,7 @@ def write_safetensors(path: Path, dtype: str, tensors: dict[str, np.ndarray]) ->
     path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + body)
 
 
-def test_float32_checkpoint(tmp_path: Path):
+def test_float32_checkpoint(tmp_path: Path) -> None:
     tensors = random_tensors(head=False)
     write_safetensors(tmp_path / "model.safetensors", "F32", tensors)
     checkpoint = read_checkpoint(tmp_path)
@@ -132,7 +138,7 @@ def test_float32_checkpoint(tmp_path: Path):
     assert all((checkpoint.tensors[name] == tensor).all() for name, tensor in tensors.items())
 
 
-def test_other_number_formats_are_refused(tmp_path: Path):
+def test_other_number_formats_are_refused(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", "F16", {"x": np.zeros(3, np.float16)})
     with pytest.raises(InvalidInput, match="tensor x is F16"):
         read_checkpoint(tmp_path)
@@ -146,7 +152,7 @@ def test_other_number_formats_are_refused(tmp_path: Path):
         {"rope_parameters": {"rope_theta": 1, "rope_type": "yarn"}},
     ],
 )
-def test_other_architectures_are_refused(tmp_path: Path, change: dict):
+def test_other_architectures_are_refused(tmp_path: Path, change: Json) -> None:
     shutil.copytree(BUNDLED, tmp_path / "model")
     (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG | change))
     with pytest.raises(InvalidInput, match=next(iter(change))):

@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+from typing import Any
 
 import httpx
 import pytest
 from openai import AsyncOpenAI
 
+from tests.unit.embedded_model.conftest import Json
+
 ECHO = {"command": "echo -n 'hello' > ~/a.txt"}
 
 
-async def test_tool_call(openai: AsyncOpenAI, model: str, task, terminal_tool):
-    answer = await openai.chat.completions.create(
+async def test_tool_call(openai: AsyncOpenAI, model: str, task: list[Any], terminal_tool: Any) -> None:
+    answer: Any = await openai.chat.completions.create(
         model=model, messages=task, tools=[terminal_tool], tool_choice="auto", temperature=0
     )
     choice = answer.choices[0]
@@ -32,9 +35,11 @@ async def test_tool_call(openai: AsyncOpenAI, model: str, task, terminal_tool):
     assert choice.weight_versions[0]["end"] == answer.usage.completion_tokens
 
 
-async def test_conversation_to_its_end(openai: AsyncOpenAI, model: str, task, terminal_tool):
-    async def turn(messages):
-        answer = await openai.chat.completions.create(
+async def test_conversation_to_its_end(
+    openai: AsyncOpenAI, model: str, task: list[Any], terminal_tool: Any
+) -> None:
+    async def turn(messages: list[Any]) -> Any:
+        answer: Any = await openai.chat.completions.create(
             model=model, messages=messages, tools=[terminal_tool], temperature=0
         )
         return answer.choices[0]
@@ -49,29 +54,31 @@ async def test_conversation_to_its_end(openai: AsyncOpenAI, model: str, task, te
 
 
 async def test_ids_of_calls_repeat_with_the_conversation_only(
-    openai: AsyncOpenAI, model: str, task, terminal_tool
-):
-    async def call_id(messages):
-        answer = await openai.chat.completions.create(
+    openai: AsyncOpenAI, model: str, task: list[Any], terminal_tool: Any
+) -> None:
+    async def call_id(messages: list[Any]) -> str:
+        answer: Any = await openai.chat.completions.create(
             model=model, messages=messages, tools=[terminal_tool], temperature=0
         )
-        return answer.choices[0].message.tool_calls[0].id
+        return str(answer.choices[0].message.tool_calls[0].id)
 
     other = [{"role": "system", "content": "Be brief."}, *task]
     assert await call_id(task) == await call_id(task) != await call_id(other)
 
 
 @pytest.mark.parametrize("tools", [None, "none"])
-async def test_calls_stay_text_without_tools(openai: AsyncOpenAI, model: str, task, terminal_tool, tools):
-    offered = {"tools": [terminal_tool], "tool_choice": "none"} if tools else {}
-    answer = await openai.chat.completions.create(model=model, messages=task, temperature=0, **offered)
+async def test_calls_stay_text_without_tools(
+    openai: AsyncOpenAI, model: str, task: list[Any], terminal_tool: Any, tools: str | None
+) -> None:
+    offered: Any = {"tools": [terminal_tool], "tool_choice": "none"} if tools else {}
+    answer: Any = await openai.chat.completions.create(model=model, messages=task, temperature=0, **offered)
     assert answer.choices[0].finish_reason == "stop"
     assert answer.choices[0].message.content.startswith("<tool_call>\n{")
     assert answer.choices[0].message.tool_calls is None
 
 
-async def test_logprobs(openai: AsyncOpenAI, model: str, task):
-    answer = await openai.chat.completions.create(
+async def test_logprobs(openai: AsyncOpenAI, model: str, task: list[Any]) -> None:
+    answer: Any = await openai.chat.completions.create(
         model=model, messages=task, max_completion_tokens=5, logprobs=True, top_logprobs=3, temperature=0
     )
     content = answer.choices[0].logprobs.content
@@ -88,9 +95,9 @@ async def test_logprobs(openai: AsyncOpenAI, model: str, task):
 @pytest.mark.parametrize("with_tools", [True, False])
 @pytest.mark.parametrize("temperature", [0, 1])
 async def test_stream_adds_up_to_the_whole_answer(
-    openai: AsyncOpenAI, model: str, task, terminal_tool, with_tools, temperature
-):
-    asked = {
+    openai: AsyncOpenAI, model: str, task: list[Any], terminal_tool: Any, with_tools: bool, temperature: float
+) -> None:
+    asked: Any = {
         "model": model,
         "messages": task,
         "temperature": temperature,
@@ -100,9 +107,13 @@ async def test_stream_adds_up_to_the_whole_answer(
     }
     if with_tools:
         asked["tools"] = [terminal_tool]
-    whole = await openai.chat.completions.create(**asked)
-    content, calls, ids, logprobs, finish_reasons, usage = "", [], [], [], [], None
-    stream = await openai.chat.completions.create(
+    whole: Any = await openai.chat.completions.create(**asked)
+    content, usage = "", None
+    calls: list[Any] = []
+    ids: list[int] = []
+    logprobs: list[Any] = []
+    finish_reasons: list[str] = []
+    stream: Any = await openai.chat.completions.create(
         **asked, stream=True, stream_options={"include_usage": True}
     )
     async for chunk in stream:
@@ -125,8 +136,8 @@ async def test_stream_adds_up_to_the_whole_answer(
 
 
 async def test_stream_of_tokens_in_the_shape_of_vllm(
-    http: httpx.AsyncClient, model: str, task, terminal_tool
-):
+    http: httpx.AsyncClient, model: str, task: list[Any], terminal_tool: Any
+) -> None:
     body = {
         "model": model,
         "messages": task,
@@ -149,7 +160,7 @@ async def test_stream_of_tokens_in_the_shape_of_vllm(
     assert len({chunk["id"] for chunk in chunks}) == 1
 
 
-async def test_end_of_sequence_is_a_token_but_not_text(http: httpx.AsyncClient, task):
+async def test_end_of_sequence_is_a_token_but_not_text(http: httpx.AsyncClient, task: list[Any]) -> None:
     body = {"messages": task, "temperature": 0, "logprobs": True, "return_token_ids": True}
     answer = (await http.post("/v1/chat/completions", json=body)).json()
     choice = answer["choices"][0]
@@ -159,8 +170,10 @@ async def test_end_of_sequence_is_a_token_but_not_text(http: httpx.AsyncClient, 
     assert choice["stop_reason"] is None
 
 
-async def test_messages_in_parts_null_content_and_developer_role(http: httpx.AsyncClient, terminal_tool):
-    def body(instruction, request, content):
+async def test_messages_in_parts_null_content_and_developer_role(
+    http: httpx.AsyncClient, terminal_tool: Any
+) -> None:
+    def body(instruction: Any, request: Any, content: str | None) -> Json:
         call = {"type": "function", "function": {"name": "terminal", "arguments": '{"command": "ls"}'}}
         history = [
             instruction,
@@ -179,7 +192,9 @@ async def test_messages_in_parts_null_content_and_developer_role(http: httpx.Asy
     assert prompts[0] == prompts[1]
 
 
-async def test_history_with_broken_arguments_and_a_tool_without_parameters(http: httpx.AsyncClient, task):
+async def test_history_with_broken_arguments_and_a_tool_without_parameters(
+    http: httpx.AsyncClient, task: list[Any]
+) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "terminal", "arguments": '{"command": '}}
     body = {
         "messages": [*task, {"role": "assistant", "content": None, "tool_calls": [call]}],
@@ -189,7 +204,7 @@ async def test_history_with_broken_arguments_and_a_tool_without_parameters(http:
     assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
 
 
-async def test_unicode_survives(http: httpx.AsyncClient):
+async def test_unicode_survives(http: httpx.AsyncClient) -> None:
     body = {
         "messages": [{"role": "user", "content": "Write 'é 你好 🙂' \n\tthere"}],
         "max_tokens": 20,
@@ -198,7 +213,7 @@ async def test_unicode_survives(http: httpx.AsyncClient):
     assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
 
 
-async def test_seed_is_reported_and_reproduces_the_answer(http: httpx.AsyncClient, task):
+async def test_seed_is_reported_and_reproduces_the_answer(http: httpx.AsyncClient, task: list[Any]) -> None:
     body = {"messages": task, "temperature": 2, "max_tokens": 30, "return_token_ids": True}
     first, second = [(await http.post("/v1/chat/completions", json=body)).json() for _ in range(2)]
     assert first["seed"] != second["seed"]
@@ -206,8 +221,8 @@ async def test_seed_is_reported_and_reproduces_the_answer(http: httpx.AsyncClien
     assert again["choices"] == first["choices"]
 
 
-async def test_idempotency_key_is_accepted(openai: AsyncOpenAI, model: str, task):
-    answer = await openai.chat.completions.create(
+async def test_idempotency_key_is_accepted(openai: AsyncOpenAI, model: str, task: list[Any]) -> None:
+    answer: Any = await openai.chat.completions.create(
         model=model,
         messages=task,
         max_tokens=1,
@@ -216,16 +231,18 @@ async def test_idempotency_key_is_accepted(openai: AsyncOpenAI, model: str, task
     assert answer.usage.completion_tokens == 1
 
 
-async def test_thirty_two_conversations_at_once(openai: AsyncOpenAI, model: str, task, terminal_tool):
-    async def sampled(seed: int):
-        answer = await openai.chat.completions.create(
+async def test_thirty_two_conversations_at_once(
+    openai: AsyncOpenAI, model: str, task: list[Any], terminal_tool: Any
+) -> None:
+    async def sampled(seed: int) -> list[int]:
+        answer: Any = await openai.chat.completions.create(
             model=model,
             messages=task,
             tools=[terminal_tool],
             seed=seed,
             extra_body={"return_token_ids": True},
         )
-        return answer.choices[0].token_ids
+        return list(answer.choices[0].token_ids)
 
     together = await asyncio.gather(*(sampled(seed) for seed in range(32)))
     assert len(set(map(tuple, together))) > 1

@@ -2,24 +2,27 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
 from clotho.embedded.model.engine import Engine, EngineStopped
+from clotho.embedded.model.exact import Array
 from clotho.embedded.model.kv_cache import KeyValueCache, PrefixStore
 from clotho.embedded.model.policy import Policy
+from clotho.embedded.model.qwen2 import Extension, Qwen2
 from clotho.embedded.model.sampling import SamplingParameters
 
 ENDLESS = SamplingParameters(seed=1, max_tokens=900, ignore_eos=True)
 
 
-class FailingModel:
+class FailingModel(Qwen2):
     """The real model until its fifth forward pass."""
 
-    def __init__(self, model):
+    def __init__(self, model: Qwen2) -> None:
         self.model, self.architecture, self.passes = model, model.architecture, 0
 
-    def extend(self, extensions):
+    def extend(self, extensions: Sequence[Extension]) -> Array:
         self.passes += 1
         if self.passes == 5:
             raise MemoryError("no room for keys")
@@ -31,7 +34,7 @@ async def tokens(engine: Engine) -> list[int]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_failure_ends_every_request(policy: Policy):
+async def test_a_failure_ends_every_request(policy: Policy) -> None:
     engine = Engine(dataclasses.replace(policy, model=FailingModel(policy.model)))
     engine.start()
     results = await asyncio.gather(*(tokens(engine) for _ in range(3)), return_exceptions=True)
@@ -42,7 +45,7 @@ async def test_a_failure_ends_every_request(policy: Policy):
     engine.stop()
 
 
-async def test_stopping_ends_every_request(policy: Policy):
+async def test_stopping_ends_every_request(policy: Policy) -> None:
     engine = Engine(policy)
     engine.start()
     requests = [asyncio.ensure_future(tokens(engine)) for _ in range(3)]
@@ -53,13 +56,13 @@ async def test_stopping_ends_every_request(policy: Policy):
     assert [type(result) for result in results] == [EngineStopped] * 3
 
 
-class CountingModel:
+class CountingModel(Qwen2):
     """The real model, and how many tokens it computed."""
 
-    def __init__(self, model):
+    def __init__(self, model: Qwen2) -> None:
         self.model, self.architecture, self.computed = model, model.architecture, 0
 
-    def extend(self, extensions):
+    def extend(self, extensions: Sequence[Extension]) -> Array:
         self.computed += sum(len(extension.tokens) for extension in extensions)
         return self.model.extend(extensions)
 
@@ -69,7 +72,7 @@ async def first_token(engine: Engine, prompt: list[int]) -> int:
     return steps[0].sampled.token
 
 
-async def test_siblings_compute_a_shared_prompt_once(policy: Policy):
+async def test_siblings_compute_a_shared_prompt_once(policy: Policy) -> None:
     model = CountingModel(policy.model)
     engine = Engine(dataclasses.replace(policy, model=model))
     engine.start()
@@ -79,7 +82,7 @@ async def test_siblings_compute_a_shared_prompt_once(policy: Policy):
     assert model.computed == len(prompt) + 7
 
 
-async def test_prompts_that_wait_for_their_turn_do_not_crowd_out_others(policy: Policy):
+async def test_prompts_that_wait_for_their_turn_do_not_crowd_out_others(policy: Policy) -> None:
     model = CountingModel(policy.model)
     engine = Engine(dataclasses.replace(policy, model=model))
     engine.start()
@@ -93,7 +96,7 @@ async def test_prompts_that_wait_for_their_turn_do_not_crowd_out_others(policy: 
     assert model.computed == before + 1
 
 
-def test_prefix_store_keeps_what_was_used_last(policy: Policy):
+def test_prefix_store_keeps_what_was_used_last(policy: Policy) -> None:
     store = PrefixStore(token_budget=60)
     caches = []
     for start in (0, 100, 200):

@@ -24,7 +24,9 @@ def prompts(count: int) -> list[list[int]]:
     return [SHARED + tail if index % 2 else tail for index, tail in enumerate(tails)]
 
 
-async def generated(http: httpx.AsyncClient, prompt: list[int], seed: int, max_tokens: int = 40):
+async def generated(
+    http: httpx.AsyncClient, prompt: list[int], seed: int, max_tokens: int = 40
+) -> tuple[list[int], list[float]]:
     sampling = {"max_tokens": max_tokens, "seed": seed, "logprobs": 0, "ignore_eos": True}
     response = await http.post(
         "/inference/v1/generate", json={"token_ids": prompt, "sampling_params": sampling}
@@ -33,7 +35,7 @@ async def generated(http: httpx.AsyncClient, prompt: list[int], seed: int, max_t
     return choice["token_ids"], [each["logprob"] for each in choice["logprobs"]["content"]]
 
 
-async def test_alone_and_sixteen_at_once(http: httpx.AsyncClient, policy: Policy):
+async def test_alone_and_sixteen_at_once(http: httpx.AsyncClient, policy: Policy) -> None:
     together = await asyncio.gather(*(generated(http, p, seed) for seed, p in enumerate(prompts(16))))
     for seed, (prompt, expected) in enumerate(zip(prompts(16), together, strict=True)):
         engine = Engine(policy)
@@ -44,7 +46,7 @@ async def test_alone_and_sixteen_at_once(http: httpx.AsyncClient, policy: Policy
         assert ([s.sampled.token for s in steps], [s.sampled.logprob for s in steps]) == expected
 
 
-async def test_resuming_at_any_offset_continues_identically(http: httpx.AsyncClient):
+async def test_resuming_at_any_offset_continues_identically(http: httpx.AsyncClient) -> None:
     ids, logprobs = await generated(http, SHARED, seed=11, max_tokens=48)
     resumed = await asyncio.gather(
         *(generated(http, SHARED + ids[:offset], seed=11, max_tokens=48 - offset) for offset in range(48))
@@ -53,12 +55,12 @@ async def test_resuming_at_any_offset_continues_identically(http: httpx.AsyncCli
         assert continuation == (ids[offset:], logprobs[offset:])
 
 
-async def test_seeds_differ(http: httpx.AsyncClient):
+async def test_other_seeds_sample_otherwise(http: httpx.AsyncClient) -> None:
     outputs = await asyncio.gather(*(generated(http, SHARED, seed) for seed in range(8)))
     assert len({tuple(ids) for ids, _ in outputs}) == 8
 
 
-def test_any_division_into_forward_passes_gives_the_same_logits(policy: Policy):
+def test_any_division_into_forward_passes_gives_the_same_logits(policy: Policy) -> None:
     numbers = random.Random(3)
     sequences = prompts(12)
     expected = []
@@ -79,7 +81,7 @@ def test_any_division_into_forward_passes_gives_the_same_logits(policy: Policy):
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_linear_rows_do_not_see_each_other(scale: float):
+def test_linear_rows_do_not_see_each_other(scale: float) -> None:
     numbers = np.random.default_rng(5)
     linear = Linear(numbers.normal(size=(130, 300)) * 0.1, numbers.normal(size=130))
     rows = numbers.normal(size=(37, 300)) * scale
@@ -89,7 +91,7 @@ def test_linear_rows_do_not_see_each_other(scale: float):
     assert (linear(rows[order]) == together[order]).all()
 
 
-def test_exact_sums_are_as_accurate_as_float32():
+def test_exact_sums_are_as_accurate_as_float32() -> None:
     numbers = np.random.default_rng(6)
     weight, rows = numbers.normal(size=(64, 400)) * 0.05, numbers.normal(size=(50, 400))
     error = np.abs(Linear(weight)(rows) - rows @ weight.T).max()
@@ -97,7 +99,7 @@ def test_exact_sums_are_as_accurate_as_float32():
     assert error < single
 
 
-def test_attention_over_a_longer_masked_row_is_the_same():
+def test_attention_over_a_longer_masked_row_is_the_same() -> None:
     numbers = np.random.default_rng(8)
     queries = round_rows(numbers.normal(size=(3, 1, 20, 16)), 24)
     keys = round_rows(numbers.normal(size=(3, 50, 16)) * 2, 24)

@@ -23,7 +23,7 @@ async def until_idle(http: httpx.AsyncClient) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_a_port_in_use_is_a_one_line_error():
+async def test_a_port_in_use_is_a_one_line_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = await asyncio.create_subprocess_exec(
@@ -41,14 +41,14 @@ async def test_a_port_in_use_is_a_one_line_error():
     assert line.startswith(f"model server: 127.0.0.1:{port}: [Errno 98] Address already in use")
 
 
-async def test_failure_to_start_is_told_with_the_log(tmp_path: Path):
+async def test_failure_to_start_is_told_with_the_log(tmp_path: Path) -> None:
     server = EmbeddedModelServer(tmp_path / "log", weights=tmp_path / "nowhere")
     with pytest.raises(ModelUnavailable, match="nowhere"):
         await server.start()
     assert server.pid is None
 
 
-async def test_kill_restart_on_the_same_port_and_stop_under_load(tmp_path: Path):
+async def test_kill_restart_on_the_same_port_and_stop_under_load(tmp_path: Path) -> None:
     server = EmbeddedModelServer(tmp_path / "log")
     await server.start()
     url = server.url
@@ -75,7 +75,7 @@ async def test_kill_restart_on_the_same_port_and_stop_under_load(tmp_path: Path)
         await server.stop()
 
 
-async def test_a_client_that_leaves_is_not_computed_for(http: httpx.AsyncClient):
+async def test_a_client_that_leaves_is_not_computed_for(http: httpx.AsyncClient) -> None:
     await until_idle(http)
     with pytest.raises(httpx.ReadTimeout):
         await http.post("/inference/v1/generate", json=ENDLESS, timeout=0.1)
@@ -89,7 +89,7 @@ async def test_a_client_that_leaves_is_not_computed_for(http: httpx.AsyncClient)
     assert time.monotonic() - left < 1
 
 
-async def test_a_long_prompt_does_not_hold_up_others(http: httpx.AsyncClient):
+async def test_a_long_prompt_does_not_hold_up_others(http: httpx.AsyncClient) -> None:
     """A thousand-token prompt joins a running stream, whose tokens keep coming."""
     numbers = [index % 500 + 20 for index in range(1000)]
     arrivals, asked, started = [], None, 0.0

@@ -3,15 +3,17 @@
 import httpx
 import pytest
 
+from tests.unit.embedded_model.conftest import ReferenceCase
+
 TOLERANCE = 1e-4
 
 
-def assert_matches(ids, logprobs, case):
+def assert_matches(ids: list[int], logprobs: list[float], case: ReferenceCase) -> None:
     assert ids == case.output_ids
     assert logprobs == pytest.approx(case.logprobs, abs=TOLERANCE)
 
 
-async def test_completions(http: httpx.AsyncClient, case):
+async def test_completions(http: httpx.AsyncClient, case: ReferenceCase) -> None:
     body = {
         "prompt": case.prompt_ids,
         "max_tokens": 64,
@@ -25,14 +27,14 @@ async def test_completions(http: httpx.AsyncClient, case):
     assert choice["finish_reason"] == {"eos": "stop", "length": "length"}[case.finish]
 
 
-async def test_generate(http: httpx.AsyncClient, case):
+async def test_generate(http: httpx.AsyncClient, case: ReferenceCase) -> None:
     sampling = {"max_tokens": 64, "temperature": 0, "logprobs": 0}
     body = {"token_ids": case.prompt_ids, "sampling_params": sampling}
     choice = (await http.post("/inference/v1/generate", json=body)).json()["choices"][0]
     assert_matches(choice["token_ids"], [each["logprob"] for each in choice["logprobs"]["content"]], case)
 
 
-async def test_chat(http: httpx.AsyncClient, case):
+async def test_chat(http: httpx.AsyncClient, case: ReferenceCase) -> None:
     if case.messages is None:
         return
     body = {"messages": case.messages, "tools": case.tools, "max_tokens": 64, "temperature": 0}
@@ -44,7 +46,7 @@ async def test_chat(http: httpx.AsyncClient, case):
     assert_matches(choice["token_ids"], [each["logprob"] for each in choice["logprobs"]["content"]], case)
 
 
-async def test_most_likely_tokens(http: httpx.AsyncClient, case):
+async def test_most_likely_tokens(http: httpx.AsyncClient, case: ReferenceCase) -> None:
     for position, expected in enumerate(case.top5_first3):
         sampling = {"max_tokens": 1, "temperature": 0, "logprobs": 5}
         body = {"token_ids": case.prompt_ids + case.output_ids[:position], "sampling_params": sampling}

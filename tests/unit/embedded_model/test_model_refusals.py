@@ -1,12 +1,16 @@
 """Requests that can't be served get the OpenAI API's error body, and the server goes on."""
 
+from typing import Any
+
 import httpx
 import openai as openai_package
 import pytest
 from openai import AsyncOpenAI
 
+from tests.unit.embedded_model.conftest import Json
+
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
-USER = [{"role": "user", "content": "hello"}]
+USER: list[Any] = [{"role": "user", "content": "hello"}]
 
 BAD = [
     (CHAT, {}, "messages"),
@@ -56,9 +60,10 @@ BAD = [
 ]
 
 
-def assert_error(response: httpx.Response, status: int) -> dict:
+def assert_error(response: httpx.Response, status: int) -> Json:
     assert response.status_code == status
     assert response.headers["content-type"] == "application/json"
+    error: Json
     (error,) = response.json().values()
     assert error.keys() == {"message", "type", "param", "code"}
     assert error["message"]
@@ -66,7 +71,7 @@ def assert_error(response: httpx.Response, status: int) -> dict:
 
 
 @pytest.mark.parametrize(("path", "body", "param"), BAD, ids=lambda value: str(value)[:60])
-async def test_bad_requests(http: httpx.AsyncClient, path, body, param):
+async def test_bad_requests(http: httpx.AsyncClient, path: str, body: Json, param: str | None) -> None:
     error = assert_error(await http.post(path, json=body), 400)
     assert (error["type"], error["param"]) == ("invalid_request_error", param)
 
@@ -75,11 +80,11 @@ async def test_bad_requests(http: httpx.AsyncClient, path, body, param):
     "content", [b"", b"{nope", b"[]", b"null", b'{"prompt": NaN}', b"\xff\xfe", b"[" * 100_000]
 )
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, GENERATE])
-async def test_bodies_that_are_no_requests(http: httpx.AsyncClient, path, content):
+async def test_bodies_that_are_no_requests(http: httpx.AsyncClient, path: str, content: bytes) -> None:
     assert_error(await http.post(path, content=content, headers={"content-type": "application/json"}), 400)
 
 
-async def test_unknown_model(openai: AsyncOpenAI):
+async def test_unknown_model(openai: AsyncOpenAI) -> None:
     with pytest.raises(openai_package.NotFoundError) as raised:
         await openai.chat.completions.create(model="gpt-9", messages=USER)
     assert raised.value.code == "model_not_found"
@@ -87,7 +92,7 @@ async def test_unknown_model(openai: AsyncOpenAI):
 
 
 @pytest.mark.parametrize("length", [1024, 5000])
-async def test_context_overflow(http: httpx.AsyncClient, length):
+async def test_context_overflow(http: httpx.AsyncClient, length: int) -> None:
     for path, body in (
         (CHAT, {"messages": [{"role": "user", "content": "7" * length}]}),
         (COMPLETIONS, {"prompt": [300] * length}),
@@ -98,18 +103,19 @@ async def test_context_overflow(http: httpx.AsyncClient, length):
         assert "maximum context length is 1024 tokens" in error["message"]
 
 
-async def test_overflow_of_a_stream_is_a_plain_error(openai: AsyncOpenAI, model: str):
+async def test_overflow_of_a_stream_is_a_plain_error(openai: AsyncOpenAI, model: str) -> None:
     with pytest.raises(openai_package.BadRequestError) as raised:
         await openai.completions.create(model=model, prompt=[300] * 1024, stream=True)
     assert raised.value.code == "context_length_exceeded"
 
 
-async def test_unknown_routes_and_methods(http: httpx.AsyncClient):
+async def test_unknown_routes_and_methods(http: httpx.AsyncClient) -> None:
     assert_error(await http.get("/v1/embeddings"), 404)
     assert_error(await http.get(CHAT), 405)
 
 
-async def test_models_and_health(http: httpx.AsyncClient, openai: AsyncOpenAI, model: str):
+async def test_models_and_health(http: httpx.AsyncClient, openai: AsyncOpenAI, model: str) -> None:
+    card: Any
     (card,) = (await openai.models.list()).data
     assert (card.id, card.object, card.max_model_len) == (model, "model", 1024)
     health = (await http.get("/health")).json()

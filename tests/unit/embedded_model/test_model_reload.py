@@ -17,7 +17,7 @@ from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
-from tests.unit.embedded_model.conftest import ReferenceCase
+from tests.unit.embedded_model.conftest import Json, ReferenceCase
 
 RELOAD = "/collective_rpc"
 BODY = {"method": "reload_weights"}
@@ -56,7 +56,9 @@ async def test_a_generation_goes_on_with_the_new_weights(
     asked = {"token_ids": prompt, "stream": True, "sampling_params": sampling}
     server = EmbeddedModelServer(tmp_path / "server.log", weights=weights)
     async with server, httpx.AsyncClient(base_url=server.url) as http:
-        tokens, logprobs, spans = [], [], None
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        spans: list[Json] = []
         async with http.stream("POST", "/inference/v1/generate", json=asked) as stream:
             async for line in stream.aiter_lines():
                 if not line.startswith("data: {"):

@@ -29,19 +29,19 @@ def pushed(text: TextStream, tokens: list[int]) -> tuple[list[str], str | None]:
 
 @given(st.lists(st.integers(0, 571), max_size=40), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_pieces_join_to_what_transformers_decodes(tokens: list[int], keep_special: bool):
+def test_pieces_join_to_what_transformers_decodes(tokens: list[int], keep_special: bool) -> None:
     pieces, _ = pushed(stream(keep_special=keep_special), tokens)
     assert "".join(pieces) == REFERENCE.decode(tokens, skip_special_tokens=not keep_special)
 
 
 @given(st.text(max_size=30))
 @settings(max_examples=200, deadline=None)
-def test_text_survives_tokens(text: str):
+def test_text_survives_tokens(text: str) -> None:
     pieces, _ = pushed(stream(keep_special=True), TOKENIZER.encode(text))
     assert "".join(pieces) == text
 
 
-def test_a_character_appears_when_its_last_byte_does():
+def test_a_character_appears_when_its_last_byte_does() -> None:
     tokens = TOKENIZER.encode("a🙂b")
     assert len(tokens) > 3
     pieces, _ = pushed(stream(), tokens)
@@ -50,7 +50,7 @@ def test_a_character_appears_when_its_last_byte_does():
 
 @given(st.text("abc", max_size=12), st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3))
 @settings(max_examples=300, deadline=None)
-def test_stop_strings_end_the_text_wherever_tokens_end(text: str, stops: list[str]):
+def test_stop_strings_end_the_text_wherever_tokens_end(text: str, stops: list[str]) -> None:
     tokens = [TOKENIZER.encode(character)[0] for character in text]
     pieces, stopped = pushed(stream(*stops), tokens)
     # The text that has arrived when the first stop string is complete.
@@ -64,11 +64,11 @@ def test_stop_strings_end_the_text_wherever_tokens_end(text: str, stops: list[st
 
 
 @pytest.mark.parametrize(("include", "expected"), [(False, "one "), (True, "one two")])
-def test_the_stop_string_itself(include: bool, expected: str):
+def test_the_stop_string_itself(include: bool, expected: str) -> None:
     pieces, stopped = pushed(stream("two", include_stop=include), TOKENIZER.encode("one two three"))
     assert ("".join(pieces), stopped) == (expected, "two")
 
 
-def test_words_that_start_like_contractions_keep_their_trained_tokens():
+def test_words_that_start_like_contractions_keep_their_trained_tokens() -> None:
     # Qwen2Tokenizer, which AutoTokenizer picks, would take 't off "'text".
     assert TOKENIZER.encode("'text") == TOKENIZER.encode("'") + TOKENIZER.encode("text")

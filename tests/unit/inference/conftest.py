@@ -9,9 +9,9 @@ import pytest
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.inference.base import Inference
+from clotho.inference.model_http import ModelHTTP
 from clotho.inference.rendering_thread import RenderingThread
 from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_http import TokenHTTP
 from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
 from clotho.rendering.resolve import open_renderer
@@ -37,7 +37,7 @@ async def open_backend(journal: Journal, rendering: RenderingThread) -> AsyncIte
     connections = []
 
     def opened(url: str, inference: Inference = Inference.TOKENS, pace: Pace = SPARSE) -> TokenExact:
-        connections.append(TokenHTTP(url, timeout=10.0))
+        connections.append(ModelHTTP(url, timeout=10.0))
         return TokenExact(connections[-1], rendering, journal, inference, pace)
 
     yield opened

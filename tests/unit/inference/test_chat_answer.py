@@ -19,7 +19,7 @@ def body(message: dict[str, Any], **fields: Any) -> bytes:
 
 
 def message(wire: dict[str, Any], tools_offered: bool = True) -> ChatMessage:
-    return read_completion(body({"role": "assistant"} | wire)).message(KEY, tools_offered)
+    return read_completion(body({"role": "assistant"} | wire)).answer(KEY, tools_offered)[0]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,11 @@ def test_reasoning_details_are_kept_verbatim() -> None:
     details = [{"type": "reasoning.encrypted", "data": "abc"}]
     completion = read_completion(body({"content": "x", "reasoning_details": details}))
     assert completion.reasoning_details() == tuple(details)
+
+
+def test_numbers_in_them_that_are_none_are_left_out() -> None:
+    details = read_completion(body({"content": "x", "reasoning_details": [{"a": float("nan")}, 1]}))
+    assert details.reasoning_details() == ({"a": None}, 1)
 
 
 def test_malformed_calls_are_kept_as_sampled() -> None:

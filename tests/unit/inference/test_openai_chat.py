@@ -1,13 +1,16 @@
 """Turns over real HTTP, against the scripted model."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 from pydantic import ValidationError
 
 from clotho.errors import ContextOverflow, InvalidInput, ModelRejected, ModelUnavailable
 from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
-from clotho.inference.openai_chat import OpenAIChat, OpenAIChatServers, request_body
+from clotho.inference.model_http import ModelHTTP
+from clotho.inference.openai_chat import OpenAIChat, request_body
 from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -28,24 +31,24 @@ def script(*faults: Fault, latency: float = 0.0) -> Script:
     return Script(conversations=(terminal_turns(1),), faults=faults, latency=latency)
 
 
+@asynccontextmanager
+async def connected(url: str, key: str | None = SECRET, timeout: float = 10.0) -> AsyncIterator[OpenAIChat]:
+    async with aclosing(ModelHTTP(url, key, timeout)) as http:
+        yield OpenAIChat(http)
+
+
 async def sample(model: ScriptedModel, call: TurnCall | None = None, timeout: float = 10.0) -> SampledTurn:
-    async with serving(model) as url:
-        server = OpenAIChat(url, SECRET, timeout)
-        try:
-            return await server.sample_turn(call or turn_call())
-        finally:
-            await server.aclose()
+    async with serving(model) as url, connected(url, timeout=timeout) as server:
+        return await server.sample_turn(call or turn_call())
 
 
 async def test_a_turn_and_the_next() -> None:
     model = ScriptedModel(script())
-    async with serving(model) as url:
-        server = OpenAIChat(url, SECRET)
+    async with serving(model) as url, connected(url) as server:
         first = await server.sample_turn(turn_call())
         (call,) = first.message.tool_calls
         result = ChatMessage(role="tool", content="", tool_call_id=call.id)
         second = await server.sample_turn(turn_call(KEY[:-1] + "1", messages=(ASK, first.message, result)))
-        await server.aclose()
     assert (call.function.name, call.function.arguments) == ("terminal", '{"command": "true"}')
     assert (first.finish_reason, second.finish_reason) == ("tool_calls", "stop")
     assert (second.message.content, second.message.tool_calls) == ("Done.", ())
@@ -124,52 +127,55 @@ async def test_retry_after_is_carried() -> None:
 
 
 async def test_nobody_listens() -> None:
-    server = OpenAIChat(f"http://127.0.0.1:{free_port()}/v1", SECRET)
-    with pytest.raises(ModelUnavailable, match="no answer") as caught:
-        await server.sample_turn(turn_call())
+    async with connected(f"http://127.0.0.1:{free_port()}/v1") as server:
+        with pytest.raises(ModelUnavailable, match="no answer") as caught:
+            await server.sample_turn(turn_call())
     assert SECRET not in str(caught.value)
-    await server.aclose()
 
 
-def test_urls_with_credentials_are_refused() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        OpenAIChat(f"http://user:{SECRET}@127.0.0.1/v1")
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://user:{SECRET}@127.0.0.1/v1",
+        f"user:{SECRET}@127.0.0.1/v1",
+        f"http://127.0.0.1/v1?key={SECRET}",
+        f"http://127.0.0.1/v1#{SECRET}",
+    ],
+)
+def test_urls_that_hold_keys_are_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(InvalidInput, match="--api-key-env") as caught:
+        ModelHTTP(url)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "host:8000", "ftp://host/v1", "http://", "http://host:99999/v1", "http://a b/"]
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="no URL of a model server"):
+        ModelHTTP(url)
 
 
 async def test_check_asks_the_list_and_then_the_model() -> None:
     model = ScriptedModel(script(Fault(kind="status", status=404, requests=(1,))))
-    async with serving(model) as url:
-        server = OpenAIChat(url)
+    async with serving(model) as url, connected(url) as server:
         await server.check("scripted")
         assert model.calls.requests == {}
         with pytest.raises(ModelRejected):
             await server.check("unknown")
         await server.check("an alias")
-        await server.aclose()
 
 
 async def test_check_says_that_the_url_is_wrong() -> None:
-    async with serving(ScriptedModel(script())) as url:
-        server = OpenAIChat(url.replace("/v1", "/v1/chat"))
+    async with serving(ScriptedModel(script())) as url, connected(url.replace("/v1", "/v1/chat")) as server:
         await server.check("scripted")
         with pytest.raises(ModelRejected, match="404"):
             await server.sample_turn(turn_call())
-        await server.aclose()
-
-
-async def test_one_server_per_address_and_key() -> None:
-    servers = OpenAIChatServers()
-    assert servers.at("http://a/v1", "k") is servers.at("http://a/v1", "k")
-    assert servers.at("http://a/v1", "k") is not servers.at("http://a/v1", "l")
-    await servers.aclose()
 
 
 async def test_hundreds_of_calls_at_once() -> None:
     model = ScriptedModel(script(latency=0.5))
-    async with serving(model) as url:
-        server = OpenAIChat(url)
+    async with serving(model) as url, connected(url) as server:
         turns = await asyncio.gather(*(server.sample_turn(turn_call(f"k/{n}")) for n in range(300)))
-        await server.aclose()
     assert len(turns) == 300 == model.calls.completed.total()
     assert model.calls.paid_twice == {}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 import numpy as np
+import pytest
 
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import ModelUnavailable
@@ -99,6 +100,7 @@ async def interrupted(open_backend: Open) -> list[SampledTokens]:
         return await asyncio.gather(*(turn(number) for number in range(TURNS)))
 
 
+@pytest.mark.slow
 async def test_lengths_and_repeats_of_resumed_turns(open_backend: Open) -> None:
     resumed = await interrupted(open_backend)
     names = [str(number) for number in range(REFERENCE)]

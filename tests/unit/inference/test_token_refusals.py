@@ -96,7 +96,7 @@ def outside(choice: Json) -> None:
     [
         (without_logprobs, "no logprobs"),
         (one_id_less, "0 token ids with 1 logprobs|other tokens than it sampled"),
-        (dropped, "token ids of"),
+        (dropped, "token ids of|weight versions of tokens"),
         (no_ids, "no token ids|other tokens"),
         (one_logprob_more, "1 token ids with 2 logprobs|other tokens"),
         (logprob(None), "logprob of None"),
@@ -120,6 +120,28 @@ async def test_what_cannot_be_trained_on_is_refused(
         await backend.check(TINY)
         relay.twist = late(change)
         with pytest.raises(InexactTokens, match=said):
+            await backend.sample_turn(call())
+    assert await journal.keys(stream_prefix(KEY)) == []
+
+
+@pytest.mark.parametrize("inference", BOTH)
+async def test_more_tokens_than_asked_for_are_refused(
+    embedded_model: EmbeddedModelServer, open_backend: Open, journal: Journal, inference: Inference
+) -> None:
+    def repeat(event: Json) -> Json:
+        event.pop("usage", None)
+        for choice in event["choices"]:
+            choice["token_ids"] = choice["token_ids"] * 100
+            for rows in choice["logprobs"].values():
+                rows.extend(rows * 99)
+        return event
+
+    relay = Relay(embedded_model.url)
+    async with serving(relay) as url:
+        backend = open_backend(url, inference, Pace(tokens=1_000, seconds=60))
+        await backend.check(TINY)
+        relay.twist = repeat
+        with pytest.raises(InexactTokens, match="more than the 60 tokens it was asked for"):
             await backend.sample_turn(call())
     assert await journal.keys(stream_prefix(KEY)) == []
 

@@ -13,9 +13,9 @@ from clotho.errors import ModelUnavailable, StoreUnavailable
 from clotho.identifiers import derived_seed, stream_prefix
 from clotho.inference.base import ChatMessage, Inference, SampledTurn, Sampling, TurnCall, VersionSpan
 from clotho.inference.growing_turn import GrowingTurn
+from clotho.inference.model_http import ModelHTTP
 from clotho.inference.rendering_thread import RenderingThread
 from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_http import TokenHTTP
 from clotho.inference.token_server import TokenChunk
 from clotho.inference.write_ahead import Pace, WriteAhead
 from clotho.journal import Journal
@@ -194,7 +194,7 @@ class Away(FilesystemStore):
 async def test_a_store_that_is_away_does_not_stop_the_stream(
     embedded_model: EmbeddedModelServer, rendering: RenderingThread, tmp_path: Path
 ) -> None:
-    connection = TokenHTTP(embedded_model.url)
+    connection = ModelHTTP(embedded_model.url)
     backend = TokenExact(
         connection, rendering, Journal(Away(tmp_path)), Inference.TOKENS, Pace(tokens=1, seconds=0)
     )

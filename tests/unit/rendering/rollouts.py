@@ -112,7 +112,7 @@ def roll(
             logprobs_mode="raw",
             versions=(VersionSpan(version=f"v{number}", start=0, end=len(ids)),),
         )
-        message = renderer.parse(ids, TOOLS, prompt_ids=prompt, turn_key=f"turn/{number:04}")
+        message = renderer.parse(ids, TOOLS, prompt_ids=prompt, turn_key=f"turn/{number:04}").message
         extended = prior is not None and prompt[: len(_all(prior))] == _all(prior)
         taken.append(Taken(before=messages, message=message, tokens=tokens, bridged=extended))
         prior = PriorTurn(messages=(*messages, message), tokens=tokens)

@@ -26,7 +26,7 @@ def sampled(prompt_ids: tuple[int, ...], ids: tuple[int, ...]) -> SampledTokens:
 
 
 def parsed(renderer: Renderer, prompt: tuple[int, ...], ids: tuple[int, ...]) -> ChatMessage:
-    return renderer.parse(ids, TOOLS, prompt_ids=prompt, turn_key="run/g000000/r0/turn/0000")
+    return renderer.parse(ids, TOOLS, prompt_ids=prompt, turn_key="run/g000000/r0/turn/0000").message
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,8 @@ def test_ids_of_calls_come_from_the_turns_key(open_family: OpenFamily) -> None:
         first, second = parsed(renderer, prompt, ids).tool_calls
         assert (first, second) == parsed(renderer, prompt, ids).tool_calls
         assert first.id != second.id
-        assert renderer.parse(ids, TOOLS, prompt_ids=prompt, turn_key="other").tool_calls[0].id != first.id
+        other = renderer.parse(ids, TOOLS, prompt_ids=prompt, turn_key="other").message
+        assert other.tool_calls[0].id != first.id
 
 
 def test_calls_are_text_where_no_tools_are_offered(open_family: OpenFamily) -> None:
@@ -150,7 +151,7 @@ def test_calls_are_text_where_no_tools_are_offered(open_family: OpenFamily) -> N
         renderer = open_family("qwen3", packaged=packaged)
         prompt = renderer.render(ASKED)
         ids = encode(renderer, '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><|im_end|>')
-        message = renderer.parse(ids, (), prompt_ids=prompt, turn_key="key")
+        message = renderer.parse(ids, (), prompt_ids=prompt, turn_key="key").message
         assert not message.tool_calls
         assert '"name": "f"' in (message.content or "")
 
@@ -158,7 +159,8 @@ def test_calls_are_text_where_no_tools_are_offered(open_family: OpenFamily) -> N
 def test_the_embedded_policys_own_template_is_what_is_rendered_and_extended() -> None:
     renderer = open_renderer(str(POLICY), tool_call_parser="hermes")
     theirs = PolicyTokenizer(POLICY)
-    assert list(renderer.render(ASKED, TOOLS)) == theirs.render([m.wire() for m in ASKED], TOOLS)
+    text = theirs.render([m.wire() for m in ASKED], TOOLS)
+    assert list(renderer.render(ASKED, TOOLS)) == theirs.encode(text)
     assert renderer.stop_token_ids == (2,)
     prompt = renderer.render(ASKED, TOOLS)
     call = '<tool_call>\n{"name": "terminal", "arguments": {"command": "ls"}}\n</tool_call><|im_end|>'
@@ -196,8 +198,17 @@ def test_wrong_names_list_the_right_ones(models: Path) -> None:
 def test_tools_need_a_way_to_read_calls(models: Path, tmp_path: Path) -> None:
     unknown = open_renderer(str(make_model(tmp_path / "finetune", FAMILIES["hermes"])))
     assert unknown.render(ASKED)
-    with pytest.raises(InvalidInput, match="set tool_call_parser"):
+    with pytest.raises(InvalidInput, match=r"give --tool-call-parser, one of .*hermes.*, or the --renderer"):
         unknown.render(ASKED, TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("name", "renderer"), [("gpt-oss-20b", "gpt-oss"), ("MiniMax-M2", "minimax-m2"), ("gemma4-ft", "gemma4")]
+)
+def test_a_model_that_only_a_renderer_reads_is_told_which(tmp_path: Path, name: str, renderer: str) -> None:
+    folder = open_renderer(str(make_model(tmp_path / name, FAMILIES["hermes"])))
+    with pytest.raises(InvalidInput, match=f"give --renderer {renderer}, which reads its own format"):
+        folder.render(ASKED, TOOLS)
 
 
 def test_what_a_format_cant_show_is_refused(open_family: OpenFamily) -> None:

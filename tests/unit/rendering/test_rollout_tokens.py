@@ -110,7 +110,7 @@ def test_a_turn_cut_off_anywhere_is_extended_or_rendered_afresh(
     (whole,) = roll(renderer, family, data.draw(openings(family)), [data.draw(plans(family))[0]])
     cut = whole.tokens.ids[: data.draw(st.integers(0, len(whole.tokens.ids) - 1))]
     tokens = whole.tokens.model_copy(update={"ids": cut})
-    message = renderer.parse(cut, TOOLS, prompt_ids=tokens.prompt_ids, turn_key="turn/0000")
+    message = renderer.parse(cut, TOOLS, prompt_ids=tokens.prompt_ids, turn_key="turn/0000").message
     assert ChatMessage.model_validate_json(message.model_dump_json()) == message
     results = [ChatMessage(role="tool", tool_call_id=each.id, content="a") for each in message.tool_calls]
     history = (*whole.before, message, *(results or [ChatMessage(role="user", content="Go on.")]))

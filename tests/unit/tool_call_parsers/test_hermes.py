@@ -28,19 +28,24 @@ OOPS = "<tool_call>{oops</tool_call>"
         ),
         pytest.param(
             f"{OOPS}{LIST}",
-            ParsedAnswer(content=None, calls=(LISTED,), remainder=OOPS),
+            ParsedAnswer(content=OOPS, calls=(LISTED,), malformed=1),
             id="malformed beside a good one",
+        ),
+        pytest.param(
+            f"Look.\n{LIST}\n{OOPS}\n{OOPS}Done.",
+            ParsedAnswer(content=f"Look.\n{OOPS}\n{OOPS}", calls=(LISTED,), remainder="Done.", malformed=2),
+            id="malformed after text and a good one",
         ),
         pytest.param(
             LIST.removesuffix("</tool_call>"), ParsedAnswer(content=None, calls=(LISTED,)), id="not closed"
         ),
-        pytest.param(f"a{OOPS}", ParsedAnswer(content=f"a{OOPS}"), id="only malformed"),
+        pytest.param(f"a{OOPS}", ParsedAnswer(content=f"a{OOPS}", malformed=1), id="only malformed"),
         pytest.param(
             "<tool_call>[1]</tool_call>",
-            ParsedAnswer(content="<tool_call>[1]</tool_call>"),
+            ParsedAnswer(content="<tool_call>[1]</tool_call>", malformed=1),
             id="not an object",
         ),
-        pytest.param("<tool_call>", ParsedAnswer(content="<tool_call>"), id="empty"),
+        pytest.param("<tool_call>", ParsedAnswer(content="<tool_call>", malformed=1), id="empty"),
         pytest.param(
             '<tool_call>{"name": "todo", "arguments": "{\\"a\\": 1}"}</tool_call>',
             ParsedAnswer(content=None, calls=(call("todo", '{"a": 1}'),)),

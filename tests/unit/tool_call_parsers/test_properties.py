@@ -15,7 +15,7 @@ from tests.unit.tool_call_parsers.dialects import DIALECTS, Arguments, Dialect
 BOTH = [pytest.param(name, dialect, id=name) for name in PARSERS for dialect in DIALECTS[name]]
 DISTINCT = [each for each in BOTH if each.id not in ("qwen", "llama4_json", "glm47", "deepseek_v31")]
 MEGABYTE = 1_000_000
-SLOWEST = 1.0
+SLOWEST = 5.0
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,20}", fullmatch=True)
 PROSE = st.text(
     st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="{}<>[]|｜;"), max_size=40

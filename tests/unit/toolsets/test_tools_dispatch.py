@@ -1,6 +1,5 @@
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -20,6 +19,8 @@ from clotho.toolsets.calls import BoundCall
 from clotho.toolsets.dispatch import Dispatched, Dispatcher
 from clotho.toolsets.registry import Registry
 from clotho.toolsets.todo import Todo
+
+SECRETS = {"TOOL_KEY": "hunter22"}
 
 
 def call_with(settings: ToolSettings | None = None, state: dict[str, JsonValue] | None = None) -> BoundCall:
@@ -54,9 +55,9 @@ class Break(Speak):
         raise self.error
 
 
-def dispatcher(*tools: Tool, secrets: Sequence[str] = ()) -> tuple[Dispatcher, list[str]]:
+def dispatcher(*tools: Tool) -> tuple[Dispatcher, list[str]]:
     registry = Registry([Speak(), Todo(), *tools])
-    return Dispatcher(registry, secrets), list(registry.names)
+    return Dispatcher(registry, SECRETS.get), list(registry.names)
 
 
 async def run(
@@ -64,10 +65,9 @@ async def run(
     arguments: str,
     *tools: Tool,
     context: BoundCall | None = None,
-    secrets: Sequence[str] = (),
     turn_chars: int = 0,
 ) -> Dispatched:
-    dispatch, offered = dispatcher(*tools, secrets=secrets)
+    dispatch, offered = dispatcher(*tools)
     return await dispatch.run(name, arguments, offered, context or call_with(), turn_chars)
 
 
@@ -155,10 +155,12 @@ async def test_an_error_with_a_negative_exit_code_counts_and_one_without_does_no
 
 
 async def test_secrets_are_in_neither_results_nor_failures() -> None:
-    done = await run("speak", '{"what": "say hunter22"}', secrets=["hunter22"])
+    named = call_with(ToolSettings(redact=("TOOL_KEY", "NOT_SET")))
+    done = await run("speak", '{"what": "say hunter22"}', context=named)
     assert done.content == "say [REDACTED]"
-    failed = await run("shout", '{"what": "hunter22"}', secrets=["hunter22"])
+    failed = await run("shout", '{"what": "hunter22"}', context=named)
     assert failed.failure and "hunter22" not in failed.failure.arguments
+    assert (await run("speak", '{"what": "say hunter22"}')).content == "say hunter22"
 
 
 async def test_a_large_result_without_a_sandbox_is_cut_to_its_preview() -> None:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clotho.embedded.model.generation import Likelihood, Step
+from clotho.embedded.model.http.reading import BodyReader
 from clotho.embedded.model.http.refusals import Refusal
 from clotho.embedded.model.http.requests import ChatRequest
 from clotho.embedded.model.http.responses import (
@@ -31,7 +32,6 @@ from clotho.embedded.model.http.serving import (
     Admitted,
     Serving,
     ids_of,
-    read_body,
     text_of,
     versions_of,
 )
@@ -40,11 +40,12 @@ from clotho.inference.tool_call_parsers import hermes, parser
 
 
 class ChatEndpoint:
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, reader: BodyReader) -> None:
         self._serving = serving
+        self._reader = reader
 
     async def answer(self, request: Request) -> Response:
-        asked = await read_body(request, ChatRequest)
+        asked = await self._reader.read(request, ChatRequest)
         self._serving.check_model(asked.model)
         prompt = await self._serving.tokenized(lambda: self._render(asked))
         admitted = self._serving.admit(
@@ -54,8 +55,10 @@ class ChatEndpoint:
         return await self._serving.respond(request, admitted, answer, stream=bool(asked.stream))
 
     def _render(self, asked: ChatRequest) -> list[int]:
+        # None is rendered as less than a token.
+        self._serving.check_length(len(asked.messages) + len(asked.tools or ()))
         try:
-            return self._serving.policy.tokenizer.render(
+            text = self._serving.policy.tokenizer.render(
                 [message.templated() for message in asked.messages],
                 [tool.templated() for tool in asked.tools or ()],
             )
@@ -63,6 +66,7 @@ class ChatEndpoint:
             raise Refusal(
                 400, f"The chat template refuses these messages: {error}", param="messages"
             ) from error
+        return self._serving.encoded(text)
 
 
 class _ChatAnswer:

@@ -1,5 +1,6 @@
 """/v1/completions: text or token ids in, text out."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -8,45 +9,62 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clotho.embedded.model.generation import Likelihood, Step
+from clotho.embedded.model.http.reading import BodyReader
+from clotho.embedded.model.http.refusals import Refusal
 from clotho.embedded.model.http.requests import DEFAULT_MAX_TOKENS, CompletionRequest
-from clotho.embedded.model.http.responses import Completion, CompletionChoice, CompletionLogprobs
+from clotho.embedded.model.http.responses import Candidate, Completion, CompletionChoice, CompletionLogprobs
 from clotho.embedded.model.http.serving import (
     Admitted,
     Serving,
     ids_of,
-    read_body,
     text_of,
     versions_of,
 )
+from clotho.embedded.model.scoring import score_prompt
+
+Scored = list[tuple[Likelihood, ...]] | None
 
 
 class CompletionEndpoint:
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, reader: BodyReader) -> None:
         self._serving = serving
+        self._reader = reader
 
     async def answer(self, request: Request) -> Response:
-        asked = await read_body(request, CompletionRequest)
+        asked = await self._reader.read(request, CompletionRequest)
         self._serving.check_model(asked.model)
         admitted = self._serving.admit(
             await self._prompt(asked), asked, asked.max_tokens or DEFAULT_MAX_TOKENS, asked.logprobs or 0
         )
-        answer = _CompletionAnswer(self._serving, asked, admitted)
+        answer = _CompletionAnswer(self._serving, asked, admitted, await self._scored(asked, admitted))
         return await self._serving.respond(request, admitted, answer, stream=bool(asked.stream))
+
+    async def _scored(self, asked: CompletionRequest, admitted: Admitted) -> Scored:
+        if asked.prompt_logprobs is None:
+            return None
+        if asked.stream:
+            raise Refusal(400, "prompt_logprobs are not streamed.", param="prompt_logprobs")
+        return await asyncio.to_thread(
+            score_prompt, self._serving.policy, admitted.prompt, asked.prompt_logprobs
+        )
 
     async def _prompt(self, asked: CompletionRequest) -> list[int]:
         prompt = asked.prompt
         if isinstance(prompt, str):
-            return await self._serving.tokenized(lambda: self._serving.policy.tokenizer.encode(prompt))
+            return await self._serving.tokenized(lambda: self._serving.encoded(prompt))
         return prompt
 
 
 class _CompletionAnswer:
     """The answer to one completion request, whole or in chunks."""
 
-    def __init__(self, serving: Serving, asked: CompletionRequest, admitted: Admitted) -> None:
+    def __init__(
+        self, serving: Serving, asked: CompletionRequest, admitted: Admitted, scored: Scored
+    ) -> None:
         self._serving = serving
         self._asked = asked
         self._admitted = admitted
+        self._scored = scored
         self._id = f"cmpl-{uuid.uuid4().hex}"
 
     def whole(self, steps: Sequence[Step]) -> Completion:
@@ -74,6 +92,7 @@ class _CompletionAnswer:
             stop_reason=ending.matched if ending else None,
             token_ids=ids_of(steps) if with_ids else None,
             prompt_token_ids=self._admitted.prompt if with_ids and len(all_steps) == len(steps) else None,
+            prompt_logprobs=self._prompt_logprobs(),
             weight_versions=versions_of(all_steps) if ending else None,
         )
 
@@ -101,6 +120,21 @@ class _CompletionAnswer:
                 for step in steps
             ],
         )
+
+    def _prompt_logprobs(self) -> list[dict[int, Candidate] | None] | None:
+        if self._scored is None:
+            return None
+        text_of_token = self._serving.policy.tokenizer.text_of
+        rows = [
+            {
+                each.token: Candidate(
+                    logprob=each.logprob, rank=each.rank, decoded_token=text_of_token(each.token)
+                )
+                for each in row
+            }
+            for row in self._scored
+        ]
+        return [row or None for row in rows]
 
     def _named(self, likelihood: Likelihood) -> str:
         if self._asked.return_tokens_as_token_ids:

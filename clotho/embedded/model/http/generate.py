@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clotho.embedded.model.generation import Likelihood, Step
+from clotho.embedded.model.http.reading import BodyReader
 from clotho.embedded.model.http.requests import GenerateRequest
 from clotho.embedded.model.http.responses import (
     Generated,
@@ -20,17 +21,17 @@ from clotho.embedded.model.http.serving import (
     Admitted,
     Serving,
     ids_of,
-    read_body,
     versions_of,
 )
 
 
 class GenerateEndpoint:
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, reader: BodyReader) -> None:
         self._serving = serving
+        self._reader = reader
 
     async def answer(self, request: Request) -> Response:
-        asked = await read_body(request, GenerateRequest)
+        asked = await self._reader.read(request, GenerateRequest)
         self._serving.check_model(asked.model)
         sampling = asked.sampling_params
         admitted = self._serving.admit(asked.token_ids, sampling, sampling.max_tokens, sampling.logprobs or 0)

@@ -4,7 +4,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.responses import Response
 
+from clotho.listeners.refused import Refused
+
 MOST_COMPLAINTS = 4
+MOST_SHOWN = 200
+"""Characters of what a client sent."""
 
 
 class ErrorDescription(BaseModel):
@@ -51,7 +55,8 @@ def invalid(error: ValidationError) -> Refusal:
 
 
 def _complaint(details: ErrorDetails) -> str:
-    return ": ".join(filter(None, (".".join(map(str, details["loc"])), details["msg"])))
+    place = ".".join(map(str, details["loc"]))[:MOST_SHOWN]
+    return ": ".join(filter(None, (place, details["msg"][:MOST_SHOWN])))
 
 
 def engine_stopped() -> Refusal:
@@ -60,11 +65,23 @@ def engine_stopped() -> Refusal:
     )
 
 
+def refused(error: Refused) -> Refusal:
+    """What was refused before anything was read from it. No prompt of that many bytes fits into a context."""
+    too_large = error.status == 413
+    return Refusal(
+        error.status,
+        f"The request is refused: {error.detail}.",
+        code="context_length_exceeded" if too_large else "refused",
+    )
+
+
 def unknown_model(name: str) -> Refusal:
-    return Refusal(404, f"The model `{name}` does not exist.", param="model", code="model_not_found")
+    return Refusal(
+        404, f"The model `{name[:MOST_SHOWN]}` does not exist.", param="model", code="model_not_found"
+    )
 
 
-def context_overflow(limit: int, length: int) -> Refusal:
+def context_overflow(limit: int, length: int | str) -> Refusal:
     return Refusal(
         400,
         f"This model's maximum context length is {limit} tokens. However, your messages resulted in {length} "

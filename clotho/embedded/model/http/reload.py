@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clotho.embedded.model.engine import Engine
+from clotho.embedded.model.http.reading import BodyReader
 from clotho.embedded.model.http.refusals import Refusal
 from clotho.embedded.model.http.requests import Body
 from clotho.embedded.model.http.responses import RpcResults
-from clotho.embedded.model.http.serving import read_body
 from clotho.errors import InvalidInput
 
 
@@ -22,13 +22,14 @@ class RpcRequest(Body):
 class ReloadEndpoint:
     """Reads the folder that the server was started with; a client can't name another."""
 
-    def __init__(self, engine: Engine, weights: Path) -> None:
+    def __init__(self, engine: Engine, weights: Path, reader: BodyReader) -> None:
+        self._reader = reader
         self._engine = engine
         self._weights = weights
         self._turn = asyncio.Lock()
 
     async def answer(self, request: Request) -> Response:
-        await read_body(request, RpcRequest)
+        await self._reader.read(request, RpcRequest)
         async with self._turn:
             try:
                 policy = await asyncio.to_thread(self._engine.policy.with_weights, self._weights)

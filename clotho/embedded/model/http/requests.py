@@ -1,18 +1,24 @@
 """The bodies that the endpoints accept: unknown fields are ignored, values that can't be honoured are refused."""
 
-import json
 import secrets
 from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic_core import from_json
 
 from clotho.embedded.model.sampling import SamplingParameters
 from clotho.embedded.model.tokenizer import Templated
 
 MOST_ALTERNATIVES = 20
+MOST_CANDIDATES = 100
+"""At each position of a prompt."""
 DEFAULT_MAX_TOKENS = 16
 """Of text completions, as in the OpenAI API; elsewhere it is what the context leaves."""
+
+
+StopText = Annotated[str, Field(min_length=1, max_length=500)]
+"""Every token is compared with the beginnings of all of them."""
 
 
 class Body(BaseModel):
@@ -37,7 +43,7 @@ class SamplingFields(Body):
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]] | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
     stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = None
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -171,6 +177,7 @@ class ChatRequest(SamplingFields, Streamed):
 class CompletionRequest(SamplingFields, Streamed):
     prompt: Annotated[str, Field(min_length=1)] | Annotated[list[int], Field(min_length=1)]
     logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MOST_CANDIDATES)] | None = None
     echo: Literal[False] | None = None
     best_of: Annotated[int | None, AfterValidator(only(1))] = None
     return_token_ids: bool | None = None
@@ -184,7 +191,7 @@ class TokenSampling(SamplingFields):
 class GenerateRequest(Streamed):
     token_ids: Annotated[list[int], Field(min_length=1)]
     sampling_params: TokenSampling = TokenSampling()
-    request_id: str | None = None
+    request_id: Annotated[str, Field(max_length=256)] | None = None
 
 
 def joined(content: Content) -> str:
@@ -194,7 +201,7 @@ def joined(content: Content) -> str:
 def parsed(arguments: str) -> JsonValue:
     """The value that call arguments encode; the text itself where a model got its JSON wrong."""
     try:
-        value: JsonValue = json.loads(arguments)
+        value: JsonValue = from_json(arguments)
     except ValueError:
         return arguments
     return value

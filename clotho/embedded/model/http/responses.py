@@ -120,6 +120,12 @@ class CompletionLogprobs(BaseModel):
     top_logprobs: list[dict[str, float]]
 
 
+class Candidate(BaseModel):
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
 class CompletionChoice(BaseModel):
     index: int = 0
     text: str
@@ -128,6 +134,8 @@ class CompletionChoice(BaseModel):
     stop_reason: int | str | None
     token_ids: list[int] | None
     prompt_token_ids: list[int] | None
+    prompt_logprobs: list[dict[int, Candidate] | None] | None
+    """For each token of the prompt what else might stand there, by token id; None for the first."""
     weight_versions: list[WeightVersion] | None
 
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -18,7 +18,6 @@ from clotho.embedded.model.http.refusals import (
     Refusal,
     context_overflow,
     engine_stopped,
-    invalid,
     outside_vocabulary,
     unknown_model,
 )
@@ -28,7 +27,8 @@ from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.sampling import SamplingParameters
 
 T = TypeVar("T")
-Asked = TypeVar("Asked", bound=BaseModel)
+CHARACTERS_SAVED = 4
+"""At most, for each that is left, when a tokenizer normalizes text."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,17 @@ class Serving:
     async def tokenized(self, tokenize: Callable[[], list[int]]) -> list[int]:
         return await asyncio.get_running_loop().run_in_executor(self._tokenizer_thread, tokenize)
 
+    def encoded(self, text: str) -> list[int]:
+        """The tokens of `text`. Blocking, but for no longer than a prompt that fits. Raises Refusal."""
+        self.check_length(len(text) // (CHARACTERS_SAVED * self.policy.tokenizer.longest))
+        return self.policy.tokenizer.encode(text)
+
+    def check_length(self, least: int) -> None:
+        """Raises Refusal for a prompt of `least` tokens or more, if that is too long already."""
+        limit = self.policy.model.architecture.max_position_embeddings
+        if least >= limit:
+            raise context_overflow(limit, f"at least {least}")
+
     def check_model(self, name: str | None) -> None:
         if name not in (None, self.model_name):
             raise unknown_model(str(name))
@@ -82,13 +93,13 @@ class Serving:
     ) -> Admitted:
         """Cut `max_tokens`, by default all, to what the context leaves. Raises Refusal."""
         architecture = self.policy.model.architecture
+        room = architecture.max_position_embeddings - len(prompt)
+        if room < 1:
+            raise context_overflow(architecture.max_position_embeddings, len(prompt))
         for param, ids in (("prompt", prompt), ("stop_token_ids", fields.stop_token_ids or [])):
             for token in ids:
                 if not 0 <= token < architecture.vocab_size:
                     raise outside_vocabulary(token, architecture.vocab_size, param)
-        room = architecture.max_position_embeddings - len(prompt)
-        if room < 1:
-            raise context_overflow(architecture.max_position_embeddings, len(prompt))
         parameters = fields.parameters(min(max_tokens or room, room), alternatives)
         return Admitted(prompt, parameters, int(time.time()))
 
@@ -102,13 +113,6 @@ class Serving:
             return _event_stream(answer.chunks())
         steps = await _collected(request, self.steps(admitted))
         return Response(answer.whole(steps).model_dump_json(), media_type="application/json")
-
-
-async def read_body(request: Request, model: type[Asked]) -> Asked:
-    try:
-        return model.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise invalid(error) from error
 
 
 async def _collected(request: Request, steps: AsyncGenerator[Step]) -> list[Step]:

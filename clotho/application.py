@@ -1,0 +1,47 @@
+"""The application's programs: at the root of a checkout, inside the package where it was installed.
+
+    python -m clotho.application worker --store …
+
+runs one with the application's folder first on the path and the current folder last, so that an author's modules
+are found beside the user and no top-level module of an installation is shadowed or taken.
+"""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+_INSTALLED = Path(__file__).parent / "_application"
+FOLDER = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parent.parent
+
+
+def on_path() -> None:
+    """Let this process import the application, and modules in the current folder."""
+    for folder in (FOLDER, Path.cwd()):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+
+
+def command(program: str, *arguments: str) -> list[str]:
+    """The command line that runs `program`: worker, atropos_adapter or a module of the application."""
+    return [sys.executable, "-m", __name__, program, *arguments]
+
+
+def replace_process(program: str, *arguments: str) -> NoReturn:
+    """Go on as `program`."""
+    argv = command(program, *arguments)
+    os.execv(argv[0], argv)
+
+
+def main() -> None:
+    program = sys.argv[1]
+    # `python -m` put the current folder first: a user's `workflows` would hide the application's.
+    sys.path[0] = str(FOLDER)
+    sys.path.append(str(Path.cwd()))
+    sys.argv[:] = sys.argv[1:]
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

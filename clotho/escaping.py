@@ -1,0 +1,56 @@
+"""Text from models, sandboxes and servers, escaped for the place where it is shown.
+
+`for_terminal` keeps lines; `for_line` is for what must stay one line, such as a log's; `for_markdown` is for
+details and summaries in the Temporal UI; `json_line` loses nothing.
+"""
+
+import json
+import re
+
+from pydantic import JsonValue
+
+CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+DIRECTION = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+"""Characters that make text read as what it is not."""
+SEPARATORS = r"\u2028\u2029"
+"""Line breaks to some programs."""
+SURROGATES = r"\ud800-\udfff"
+"""No text of their own: they can't be encoded."""
+INVISIBLE = r"\ufff9-\ufffb\U000e0000-\U000e007f"
+"""Marks of annotations, and letters that no terminal shows."""
+
+_UNSAFE = f"{CONTROL}{DIRECTION}{SEPARATORS}{SURROGATES}{INVISIBLE}"
+_IN_LINES = re.compile(f"[{_UNSAFE}]")
+_IN_A_LINE = re.compile(f"[{_UNSAFE}\t\n]")
+
+
+def for_terminal(text: str) -> str:
+    """`text` with control characters made visible; line breaks and tabs stay."""
+    return _IN_LINES.sub(_picture, text)
+
+
+def for_line(text: str) -> str:
+    """`text` with control characters, line breaks and tabs made visible."""
+    return _IN_A_LINE.sub(_picture, text)
+
+
+def for_markdown(text: str) -> str:
+    """`text` on one line as a code span, in which neither Markdown nor HTML nor links mean anything."""
+    return f"`{for_line(text).replace('`', 'ˋ') or ' '}`"
+
+
+def json_line(value: JsonValue) -> str:
+    """`value` as one line of JSON, harmless on a terminal: what is unsafe there is written as its code."""
+    return _IN_A_LINE.sub(_code, json.dumps(value, ensure_ascii=False))
+
+
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else "\ufffd"
+
+
+def _code(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -1,0 +1,32 @@
+"""Failures of the machine that Clotho runs on, told apart from what code raises about its own logic.
+
+No tool, verifier or policy is at fault for them, so they are retried: they are neither a result nor a reward.
+"""
+
+import errno
+
+HOST_ERRNOS = frozenset(
+    {
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ENOLCK),
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
+        *(errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.EUCLEAN, errno.ENODEV, errno.ENXIO),
+    }
+)
+"""Nothing left of what every process of a host shares, and disks that fail."""
+
+
+def is_host_failure(error: BaseException) -> bool:
+    """Whether `error` tells of its host: no descriptors, memory, threads or disk, or an I/O error."""
+    if isinstance(error, OSError):
+        return error.errno in HOST_ERRNOS
+    return isinstance(error, MemoryError) or is_thread_failure(error)
+
+
+def is_thread_failure(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and str(error).startswith("can't start new thread")
+
+
+def described(error: BaseException) -> str:
+    """The exception in a few words, without the paths of this host that an OSError names."""
+    text = (error.strerror or "I/O error") if isinstance(error, OSError) and error.errno else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,81 @@
+"""The bodies of a model server's answers, read in pieces and within bounds, decompressed as they come."""
+
+import zlib
+from collections.abc import AsyncIterator
+
+import aiohttp
+
+from clotho.errors import ModelUnavailable
+
+ACCEPTED = "gzip, deflate"
+PIECE = 1 << 16
+"""Bytes that decompression may yield at once: a few of them can stand for a thousand times as many."""
+ERROR_BYTES = 1 << 16
+"""Of a refusal: more than any server says."""
+ANSWER_BYTES = 8 << 20
+"""Of an answer, or of one event of a stream, after decompression: more than a million tokens of text."""
+EITHER_HEADER = zlib.MAX_WBITS | 32
+
+
+async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The body as it comes; raises ModelUnavailable for an encoding that wasn't asked for, or is broken."""
+    encoding = answer.headers.get("content-encoding", "").strip().lower() or "identity"
+    if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
+        raise ModelUnavailable("the model server's answer is compressed in a way that wasn't asked for")
+    inflate = zlib.decompressobj(EITHER_HEADER)
+    async for received in answer.content.iter_any():
+        if encoding == "identity":
+            yield received
+            continue
+        while received:
+            try:
+                piece = inflate.decompress(received, PIECE)
+            except zlib.error:
+                raise ModelUnavailable("the model server's answer is no compressed data") from None
+            received = inflate.unconsumed_tail
+            yield piece
+
+
+async def read_whole(answer: aiohttp.ClientResponse, limit: int = ANSWER_BYTES) -> bytes:
+    """The body; raises ModelUnavailable for one of more than `limit` bytes."""
+    body = bytearray()
+    async for piece in decoded(answer):
+        body += piece
+        if len(body) > limit:
+            raise too_long(limit)
+    return bytes(body)
+
+
+async def read_beginning(answer: aiohttp.ClientResponse, limit: int = ERROR_BYTES) -> tuple[bytes, bool]:
+    """The first `limit` bytes of the body, and whether there is more."""
+    body = bytearray()
+    async for piece in decoded(answer):
+        body += piece
+        if len(body) > limit:
+            return bytes(body[:limit]), True
+    return bytes(body), False
+
+
+async def lines(answer: aiohttp.ClientResponse, limit: int = ANSWER_BYTES) -> AsyncIterator[bytes]:
+    """The lines of the body without their ends, and last what comes after them.
+
+    Raises ModelUnavailable for one of more than `limit` bytes.
+    """
+    line = bytearray()
+    async for piece in decoded(answer):
+        start = 0
+        while (end := piece.find(b"\n", start)) >= 0:
+            line += piece[start:end]
+            yield bytes(line)
+            line.clear()
+            start = end + 1
+        line += piece[start:]
+        if len(line) > limit:
+            raise too_long(limit)
+    yield bytes(line)
+
+
+def too_long(limit: int) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"the model server's answer is longer than {limit >> 20} MiB (worker.model_answer_mb)"
+    )

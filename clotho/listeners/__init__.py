@@ -1,0 +1,1 @@
+"""What every HTTP server of Clotho does with connections and requests before it looks at them."""

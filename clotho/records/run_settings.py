@@ -1,0 +1,87 @@
+"""What a run's user may ask of it: by flags of `clotho run`, in clotho.yaml, and in the adapter's configuration."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+
+SIZES = TypeAdapter(dict[str, int])
+
+
+class CheckpointPolicy(StrEnum):
+    """After which calls a sandbox is checkpointed; one before verification comes with both."""
+
+    EVERY_CALL = "every_call"
+    EVERY_TURN = "every_turn"
+    OFF = "off"
+
+
+class OnRewardError(StrEnum):
+    """What becomes of a rollout whose verifier fails, however often it is tried."""
+
+    FAIL = "fail"
+    """It has no reward: an infrastructure failure."""
+    ZERO = "zero"
+    """It has reward 0, and its record says that the verifier failed."""
+
+
+class RunSettings(BaseModel):
+    """Each field has the name that it has in the run's manifest; None leaves what it has by default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    checkpoints: CheckpointPolicy | None = Field(
+        default=None, description="After which calls sandboxes are checkpointed: every_turn, every_call, off."
+    )
+    checkpoint_mb: int | None = Field(
+        default=None, gt=0, description="Larger workspaces, before compression, aren't checkpointed."
+    )
+    keep_diverged: bool | None = Field(
+        default=None,
+        description="Go on in a restored sandbox in which replayed commands came to something else.",
+    )
+    on_reward_error: OnRewardError | None = Field(
+        default=None,
+        description="What becomes of a rollout whose verifier fails: fail (no reward), or zero, flagged.",
+    )
+    unsafe_local: bool | None = Field(
+        default=None, description="Run commands without isolation where it can't be proved."
+    )
+    memory_mb: int | None = Field(default=None, ge=16, description="Memory of a sandbox, in MiB.")
+    disk_mb: int | None = Field(default=None, ge=16, description="Disk of a sandbox, in MiB.")
+    max_processes: int | None = Field(default=None, ge=8, description="Processes of a sandbox.")
+    limits: Literal["required", "best_effort"] | None = Field(
+        default=None,
+        description="required: fail where a host can't bound a sandbox's memory or disk; or best_effort.",
+    )
+    expose_usr_local: bool | None = Field(
+        default=None, description="Let sandboxes see the host's /usr/local, read-only."
+    )
+    max_result_chars: int | None = Field(
+        default=None, gt=0, description="Longer tool results go into a file, and the model sees a preview."
+    )
+    max_turn_chars: int | None = Field(
+        default=None, gt=0, description="The same for all tool results of a turn together."
+    )
+    preview_chars: int | None = Field(default=None, gt=0, description="Length of such a preview.")
+    result_chars: dict[str, int] | str | None = Field(
+        default=None, description="max_result_chars of single tools, as JSON."
+    )
+    redact: tuple[str, ...] | str | None = Field(
+        default=None,
+        description="Environment variables of the workers whose values no tool result may show.",
+    )
+
+    # Atropos' command line knows fields by their types alone, and gives text: a union lets it through.
+
+    @field_validator("result_chars")
+    @classmethod
+    def _sizes(cls, value: dict[str, int] | str | None) -> dict[str, int] | None:
+        return SIZES.validate_json(value) if isinstance(value, str) else value
+
+    @field_validator("redact")
+    @classmethod
+    def _names(cls, value: tuple[str, ...] | str | None) -> tuple[str, ...] | None:
+        if not isinstance(value, str):
+            return value
+        return tuple(name.strip() for name in value.split(",") if name.strip())

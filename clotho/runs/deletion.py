@@ -1,0 +1,61 @@
+"""Deleting a run: its workflows' histories first, then its journal."""
+
+import asyncio
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from clotho.errors import InvalidInput
+from clotho.identifiers import deleted_key, manifest_key
+from clotho.journal import Journal
+from clotho.runs.manifest import Deleted, read_manifest
+from clotho.search_attributes import RUN
+
+PERIOD_SECONDS = 0.2
+
+
+async def delete_run(journal: Journal, client: Client, run: str) -> int:
+    """Delete a run that has ended; returns the number of journal entries. A deletion that was cut off is repeated.
+
+    Its name stays taken: workers may remember entries of it, and Temporal workflows. Raises InvalidInput for a run
+    that isn't there, or still runs.
+    """
+    await read_manifest(journal, run)
+    await _delete_histories(client, run)
+    await journal.write(deleted_key(run), Deleted(run=run))
+    keys = await journal.keys(f"{run}/")
+    await journal.forget(keys)
+    # Last, so that what was cut off is still a run and can be deleted again.
+    await journal.forget([manifest_key(run)])
+    return len(keys) + 1
+
+
+async def _delete_histories(client: Client, run: str) -> None:
+    """Returns when visibility, which lags, lists none."""
+    while True:
+        listed = [found async for found in client.list_workflows(f"{RUN} = '{run}'")]
+        running = [found.id for found in listed if found.status is WorkflowExecutionStatus.RUNNING]
+        if running:
+            raise InvalidInput(
+                f"run {run} is running ({len(running)} workflows, {running[0]} among them): "
+                f"`clotho cancel {run}` first"
+            )
+        if not listed:
+            return
+        for found in listed:
+            await _delete_history(client, found.id, found.run_id)
+        await asyncio.sleep(PERIOD_SECONDS)
+
+
+async def _delete_history(client: Client, workflow: str, execution: str) -> None:
+    request = DeleteWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=workflow, run_id=execution),
+    )
+    try:
+        await client.workflow_service.delete_workflow_execution(request)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:  # listed still, and gone
+            raise

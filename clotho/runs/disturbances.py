@@ -1,0 +1,52 @@
+"""What happened to a scored rollout on its way: for those who leave the inexact ones out of their data."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from clotho.entries.group import RepairEntry
+from clotho.identifiers import original_of
+from clotho.records.rollout import RolloutSummary
+
+
+class Disturbance(StrEnum):
+    SANDBOX_LOST = "sandbox_lost"
+    """In any case; one of the next three says how the sandbox that followed differed, if it did."""
+    RESTORED = "restored"
+    REPLAYED = "replayed"
+    DIVERGED = "diverged"
+    RESUMED = "resumed"
+    """A turn was interrupted, and went on from its tokens."""
+    REPAIRED = "repaired"
+    """It failed, and went on from its last journalled turn."""
+    REPLACED = "replaced"
+    """It started from scratch in a failed sibling's stead, which favours short rollouts."""
+    REWARD_ERROR = "reward_error"
+    """Its score is 0 because the verifier failed."""
+
+
+def repairs_of(rollout: str, repairs: Sequence[RepairEntry]) -> tuple[RepairEntry, ...]:
+    """Those of a group's repairs that led to this rollout."""
+    return tuple(repair for repair in repairs if original_of(repair.failure.workflow) == original_of(rollout))
+
+
+def disturbances_of(summary: RolloutSummary, repairs: Sequence[RepairEntry]) -> tuple[Disturbance, ...]:
+    """Every disturbance of a rollout, once, in the order in which they are declared."""
+    found = {Disturbance.SANDBOX_LOST} if summary.losses else set()
+    found |= {kind for kind in Disturbance if kind in {loss.value for loss in summary.losses}}
+    applies = {
+        Disturbance.RESUMED: summary.resumed_turns > 0,
+        Disturbance.REPAIRED: any(
+            repair.continued_as == repair.failure.workflow == summary.rollout for repair in repairs
+        ),
+        Disturbance.REPLACED: summary.replacement_of is not None,
+        Disturbance.REWARD_ERROR: summary.reward_error,
+    }
+    return tuple(kind for kind in Disturbance if kind in found or applies.get(kind, False))
+
+
+def disturbances_from(names: str) -> tuple[Disturbance, ...]:
+    """As a user writes them, with commas between. Raises ValueError that lists those there are."""
+    try:
+        return tuple(Disturbance(name.strip()) for name in names.split(",") if name.strip())
+    except ValueError as error:
+        raise ValueError(f"{error}: there are {', '.join(Disturbance)}") from None

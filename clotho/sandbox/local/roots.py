@@ -1,0 +1,52 @@
+"""The folder under which a user has its sandboxes: nobody else may change it, or put another in its place."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from clotho.errors import InvalidInput
+
+PASSABLE = ("sandboxes",)
+"""Folders that the users of sandboxes pass through, each to its own, which nobody else may enter."""
+OWN = ("control", "locks")
+EMPTY_FOLDER, EMPTY_FILE = "empty", "nothing"
+"""What is mounted over what sandboxes shall not see."""
+
+
+def prepare(root: Path) -> None:
+    """Make what is missing. Raises InvalidInput for a root in others' reach, or out of that of sandboxes."""
+    root.mkdir(parents=True, exist_ok=True)
+    _require_own(root)
+    root.chmod(0o711)
+    for name in (*PASSABLE, *OWN):
+        folder = root / name
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o711 if name in PASSABLE else 0o700)
+    (root / EMPTY_FOLDER).mkdir(exist_ok=True)
+    (root / EMPTY_FILE).touch(0o444)
+    closed = [path for path in root.parents if not path.stat().st_mode & 0o001]
+    if closed and os.geteuid() == 0:
+        raise InvalidInput(f"sandboxes in {root}: their users can't pass through {closed[-1]}")
+
+
+def _require_own(root: Path) -> None:
+    me = os.geteuid()
+    if root.stat().st_uid != me:
+        raise InvalidInput(f"sandboxes in {root}: it is another user's; give another sandbox.root")
+    for path in _on_the_way(root):
+        found = path.lstat()
+        if found.st_uid not in (0, me):
+            raise InvalidInput(
+                f"sandboxes in {root}: {path} is user {found.st_uid}'s, who could replace them"
+            )
+        if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o002 and not found.st_mode & stat.S_ISVTX:
+            raise InvalidInput(f"sandboxes in {root}: everybody may change {path}")
+
+
+def _on_the_way(root: Path) -> Iterator[Path]:
+    """Links too: who owns one can let it lead elsewhere."""
+    real = root.resolve()
+    yield from (root, *root.parents)
+    if real != root:
+        yield from (real, *real.parents)

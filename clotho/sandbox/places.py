@@ -1,0 +1,37 @@
+"""Folders of a sandbox beside its workspace, home and /tmp: further ones, and further names."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+AGENT_HOME = "/home/agent"
+WORKSPACE = "/work"
+TMP = "/tmp"
+
+FIXED = (WORKSPACE, AGENT_HOME, TMP)
+MOST_ROOTS = 5
+"""A checkpoint holds eight folders, these three among them."""
+SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "usr")
+PATH = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
+
+
+def check_places(roots: Iterable[str], aliases: Mapping[str, str]) -> None:
+    """Raises ValueError for paths that can't be folders of their own, and for aliases of none."""
+    roots = tuple(roots)
+    if len(roots) > MOST_ROOTS:
+        raise ValueError(f"a sandbox has at most {MOST_ROOTS} further writable folders, not {len(roots)}")
+    taken = [*FIXED, "/var/tmp"]
+    for path in (*roots, *aliases):
+        if PATH.fullmatch(path) is None or path.split("/")[1] in SYSTEM:
+            raise ValueError(f"{path!r} can't be a writable folder of a sandbox")
+        if met := next((other for other in taken if _overlap(path, other)), None):
+            raise ValueError(f"{path!r} and {met!r} lie within each other: a sandbox has them apart")
+        taken.append(path)
+    for path, meant in aliases.items():
+        if meant not in (*FIXED, *roots):
+            raise ValueError(
+                f"{path!r} stands for {meant!r}, which is not among {', '.join((*FIXED, *roots))}"
+            )
+
+
+def _overlap(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")

@@ -1,0 +1,48 @@
+"""difflib with a bound on its work, which is cubic at worst and done for texts that a policy chooses.
+
+The bound counts steps, not seconds: the same texts come to the same end on every machine and in every attempt.
+"""
+
+from collections.abc import Sequence
+from difflib import Match, SequenceMatcher
+
+MOST_STEPS = 10_000_000
+"""Of comparing for one result: seconds."""
+
+
+class TooMuchWork(Exception):
+    """Texts whose comparison was given up."""
+
+
+class Budget:
+    """Steps that are left."""
+
+    def __init__(self, steps: int = MOST_STEPS) -> None:
+        self._left = steps
+
+    def spend(self, steps: int) -> None:
+        """Raises TooMuchWork."""
+        self._left -= steps
+        if self._left < 0:
+            raise TooMuchWork
+
+
+class BoundedMatcher(SequenceMatcher[str]):
+    """Raises TooMuchWork once `budget` is used up. It may be shared."""
+
+    def __init__(self, a: Sequence[str], b: Sequence[str], budget: Budget, autojunk: bool = True) -> None:
+        self._budget = budget
+        budget.spend(len(a) + len(b))
+        self.b2j: dict[str, list[int]] = {}
+        super().__init__(None, a, b, autojunk)
+
+    def set_seq1(self, a: Sequence[str]) -> None:
+        self._first = a
+        super().set_seq1(a)
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        compared = self._first[alo:ahi]
+        self._budget.spend(len(compared) + sum(len(self.b2j.get(each, ())) for each in compared))
+        return super().find_longest_match(alo, ahi, blo, bhi)

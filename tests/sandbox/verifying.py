@@ -1,0 +1,49 @@
+"""A verifier's tools over a real sandbox, without a workflow around them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from clotho.config import variable
+from clotho.environment.tool_context import AsyncToolContext
+from clotho.environment.workspace import VerifierWorkspace
+from clotho.identifiers import job_key
+from clotho.sandbox.base import SandboxInstance
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.verification import VerifierSetup
+from clotho.toolsets.base import ToolSettings
+from clotho.toolsets.dispatch import Dispatcher
+from tests.sandbox.tool_calls import REGISTRY
+
+START = job_key("verifier", "start")
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
+
+
+def looking(
+    backend: LocalBackend,
+    lease: str,
+    hidden: Mapping[str, bytes] = NOTHING,
+    epoch: int = 0,
+    **setup: Any,
+) -> AsyncToolContext:
+    """The context of the verification of `lease`; `setup` are fields of a VerifierSetup."""
+    wanted = VerifierSetup(start=START).model_copy(update=setup)
+
+    async def opened() -> SandboxInstance:
+        return await backend.open_verifier(lease, epoch, hidden, setup=wanted)
+
+    return looking_through(opened, epoch)
+
+
+def looking_through(opened: Callable[[], Awaitable[SandboxInstance]], epoch: int = 0) -> AsyncToolContext:
+    workspace = VerifierWorkspace(
+        rollout="run/g000000/r0",
+        epoch=epoch,
+        open=opened,
+        dispatcher=Dispatcher(REGISTRY, variable),
+        tools=REGISTRY.names,
+        settings=ToolSettings(),
+        start=START,
+    )
+    return AsyncToolContext(workspace, asyncio.get_running_loop())

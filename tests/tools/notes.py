@@ -1,0 +1,51 @@
+"""Tools as another package offers them: one that writes into the workspace, and one that only looks at it."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import JsonValue
+
+from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
+from clotho.toolsets.registry import ENTRY_POINTS
+from clotho.toolsets.results import text
+
+NOTE = "/work/note"
+
+
+class TakeNote(Tool):
+    """It says nothing of what it changes, and offers no replay."""
+
+    name = "take_note"
+    toolset = "notes"
+    description = "Write a note."
+    parameters: ClassVar[dict[str, JsonValue]] = {
+        "type": "object",
+        "properties": {"note": {"type": "string"}},
+        "required": ["note"],
+    }
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        await context.sandbox.write_file(NOTE, arguments["note"].encode())
+        return ToolOutcome(content=text(written=True))
+
+
+class ReadNote(Tool):
+    name = "read_note"
+    toolset = "notes"
+    changes_workspace = False
+    description = "Read the note."
+    parameters: ClassVar[dict[str, JsonValue]] = {"type": "object", "properties": {}}
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        found = await context.sandbox.read_file(NOTE, 1_000)
+        return ToolOutcome(content=text(note=found.content.decode()))
+
+
+def installed(folder: Path) -> Path:
+    """A folder for the path on which these are an installed package's tools."""
+    package = folder / "notes-1.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: notes\nVersion: 1\n")
+    points = "".join(f"{kind.name} = {__name__}:{kind.__name__}\n" for kind in (TakeNote, ReadNote))
+    (package / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{points}")
+    return folder

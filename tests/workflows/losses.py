@@ -1,0 +1,71 @@
+"""Sandboxes of a cluster, as tests lose them and look into them."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from clotho.entries.rollout import CallEntry
+from clotho.identifiers import call_key, lease_key
+from clotho.sandbox.local.launch import lock_holder
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import ScriptedCall, ScriptedTurn
+from tests.support import eventually
+
+WAITS = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done; echo -n 1 > /work/score"
+"""What runs when the sandbox is lost, and goes on in the next."""
+
+
+def supervisor(cluster: Cluster, rollout: str, number: int) -> int:
+    """The first process of a sandbox, with which everything in it ends."""
+    folders = cluster.folder.glob("sandboxes/*/sandboxes/*")
+    records = {folder: folder / "sandbox.json" for folder in folders}
+    wanted = lease_key(rollout, number)
+    [folder] = [
+        folder for folder, record in records.items() if record.exists() and wanted in record.read_text()
+    ]
+    (alive,) = cluster.folder.glob(f"sandboxes/*/control/{folder.name}/agent/alive")
+    holder = lock_holder(alive)
+    assert holder is not None
+    return holder
+
+
+async def kill_sandbox(cluster: Cluster, rollout: str, number: int = 0) -> None:
+    os.kill(supervisor(cluster, rollout, number), signal.SIGKILL)
+
+
+async def journalled(cluster: Cluster, key: str) -> None:
+    async def there() -> bool:
+        return (cluster.store / key).exists()
+
+    await eventually(there, f"journal entry {key}")
+
+
+async def output(cluster: Cluster, rollout: str, call: str) -> str:
+    entry = await cluster.open_journal().require(call_key(rollout, call), CallEntry)
+    return str(json.loads(entry.content)["output"]).strip()
+
+
+async def made(cluster: Cluster, rollout: str, lease: int, name: str) -> Path | None:
+    """File `name` in the workspace of a lease."""
+    for record in cluster.folder.glob("sandboxes/*/sandboxes/*/sandbox.json"):
+        file = record.with_name("disk") / "work" / name
+        if f'"{lease_key(rollout, lease)}"' in record.read_text() and file.exists():
+            return file
+    return None
+
+
+def diverging() -> ScriptedTurn:
+    """What its sandbox holds after a replay is another thing each time."""
+    commands = ("cat /proc/sys/kernel/random/uuid > /work/id", WAITS)
+    return ScriptedTurn(
+        calls=tuple(ScriptedCall(name="terminal", arguments={"command": command}) for command in commands)
+    )
+
+
+async def lose_while_waiting(cluster: Cluster, rollout: str) -> None:
+    """Kill the sandbox in which WAITS runs, and have it end in the next."""
+    await eventually(lambda: made(cluster, rollout, 0, "waiting"), "the command waiting")
+    await kill_sandbox(cluster, rollout)
+    again = await eventually(lambda: made(cluster, rollout, 1, "waiting"), "it waiting in the next sandbox")
+    again.with_name("go").touch()

@@ -1,0 +1,184 @@
+"""A campaign's slots: filled while there is anything to start, over chunks of its items and long histories."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import Message, Receive, Scope, Send
+from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
+
+from clotho.embedded.temporal_binary import temporal_binary
+from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
+from clotho.entries.run import Endpoint
+from clotho.identifiers import campaign_id, group_id, scored_key
+from clotho.records.campaign import CampaignProgress, CampaignRequest
+from clotho.runs.campaigns import CampaignHandle, start_requested
+from clotho.runs.manifest import open_run
+from clotho.runs.operations import Operations
+from clotho.runs.order import run_manifest
+from clotho.runs.targets import Target
+from clotho.temporal.namespace import ensure_search_attributes
+from clotho.testing.cluster import FAST, Cluster, cluster_in
+from clotho.testing.script import Conversation, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import ONE_FILE, eventually
+from tests.workflows.scripts import say
+
+LONG = 60
+"""Events of a history that the server calls long."""
+SLOTS = 3
+LOOK_AHEAD = 4
+
+
+class HoldsOne(ScriptedModel):
+    """Answers at once, but holds the calls of one item until it may let go."""
+
+    def __init__(self, item: int) -> None:
+        super().__init__(Script(conversations=(Conversation(variants=((say("Done."),),)),)))
+        self.let_go = threading.Event()
+        self._held = json.dumps(f"task {item}").encode()
+        self._answers = self.app
+        self.app = Starlette(routes=[Mount("/", self._hold)])
+
+    async def _hold(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = await receive()
+        if self._held in asked["body"]:
+            await asyncio.to_thread(self.let_go.wait, 120)
+        messages = iter([asked])
+
+        async def again() -> Message:
+            return next(messages, None) or await receive()
+
+        await self._answers(scope, again, send)
+
+
+@pytest.fixture
+def slow() -> Iterator[HoldsOne]:
+    one = HoldsOne(0)
+    yield one
+    one.let_go.set()
+
+
+@pytest.fixture(scope="module")
+async def impatient(folder: Path) -> AsyncIterator[TemporalServer]:
+    """A server for which histories are long early."""
+    config = {**DYNAMIC_CONFIG, "limit.historyCount.suggestContinueAsNew": LONG}
+    log = folder / "temporal-impatient.log"
+    async with TemporalServer(await temporal_binary(), log, ui_port=None, dynamic_config=config) as server:
+        yield server
+
+
+@pytest.fixture
+async def impatient_cluster(
+    impatient: TemporalServer, folder: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Cluster]:
+    name = request.node.name.replace("_", "-")[:60]
+    async with cluster_in(impatient, folder / f"impatient-{name}", name) as cluster:
+        await cluster.start_worker()
+        yield cluster
+
+
+async def begin(cluster: Cluster, run: str, url: str, groups: int) -> CampaignHandle:
+    await ensure_search_attributes(cluster.client)
+    manifest = run_manifest(ONE_FILE, run, "scripted", group_size=1)
+    await open_run(cluster.open_journal(), manifest, Endpoint(base_url=url))
+    request = CampaignRequest(
+        run=run,
+        environment=ONE_FILE,
+        groups=groups,
+        group_size=1,
+        limits=manifest.limits,
+        stations=FAST,
+        max_open_groups=SLOTS,
+        look_ahead=LOOK_AHEAD,
+    )
+    return await start_requested(cluster.client, request)
+
+
+async def all_scored_but(cluster: Cluster, run: str, groups: int, *others: int) -> None:
+    async def scored() -> bool:
+        return all(
+            (cluster.store / scored_key(group_id(run, item))).exists()
+            for item in range(groups)
+            if item not in others
+        )
+
+    await eventually(scored, "all groups but the slow ones scored")
+
+
+async def runs_of(cluster: Cluster, workflow: str) -> list[WorkflowExecution]:
+    """A workflow's runs, the last first, once the visibility store shows the last as closed."""
+
+    async def closed() -> list[WorkflowExecution] | None:
+        found = [one async for one in cluster.client.list_workflows(f"WorkflowId = '{workflow}'")]
+        done = found and all(one.status is not WorkflowExecutionStatus.RUNNING for one in found)
+        return found if done else None
+
+    return await eventually(closed, "all runs listed as closed")
+
+
+async def test_a_slow_group_holds_no_slot_but_its_own(cluster: Cluster, slow: HoldsOne) -> None:
+    groups = 2 * LOOK_AHEAD + 1
+    async with serving(slow) as url:
+        handle = await begin(cluster, "slow-group", url, groups)
+        await all_scored_but(cluster, "slow-group", groups, 0)
+
+        async def one_left() -> bool:
+            progress = await handle.query("progress", result_type=CampaignProgress)
+            return (progress.scored, progress.running) == (groups - 1, 1)
+
+        await eventually(one_left, "the campaign to hear of its scored groups")
+        slow.let_go.set()
+        done = await handle.result()
+    assert (done.scored, done.failed, done.running) == (groups, 0, 0)
+
+
+async def test_a_campaign_continues_as_new_under_running_groups(
+    impatient_cluster: Cluster, slow: HoldsOne
+) -> None:
+    cluster, groups = impatient_cluster, 4 * LOOK_AHEAD
+    async with serving(slow) as url:
+        handle = await begin(cluster, "long", url, groups)
+        await all_scored_but(cluster, "long", groups, 0)
+        slow.let_go.set()
+        done = await handle.result()
+    assert (done.scored, done.failed, done.running, done.rollouts) == (groups, 0, 0, groups)
+    assert set(slow.calls.requests.values()) == {1}, "no group was ended or run twice"
+    campaigns = await runs_of(cluster, campaign_id("long"))
+    assert len(campaigns) > 3
+    assert max(one.history_length for one in campaigns) < 3 * LONG
+    for item in range(groups):
+        (only,) = await runs_of(cluster, group_id("long", item))
+        assert only.status is WorkflowExecutionStatus.COMPLETED
+
+
+@pytest.mark.slow
+async def test_an_adopted_group_that_fails_is_tried_again(impatient_cluster: Cluster, slow: HoldsOne) -> None:
+    cluster, groups = impatient_cluster, 3 * LOOK_AHEAD
+    async with serving(slow) as url:
+        handle = await begin(cluster, "adopted", url, groups)
+        await all_scored_but(cluster, "adopted", groups, 0)
+        await cluster.client.get_workflow_handle(group_id("adopted", 0)).terminate("lost by a test")
+        slow.let_go.set()
+        done = await handle.result()
+    assert (done.scored, done.failed) == (groups, 0)
+    assert len(await runs_of(cluster, group_id("adopted", 0))) == 2
+
+
+@pytest.mark.slow
+async def test_a_cancel_reaches_adopted_groups_too(impatient_cluster: Cluster, slow: HoldsOne) -> None:
+    cluster, groups = impatient_cluster, 3 * LOOK_AHEAD
+    async with serving(slow) as url:
+        handle = await begin(cluster, "cancelled", url, groups)
+        await all_scored_but(cluster, "cancelled", groups, 0)
+        await Operations(cluster.open_journal(), cluster.client).cancel(Target.named("cancelled"))
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        (group,) = await runs_of(cluster, group_id("cancelled", 0))
+        slow.let_go.set()
+    assert group.status is WorkflowExecutionStatus.CANCELED

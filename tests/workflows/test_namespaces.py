@@ -1,0 +1,85 @@
+"""Two namespaces of one server on one store and host: what closes in one goes on in the other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from clotho.config import TemporalSettings
+from clotho.embedded.temporal_server import TemporalServer
+from clotho.identifiers import call_key, campaign_id
+from clotho.runs.rollouts import read_end
+from clotho.temporal.connection import connect
+from clotho.testing.cluster import Cluster, register
+from clotho.testing.script import Conversation, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say
+
+RUN = "two-namespaces"
+GROUP = f"{RUN}/g000000"
+ROLLOUT = f"{GROUP}/r0"
+LOOK_SECONDS = 0.1
+
+
+@pytest.fixture
+async def other(private_cluster: Cluster, temporal: TemporalServer) -> Cluster:
+    """The private cluster's store, sandboxes and host in another namespace."""
+    namespace = f"{private_cluster.client.namespace[:50]}-other"
+    client = await connect(TemporalSettings(address=temporal.address, namespace=namespace))
+    await register(client)
+    return private_cluster.in_namespace(client)
+
+
+@asynccontextmanager
+async def keeper_looking(cluster: Cluster) -> AsyncIterator[None]:
+    """As a worker of the cluster does every minute, all the time."""
+
+    async def look() -> None:
+        while True:
+            await keeper.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    keeper = cluster.keeper()
+    looking = asyncio.create_task(look())
+    yield
+    assert not looking.done(), looking
+    looking.cancel()
+
+
+async def test_a_run_closed_in_one_namespace_keeps_its_sandboxes_in_the_other(
+    private_cluster: Cluster, other: Cluster
+) -> None:
+    first, second = private_cluster, other
+    commands = [run("echo more >> /work/log; sleep 0.3")] * 12
+    last = (run("test $(wc -l < /work/log) = 12 && echo -n 1 > /work/score"), say("Done."))
+    model = ScriptedModel(Script(conversations=(Conversation(variants=((*commands, *last),)),)))
+    async with serving(model) as url:
+        worker = await first.start_worker()
+        await start(first, RUN, url, overrides={"max_agent_turns": 20})
+
+        def has_made(call: str) -> bool:
+            return (first.store / call_key(ROLLOUT, call)).exists()
+
+        async def under_way() -> bool:
+            return has_made("0001-00")
+
+        await eventually(under_way, "a second call done")
+        await worker.kill()  # a cancel that a parent's end brings would still release the sandbox
+        for workflow in (campaign_id(RUN), GROUP, ROLLOUT):
+            await first.client.get_workflow_handle(workflow).terminate("moved to another namespace")
+        await second.start_worker()
+        handle = await start(second, RUN, url, overrides={"max_agent_turns": 20})
+
+        async def taken_over() -> bool:
+            leases = await second.sandboxes().leases()
+            return any(held.labels and held.labels.namespace == second.client.namespace for held in leases)
+
+        await eventually(taken_over, "the rollout at work in the other namespace")
+        assert not has_made("0010-00"), "there is something left to do"
+        async with keeper_looking(first):
+            await handle.result()
+    end = await read_end(second.open_journal(), ROLLOUT)
+    assert end is not None and (end.summary.score, end.summary.losses) == (1.0, ())
+    assert await second.sandboxes().leases() == ()

@@ -1,0 +1,64 @@
+"""Whole rollouts whose verifier sees what the agent left, as the agent saw it."""
+
+import json
+
+from clotho.entries.rollout import RewardEntry
+from clotho.identifiers import lease_key, reward_key
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import eventually
+from tests.workflows.scripts import run, say
+
+ENVIRONMENT = "tests.environments.names_files:NamesFiles"
+GREET = run("echo hello > ~/greeting.txt; cd ~")
+
+
+SCRIPT = Script(conversations=(Conversation(variants=((GREET, say("Done.")),)),))
+
+
+async def test_a_verifier_finds_a_file_under_every_name(cluster: Cluster) -> None:
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        handle = await cluster.start("every-name", url, environment=ENVIRONMENT, model="scripted")
+        await handle.result()
+    found = await cluster.open_journal().require(reward_key("every-name/g000000/r0"), RewardEntry)
+    assert found.score == 1.0, found.log
+    assert not found.in_agents_instance
+
+
+async def test_it_starts_in_the_same_directory_after_a_loss(cluster: Cluster) -> None:
+    """The checkpoint before verification holds the directory that the agent's shell was in."""
+    name = "view-after-loss"
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        handle = await cluster.start(
+            name, url, environment=ENVIRONMENT, model="scripted", overrides={"seconds": 2.0}
+        )
+
+        async def verifying() -> bool:
+            return any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/verifying"))
+
+        await eventually(verifying, "the verifier's first command")
+        await cluster.sandboxes().destroy(lease_key(f"{name}/g000000/r0", 0))
+        await handle.result()
+    found = await cluster.open_journal().require(reward_key(f"{name}/g000000/r0"), RewardEntry)
+    assert (found.score, found.lease and found.lease.number) == (1.0, 1), found.log
+
+
+async def test_services_that_an_environment_keeps_are_alive_in_its_verification(cluster: Cluster) -> None:
+    server = ScriptedTurn(
+        calls=(ScriptedCall(name="terminal", arguments={"command": "sleep 600", "background": True}),)
+    )
+    script = Script(conversations=(Conversation(variants=((GREET, server, say("Done.")),)),))
+    alive = {}
+    for kept in (True, False):
+        name = f"services-{kept}".lower()
+        async with serving(ScriptedModel(script)) as url:
+            handle = await cluster.start(
+                name, url, environment=ENVIRONMENT, model="scripted", overrides={"keep_services": kept}
+            )
+            await handle.result()
+        found = await cluster.open_journal().require(reward_key(f"{name}/g000000/r0"), RewardEntry)
+        assert found.score == 1.0, found.log
+        assert found.in_agents_instance is kept
+        alive[kept] = json.loads(found.log)["alive"].strip()
+    assert alive == {True: "1", False: "0"}

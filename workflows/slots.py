@@ -1,0 +1,118 @@
+"""The slots of a campaign: which groups hold one, and how what waits for them ends."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from temporalio.exceptions import FailureError
+
+Wait = asyncio.Task[None]
+
+
+class Slots:
+    """At most `size` groups run at a time: children of this run of the campaign, and adopted ones.
+
+    A task waits for each child, and one for each batch of adopted groups. None of them is lost sight of: an error
+    of the infrastructure breaks the campaign, and any other is raised.
+    """
+
+    def __init__(self, size: int, adopted: tuple[int, ...]) -> None:
+        self._size = size
+        self._children: dict[int, Wait] = {}
+        self._starting: list[int] = []
+        self._followed: list[Wait] = []
+        self._beside: list[Wait] = []
+        self._to_follow = list(adopted)
+        self._error: BaseException | None = None
+        self.adopted = list(adopted)
+
+    @property
+    def items(self) -> tuple[int, ...]:
+        """Those whose groups are open."""
+        return (*self.adopted, *self._children)
+
+    @property
+    def open(self) -> int:
+        return len(self.adopted) + len(self._children)
+
+    @property
+    def free(self) -> bool:
+        return self.open < self._size
+
+    @property
+    def started(self) -> bool:
+        """Whether Temporal has started every child that it was asked for."""
+        return not self._starting
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is waited for any more."""
+        return not self._children and not self._followed and not self._to_follow
+
+    @property
+    def broken(self) -> bool:
+        return self._error is not None
+
+    def start(self, item: int, wait: Coroutine[Any, Any, None]) -> None:
+        self._starting.append(item)
+        self._children[item] = asyncio.create_task(wait)
+
+    def has_started(self, item: int) -> None:
+        self._starting.remove(item)
+
+    def adopt(self, item: int) -> None:
+        """To be called by the item's own wait, as the last that it does."""
+        self.adopted.append(item)
+        self._to_follow.append(item)
+
+    def to_follow(self) -> list[list[int]]:
+        """Adopted groups that nothing waits for yet: a batch, or none."""
+        items, self._to_follow = self._to_follow, []
+        return [items] if items else []
+
+    def follow(self, wait: Coroutine[Any, Any, None]) -> None:
+        self._followed.append(asyncio.create_task(wait))
+
+    def let_go(self, item: int) -> None:
+        """An adopted group has closed."""
+        self.adopted.remove(item)
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> Wait:
+        """Work that holds no slot; its error breaks the campaign too."""
+        self._beside.append(asyncio.create_task(work))
+        return self._beside[-1]
+
+    def changed(self) -> bool:
+        """Whether there is something to follow or to reap."""
+        return bool(self._to_follow) or any(task.done() for task in self._tasks)
+
+    def reap(self) -> None:
+        """Forget what has ended."""
+        ended = [task for task in self._tasks if task.done()]
+        self._children = {item: task for item, task in self._children.items() if not task.done()}
+        self._followed = [task for task in self._followed if not task.done()]
+        self._beside = [task for task in self._beside if not task.done()]
+        for task in ended:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.breaks(error)
+
+    def breaks(self, error: BaseException) -> None:
+        """Nothing more is started; the first such error is raised at the end. A defect is raised at once."""
+        if not isinstance(error, FailureError):
+            raise error
+        self._error = self._error or error
+
+    def require_whole(self) -> None:
+        """Raises what broke the campaign."""
+        if self._error is not None:
+            raise self._error
+
+    async def cancel(self) -> None:
+        """Cancel all waits, with them the children, and see them end."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _tasks(self) -> tuple[Wait, ...]:
+        return (*self._children.values(), *self._followed, *self._beside)
