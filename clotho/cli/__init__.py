@@ -9,7 +9,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from clotho import application
-from clotho.cli import atropos_api, delete, dev, export, operate, programs, run, show, status
+from clotho.cli import atropos_api, delete, dev, export, operate, programs, run, show, status, try_rollout
 from clotho.cli.demo import command as demo
 from clotho.cli.doctor import command as doctor
 from clotho.cli.terminal import foreign
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("dev")(dev.command)
 app.command("demo")(demo.command)
+app.command("try")(try_rollout.command)
 app.command("run")(run.command)
 app.command("status")(status.command)
 app.command("show")(show.command)

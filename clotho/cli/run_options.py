@@ -1,68 +1,40 @@
-"""The options of `clotho run`, and how they read on the command line."""
+"""The options of `clotho run` and `clotho try`, and how they read on the command line."""
 
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
+from pydantic import JsonValue, ValidationError
 
-from clotho.inference.base import Inference
+from clotho.config import Settings, checked_variable_name
+from clotho.entries.run import Endpoint, Rendering, RunManifest
+from clotho.errors import InvalidInput
+from clotho.inference.base import Inference, checked_base_url
 from clotho.records.run_settings import CheckpointPolicy, OnRewardError, RunSettings
+from clotho.runs.order import run_manifest
+
+MODEL, SAMPLING, LIMITS = "Model", "Sampling", "Rewards and tool results"
+SANDBOX, SWITCHES = "Sandbox", "Sandbox switches"
 
 Environment = Annotated[
     str, typer.Argument(help="A module in environments/, or module:Class.", metavar="ENV")
 ]
 Model = Annotated[
     str,
-    typer.Option(help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1.", metavar="URL"),
+    typer.Option(
+        help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1.",
+        metavar="URL",
+        rich_help_panel=MODEL,
+    ),
 ]
 Run = Annotated[str, typer.Option(help="The run's name; giving it again resumes it.", metavar="NAME")]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        help="The model's name, as the server knows it.", show_default="the one it lists", metavar="NAME"
-    ),
-]
-KeyVariable = Annotated[
-    str | None,
-    typer.Option(help="Environment variable that holds the key, in the workers.", metavar="NAME"),
-]
-Mode = Annotated[
-    Inference,
-    typer.Option(
-        help="How turns are sampled. Only tokens are training data: vLLM and SGLang give them. "
-        "tokens: whichever way the server has."
-    ),
-]
-Tokenizer = Annotated[
-    str | None,
-    typer.Option(
-        help="With tokens: a name on the Hugging Face hub, or a folder where models are called from.",
-        show_default="the model's name",
-        metavar="NAME",
-    ),
-]
-Renderer = Annotated[
-    str | None,
-    typer.Option(
-        help="With tokens: what renders the model's chat format; needed for a checkpoint in a folder.",
-        show_default="the one made for the tokenizer's name, else its chat template",
-        metavar="NAME",
-    ),
-]
-ToolCallParser = Annotated[
-    str | None,
-    typer.Option(
-        help="With tokens: what reads tool calls, by vLLM's names; `renderer`: the hand-coded renderer itself.",
-        show_default="that of the model's family, else the renderer",
-        metavar="NAME",
-    ),
-]
-Thinking = Annotated[
-    bool, typer.Option(help="With tokens: keep think blocks in the history that later turns see.")
-]
-Groups = Annotated[int, typer.Option(help="How many items to roll out.", min=1)]
-GroupSize = Annotated[int, typer.Option(help="Rollouts of each item.", min=1)]
-MaxOpenGroups = Annotated[int, typer.Option(help="How many groups run at once.", min=1)]
+Groups = Annotated[int, typer.Option(help="How many items to roll out.", min=1, metavar="N")]
+GroupSize = Annotated[int, typer.Option(help="Rollouts of each item.", min=1, metavar="N")]
+MaxOpenGroups = Annotated[int, typer.Option(help="How many groups run at once.", min=1, metavar="N")]
 Items = Annotated[
     Path | None,
     typer.Option(
@@ -70,47 +42,204 @@ Items = Annotated[
         exists=True,
         dir_okay=False,
         readable=True,
+        metavar="FILE",
     ),
 ]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A field of the environment's configuration.", metavar="NAME=JSON"),
-]
-Temperature = Annotated[float | None, typer.Option(help="Overrides the environment's.", min=0)]
-MaxTokens = Annotated[int | None, typer.Option(help="Tokens that one turn may sample.", min=1)]
-ExtraBody = Annotated[str | None, typer.Option(help="Further fields of each model request.", metavar="JSON")]
-StandardSampling = Annotated[
-    bool,
-    typer.Option(help="Send only OpenAI's own sampling fields: no top_k, min_p, repetition_penalty."),
-]
-Seed = Annotated[int, typer.Option(help="Seeds of all rollouts derive from it.")]
-Detach = Annotated[bool, typer.Option(help="Start it and return.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start it and return.")]
 
 
-def asked(name: str, metavar: str | None = None) -> Any:
+def option(
+    panel: str, text: str, metavar: str | None = None, *names: str, shown: str | bool = True, **more: Any
+) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=panel, show_default=shown, **more)
+
+
+def asked(panel: str, name: str, metavar: str | None = None) -> Any:
     """The option for a field of RunSettings, whose values it checks; clotho.yaml may have it under `run`."""
-    return typer.Option(
-        help=RunSettings.model_fields[name].description,
-        metavar=metavar,
-        show_default=False,
-        rich_help_panel=PANEL,
+    return option(panel, RunSettings.model_fields[name].description or "", metavar, shown=False)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What rollouts get: the options that every command has which starts any."""
+
+    model_name: Annotated[
+        str | None,
+        option(MODEL, "The model's name, as the server knows it.", "NAME", shown="the one it lists"),
+    ] = None
+    api_key_env: Annotated[
+        str | None, option(MODEL, "Environment variable that holds the key, in the workers.", "NAME")
+    ] = None
+    inference: Annotated[
+        Inference,
+        option(
+            MODEL,
+            "How turns are sampled: chat, tokens, vllm-generate, vllm-completions or sglang. Only tokens are "
+            "training data: vLLM and SGLang give them. tokens: whichever way the server has.",
+            "MODE",
+        ),
+    ] = Inference.CHAT
+    tokenizer: Annotated[
+        str | None,
+        option(
+            MODEL,
+            "With tokens: a name on the Hugging Face hub, or a folder where models are called from.",
+            "NAME",
+            shown="the model's name",
+        ),
+    ] = None
+    renderer: Annotated[
+        str | None,
+        option(
+            MODEL,
+            "With tokens: what renders the model's chat format; needed for a checkpoint in a folder.",
+            "NAME",
+            shown="the one made for the tokenizer's name, else its chat template",
+        ),
+    ] = None
+    tool_call_parser: Annotated[
+        str | None,
+        option(
+            MODEL,
+            "With tokens: what reads tool calls, by vLLM's names; `renderer`: the hand-coded renderer itself.",
+            "NAME",
+            shown="that of the model's family, else the renderer",
+        ),
+    ] = None
+    thinking: Annotated[
+        bool,
+        option(
+            MODEL,
+            "With tokens: keep think blocks in the history that later turns see.",
+            None,
+            "--thinking",
+        ),
+    ] = False
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A field of the environment's configuration.", metavar="NAME=JSON"),
+    ] = None
+    temperature: Annotated[
+        float | None, option(SAMPLING, "Overrides the environment's.", "NUMBER", min=0)
+    ] = None
+    max_tokens: Annotated[int | None, option(SAMPLING, "Tokens that one turn may sample.", "N", min=1)] = None
+    extra_body: Annotated[str | None, option(SAMPLING, "Further fields of each model request.", "JSON")] = (
+        None
     )
+    standard_sampling: Annotated[
+        bool,
+        option(
+            SAMPLING,
+            "Send only OpenAI's own sampling fields: no top_k, min_p, repetition_penalty.",
+            None,
+            "--standard-sampling",
+        ),
+    ] = False
+    seed: Annotated[int, option(SAMPLING, "Seeds of all rollouts derive from it.", "N")] = 0
+    checkpoints: Annotated[CheckpointPolicy | None, asked(SANDBOX, "checkpoints", "WHEN")] = None
+    checkpoint_mb: Annotated[int | None, asked(SANDBOX, "checkpoint_mb", "MIB")] = None
+    memory_mb: Annotated[int | None, asked(SANDBOX, "memory_mb", "MIB")] = None
+    disk_mb: Annotated[int | None, asked(SANDBOX, "disk_mb", "MIB")] = None
+    max_processes: Annotated[int | None, asked(SANDBOX, "max_processes", "N")] = None
+    limits: Annotated[str | None, asked(SANDBOX, "limits", "WHAT")] = None
+    keep_diverged: Annotated[bool | None, asked(SWITCHES, "keep_diverged")] = None
+    expose_usr_local: Annotated[bool | None, asked(SWITCHES, "expose_usr_local")] = None
+    unsafe_local: Annotated[bool | None, asked(SWITCHES, "unsafe_local")] = None
+    on_reward_error: Annotated[OnRewardError | None, asked(LIMITS, "on_reward_error", "WHAT")] = None
+    max_result_chars: Annotated[int | None, asked(LIMITS, "max_result_chars", "N")] = None
+    max_turn_chars: Annotated[int | None, asked(LIMITS, "max_turn_chars", "N")] = None
+    preview_chars: Annotated[int | None, asked(LIMITS, "preview_chars", "N")] = None
+    result_chars: Annotated[str | None, asked(LIMITS, "result_chars", "JSON")] = None
+    redact: Annotated[str | None, asked(LIMITS, "redact", "NAME,NAME")] = None
+
+    def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
+        """Raises InvalidInput that names the option at fault."""
+        return run_manifest(
+            environment,
+            run,
+            self.model_name or "",
+            overrides=parse_overrides(self.config or []),
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            extra_body=parse_object("--extra-body", self.extra_body) if self.extra_body else None,
+            standard_sampling=self.standard_sampling,
+            rendering=self.rendering(),
+            seed=self.seed,
+            group_size=group_size,
+        ).with_settings(settings.run, self._settings())
+
+    def endpoint(self, model: str) -> Endpoint:
+        url = checked_base_url(model)
+        if self.api_key_env is not None:
+            checked_variable_name(self.api_key_env)
+        return Endpoint(base_url=url, api_key_variable=self.api_key_env, inference=self.inference)
+
+    def _settings(self) -> RunSettings:
+        try:
+            return RunSettings(**{name: getattr(self, name) for name in RunSettings.model_fields})
+        except ValidationError as error:
+            faults = [f"--{str(each['loc'][0]).replace('_', '-')}: {each['msg']}" for each in error.errors()]
+            raise InvalidInput("; ".join(faults)) from error
+
+    def rendering(self) -> Rendering | None:
+        """None in chat mode; raises InvalidInput for options that say nothing there."""
+        if self.inference is not Inference.CHAT:
+            return Rendering(
+                tokenizer=self.tokenizer or "",
+                renderer=self.renderer,
+                tool_call_parser=self.tool_call_parser,
+                thinking_mode=self.thinking,
+            )
+        without_tokens = ("tokenizer", "renderer", "tool_call_parser", "thinking")
+        if given := [f"--{name.replace('_', '-')}" for name in without_tokens if getattr(self, name)]:
+            raise InvalidInput(
+                f"{', '.join(given)}: the server renders in chat mode; give --inference tokens"
+            )
+        return None
 
 
-PANEL = "What the run's rollouts get; clotho.yaml may say it too, under `run`"
+def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of RunOptions beside its own; it takes them as `asked`."""
+    own = [
+        one for name, one in inspect.signature(command, eval_str=True).parameters.items() if name != "asked"
+    ]
+    hints = get_type_hints(RunOptions, include_extras=True)
+    further = [
+        inspect.Parameter(
+            one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
+        )
+        for one in fields(RunOptions)
+    ]
 
-Checkpoints = Annotated[CheckpointPolicy | None, asked("checkpoints")]
-CheckpointSize = Annotated[int | None, asked("checkpoint_mb", "MIB")]
-KeepDiverged = Annotated[bool | None, asked("keep_diverged")]
-RewardError = Annotated[OnRewardError | None, asked("on_reward_error")]
-UnsafeLocal = Annotated[bool | None, asked("unsafe_local")]
-Memory = Annotated[int | None, asked("memory_mb", "MIB")]
-Disk = Annotated[int | None, asked("disk_mb", "MIB")]
-Processes = Annotated[int | None, asked("max_processes")]
-Bounds = Annotated[str | None, asked("limits", "required|best_effort")]
-UsrLocal = Annotated[bool | None, asked("expose_usr_local")]
-ResultChars = Annotated[int | None, asked("max_result_chars")]
-TurnChars = Annotated[int | None, asked("max_turn_chars")]
-PreviewChars = Annotated[int | None, asked("preview_chars")]
-ToolResultChars = Annotated[str | None, asked("result_chars", "JSON")]
-Redact = Annotated[str | None, asked("redact", "NAME,NAME")]
+    def with_asked(**given: Any) -> None:
+        options = RunOptions(**{one.name: given.pop(one.name) for one in further})
+        command(**given, asked=options)
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *further)]
+    with_asked.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_asked.__doc__ = command.__doc__
+    return with_asked
+
+
+def parse_overrides(assignments: Sequence[str]) -> dict[str, JsonValue]:
+    """`name=value` with a value in JSON, or else taken as text."""
+    values: dict[str, JsonValue] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise InvalidInput(f"--set {assignment}: write NAME=VALUE")
+        try:
+            values[name] = json.loads(text)
+        except ValueError:
+            values[name] = text
+    return values
+
+
+def parse_object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"{name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{name} must be a JSON object")
+    return value

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clotho.cli.run import asked_rendering
+from clotho.cli.run_options import RunOptions
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.entries.run import Endpoint, Rendering
 from clotho.errors import InvalidInput
@@ -14,13 +14,14 @@ from clotho.runs.order import run_manifest
 
 
 def test_options_of_tokens_say_nothing_in_chat_mode() -> None:
-    assert asked_rendering(Inference.CHAT, None, None, None, False) is None
+    assert RunOptions().rendering() is None
     with pytest.raises(InvalidInput, match=r"--tokenizer, --thinking: .*--inference tokens"):
-        asked_rendering(Inference.CHAT, "Qwen/Qwen3-8B", None, None, True)
+        RunOptions(tokenizer="Qwen/Qwen3-8B", thinking=True).rendering()
 
 
 def test_the_tokenizer_is_the_models_where_none_is_given() -> None:
-    rendering = asked_rendering(Inference.TOKENS, None, None, "hermes", True)
+    options = RunOptions(inference=Inference.TOKENS, tool_call_parser="hermes", thinking=True)
+    rendering = options.rendering()
     manifest = run_manifest("file_tasks", "named", "org/model", rendering=rendering)
     assert manifest.rendering == Rendering(
         tokenizer="org/model", tool_call_parser="hermes", thinking_mode=True

@@ -1,0 +1,200 @@
+"""`clotho try`: one rollout of an environment, printed as it comes to be, of which nothing is kept."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.service import RPCError, RPCStatusCode
+
+from clotho.cli import run_options as option
+from clotho.cli.follow import failure_text
+from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.items import read_items
+from clotho.cli.served_model import only_model
+from clotho.cli.show import heading, show_disturbances, show_end
+from clotho.cli.show_steps import StepPrinter
+from clotho.cli.terminal import foreign, make_console, one_line
+from clotho.cli.waiting import held_up, until_served
+from clotho.config import Settings, load_settings
+from clotho.embedded.ephemeral import EphemeralServices, ephemeral_services
+from clotho.entries.items import Item
+from clotho.entries.run import RunManifest
+from clotho.environment.instances import Environments
+from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, bounded
+from clotho.identifiers import group_id, rollout_id
+from clotho.records.group import RepairBounds
+from clotho.records.stations import Stations
+from clotho.runs.campaigns import CampaignHandle, start_campaign
+from clotho.runs.order import RunOrder
+from clotho.temporal.failures import Failure, failure_of
+
+RUN = "try"
+NO_REPAIRS = RepairBounds(per_group=0, per_run=0)
+PERIOD = 0.1
+TROUBLE_PERIOD = 3.0
+TROUBLE_SHOWN = 500
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1.",
+        metavar="URL",
+        rich_help_panel=option.MODEL,
+        show_default="a small model on this machine",
+    ),
+]
+ItemNumber = Annotated[int, typer.Option("--item", help="Which item, counted from 0.", min=0, metavar="N")]
+
+
+@option.with_run_options
+def command(
+    environment: option.Environment,
+    item: ItemNumber = 0,
+    items: option.Items = None,
+    model: Model = None,
+    *,
+    asked: option.RunOptions,
+) -> None:
+    """Roll ENV out once and print everything: prompt, turns, tool results and reward.
+
+    Temporal, workers and a store are started for it and removed after it; the sandbox is a real one.
+    Exit status 1 if the rollout fails; with the traceback where the environment raised.
+    """
+    settings = load_settings()
+    console = make_console()
+    if asked.api_key_env and model is None:
+        raise InvalidInput("--api-key-env needs --model: the model on this machine has no key")
+    manifest = asked.manifest(environment, RUN, 1, settings)
+    given = read_items(items) if items else None
+
+    async def interruptible() -> None:
+        interruption = Interruption()
+        try:
+            chosen = await interruption.ends(chosen_item(manifest, item, given))
+            heading(console, f"item {item}")
+            console.print(foreign(json.dumps(chosen, indent=2, ensure_ascii=False)))
+            await interruption.ends(in_services(settings, console, manifest, asked, model, chosen))
+        except Interrupted:
+            raise typer.Exit(EXIT_STATUS) from None
+
+    try:
+        asyncio.run(interruptible())
+    except EnvironmentFailed as error:
+        console.print(foreign(str(error), "red"), soft_wrap=True)
+        raise RolloutFailed("the environment raised what is shown above") from None
+
+
+class RolloutFailed(ClothoError):
+    """There is no reward; the message says why."""
+
+
+async def chosen_item(manifest: RunManifest, number: int, given: tuple[Item, ...] | None) -> Item:
+    """Item `number` of the file or else of the environment; raises InvalidInput if there are fewer."""
+    if given is None:
+        environments = Environments()
+        environment = await environments.fresh(manifest)
+        given = await environments.draw(environment, number + 1)
+    if number >= len(given):
+        raise InvalidInput(f"--item {number}: there are {len(given)} items, counted from 0")
+    return given[number]
+
+
+async def in_services(
+    settings: Settings,
+    console: Console,
+    manifest: RunManifest,
+    asked: option.RunOptions,
+    model: str | None,
+    item: Item,
+) -> None:
+    async with ephemeral_services(settings, with_model=model is None) as services:
+        url = model or services.model_url
+        assert url is not None
+        endpoint = asked.endpoint(url)
+        named = manifest if manifest.model else manifest.named(await only_model(endpoint))
+        order = RunOrder(
+            manifest=named,
+            endpoint=endpoint,
+            groups=1,
+            max_open_groups=1,
+            items=(item,),
+            repairs=NO_REPAIRS,
+        )
+        await services.during(Trial(services, console).roll_out(order))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One rollout in services that are up."""
+
+    services: EphemeralServices
+    console: Console
+    rollout: str = rollout_id(group_id(RUN, 0), 0)
+
+    async def roll_out(self, order: RunOrder) -> None:
+        """Print it to its end; raises RolloutFailed if it has no reward."""
+        client, journal = self.services.client, self.services.journal
+        await until_served(client, Stations())
+        handle = await start_campaign(client, journal, order)
+        failed = await self._follow(handle)
+        if failed is not None:
+            raise await self._failure(client, failed)
+        await show_end(self.console, journal, self.rollout)
+        await show_disturbances(self.console, journal, self.rollout)
+
+    async def _follow(self, handle: CampaignHandle) -> WorkflowFailureError | None:
+        printer = StepPrinter(self.console, self.services.journal, self.rollout)
+        result = asyncio.ensure_future(handle.result())
+        troubles = asyncio.create_task(self._say_troubles())
+        try:
+            while not result.done():
+                await printer.print_new()
+                await asyncio.wait([result, troubles], timeout=PERIOD)
+            await printer.print_new()
+            await result
+        except WorkflowFailureError as error:
+            return error
+        finally:
+            result.cancel()
+            troubles.cancel()
+        return None
+
+    async def _say_troubles(self) -> None:
+        """Print what is tried again, once for each reason; never returns."""
+        said: set[str] = set()
+        while True:
+            await asyncio.sleep(TROUBLE_PERIOD)
+            trouble = await held_up(self.services.client, RUN)
+            reason = trouble.partition(", attempt ")[0] if trouble else None
+            if trouble and reason and reason not in said:
+                said.add(reason)
+                self.console.print(foreign(bounded(trouble, TROUBLE_SHOWN), "yellow"), soft_wrap=True)
+
+    async def _failure(self, client: Client, failed: WorkflowFailureError) -> RolloutFailed:
+        """With the traceback printed, if the environment raised."""
+        for workflow in (self.rollout, group_id(RUN, 0)):
+            failure = await failure_if_failed(client, workflow)
+            if failure is None:
+                continue
+            if failure.kind == EnvironmentFailed.__name__:
+                self.console.print(foreign(failure.message, "red"), soft_wrap=True)
+                return RolloutFailed("the environment raised what is shown above")
+            return RolloutFailed(f"the rollout failed: {failure.kind}: {failure.message}")
+        one_line(self.console, self.services.worker.last_words)
+        return RolloutFailed(failure_text(RUN, failed))
+
+
+async def failure_if_failed(client: Client, workflow: str) -> Failure | None:
+    """None where it hasn't failed, or was never started."""
+    try:
+        described = await client.get_workflow_handle(workflow).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    failed = described.status is WorkflowExecutionStatus.FAILED
+    return await failure_of(client, workflow, described.run_id) if failed else None
