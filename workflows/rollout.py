@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.toolsets.shell import SLOT
 
 from workflows import attributes
-from workflows.held_sandbox import EndsItsSandbox, HeldSandbox
+from workflows.held_sandbox import EndsItsSandbox, HeldSandbox, is_loss
 from workflows.pausing import Pausable, run_resume
 from workflows.steps import clean_up, step, was_unserved
 
@@ -177,9 +177,7 @@ class Rollout(Pausable):
             shell=self.state.tool_state.get(SLOT),
         )
         elsewhere = self.stations.verification
-        if self.sandbox.lease is None:
-            reward = await step(Verifier.verify, request, elsewhere or self.stations.sandbox, "verify")
-            self.sandbox.lease = reward.lease
+        if self.sandbox.lease is None and await self.verify_without_lease(request):
             return
 
         async def run(lease: Lease) -> RewardResult:
@@ -196,6 +194,18 @@ class Rollout(Pausable):
             update = {"lease": self.sandbox.lease, "exhausted": ended.exhausted}
             given_up = request.model_copy(update=update)
             await step(Verifier.verify, given_up, elsewhere or self.stations.sandbox, "give verification up")
+
+    async def verify_without_lease(self, request: RewardRequest) -> bool:
+        """Verify where no command has run, opening a sandbox if it takes one; False if that is lost."""
+        try:
+            station = self.stations.verification or self.stations.sandbox
+            reward = await step(Verifier.verify, request, station, "verify")
+        except ActivityError as error:
+            if not is_loss(error):
+                raise
+            return False
+        self.sandbox.lease = reward.lease
+        return True
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
         self.let_go()  # meanwhile: the end is written from the journal

@@ -246,6 +246,23 @@ async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(clus
     assert (reward.score, reward.log, reward.epoch) == (1.0, "first second", 1)
 
 
+async def test_a_sandbox_that_verification_opened_itself_may_be_lost(private_cluster: Cluster) -> None:
+    """A rollout without commands has none before: what it sampled is verified in another one."""
+    cluster, rollout = private_cluster, "commandless/g000000/r0"
+    fail = cluster.folder / "fail"
+    fail.mkdir()
+    await cluster.start_worker(CLOTHO_FAIL="reward.opened:pause", CLOTHO_FAIL_FOLDER=str(fail))
+    async with serving(ScriptedModel(played())) as url:
+        handle = await start(cluster, "commandless", url)
+        opened = fail / "reward.opened"
+        await eventually(lambda: asyncio.to_thread(opened.exists), "the verifier's sandbox")
+        await cluster.sandboxes().destroy(lease_key(rollout, 0))
+        opened.unlink()
+        await handle.result()
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and end.summary.losses == (Fidelity.EXACT,)
+
+
 async def test_what_an_attempt_in_a_lost_sandbox_journals_late_is_done_in_the_next(
     private_cluster: Cluster,
 ) -> None:
