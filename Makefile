@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm security-table bench chaos soak lint supervisor lock clean
+.PHONY: setup demo test test-all fuzz test-vllm security-table bench chaos soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -61,9 +61,20 @@ lint: .venv/.complete
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The generator's packages are apart, in an environment of their own.
+docs: .venv/.complete .venv/docs/.complete
+	$(BIN)/python -m docs.generate
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict --quiet
+
+.venv/docs/.complete: requirements-docs.lock
+	$(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	touch $@
+
 lock: .venv/.complete
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group docs -o requirements-docs.lock
 
 clean:
 	rm -rf .venv .clotho

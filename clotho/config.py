@@ -43,9 +43,11 @@ class TemporalSettings(Section):
     address: str | None = None
     """None: TEMPORAL_ADDRESS or a Temporal profile, else `default_address`."""
     default_address: str = "127.0.0.1:7233"
-    """Of `clotho dev` for the same store, where that is running."""
+    """Used where no other address is given. A running `clotho dev` for the same store sets it."""
     namespace: str | None = None
+    """None: TEMPORAL_NAMESPACE or a Temporal profile, else `default`."""
     ui: str = "http://127.0.0.1:8233"
+    """Address of Temporal's web page, for the links that are shown."""
 
 
 class DevelopmentServices(Section):
@@ -68,24 +70,29 @@ class WorkerSettings(Section):
     """Sizes of a worker process."""
 
     max_cached_workflows: int = 2_000
+    """Workflows that a process keeps in memory, so that they need no replay."""
     max_workflow_tasks: int = 100
+    """Workflow tasks that a process works on at once, on each of its queues."""
     max_model_calls: int = 500
+    """Model calls that a process has open at once."""
     max_tool_calls: int = 200
+    """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
     model_call_timeout: float = 600.0
+    """Seconds that one request to a model server may take."""
     model_answer_mb: int = 8
-    """The longest answer of a model server that is read, and the longest event of a stream."""
+    """Largest answer of a model server, and largest event of a stream, in MiB."""
     write_ahead_tokens: int = 256
-    """Of a streamed turn, after which they are journalled: what a killed process had not is sampled again."""
+    """Tokens of a streamed turn after which they are journalled. A killed process loses those after them."""
     write_ahead_seconds: float = 2.0
-    """After which a streamed turn's tokens are journalled, if there are any."""
+    """Seconds after which the new tokens of a streamed turn are journalled."""
     workflow_pollers: int = Field(default=5, ge=2)
     """Requests for workflow tasks that a process has open on each of its queues."""
     activity_pollers: int = Field(default=5, ge=1)
-    """The same for activities."""
+    """Requests for activities that a process has open on each of its queues."""
     model_keys: tuple[str, ...] = ("OPENAI_API_KEY",)
     """Environment variables with keys of model servers: processes that call none are started without them."""
     drain_seconds: float = 300.0
-    """How long a worker that was told to stop waits for calls in flight."""
+    """Seconds that a worker which was told to stop waits for calls in flight."""
     deployment: str = "clotho"
     """The name under which Temporal keeps this deployment's versions."""
     build_id: str | None = None
@@ -96,17 +103,17 @@ class SandboxSettings(Section):
     """Where this host keeps sandboxes."""
 
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
-    """Sandboxes and their control files: a folder that no other user could change, or put another in its place.
+    """Folder of sandboxes and their control files. No other user may be able to change or replace it.
 
-    Every sandbox's user must be able to pass through it.
+    The user of every sandbox must be able to pass through it.
     """
     disk_budget_mb: int | None = None
-    """What the disks of all sandboxes here may take together; one takes its `disk_mb` twice.
+    """MiB that the disks of all sandboxes of this host may take together; one takes its `disk_mb` twice.
 
     None: no bound, so that sandboxes may be promised more than there is.
     """
     lease_seconds: float = 600.0
-    """How long a sandbox outlives the last sign of its host's workers."""
+    """Seconds that a sandbox outlives the last renewal by its host's workers."""
 
     def folder_of(self, store: str) -> Path:
         """Leases are named by a store's rollouts: the sandboxes of two stores are kept apart."""
@@ -117,15 +124,15 @@ class AtroposApiSettings(Section):
     """What the durable Atropos API takes, and from whom."""
 
     max_body_bytes: PositiveInt = 128 * 2**20
-    """Of a request as it is sent."""
+    """Largest body of a request, as it is sent."""
     max_unpacked_bytes: PositiveInt = 128 * 2**20
-    """Of a body once it is decompressed. Reading one takes up to ten times as much memory."""
+    """Largest body of a request, decompressed. Reading one takes up to ten times as much memory."""
     body_seconds: PositiveFloat = 60.0
-    """How long a body may take to arrive."""
+    """Seconds that a body may take to arrive."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names by which it is asked for, beside addresses, localhost and this machine's; `*`: any."""
+    """Names under which requests may ask for it, beside addresses, localhost and this machine's; `*`: any."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may ask."""
+    """Origins of web pages that may send requests."""
     token_variable: str | None = None
     """The environment variable with the token that every request must show; None: no token."""
 
@@ -156,10 +163,11 @@ class Settings(BaseSettings):
     host: str | None = None
     """This machine's persistent name in task queues; None: made once and kept in the cache folder."""
     log_format: LogFormat = "text"
+    """How workers and servers log: lines of text, or of JSON."""
     fail: str = ""
-    """Fail points to arm: faults on purpose, as `clotho.failpoints` describes them."""
+    """Failpoints to arm: faults on purpose, for tests."""
     fail_folder: Path = Path(f"{STATE_FOLDER}/fail")
-    """Where fail points and who armed them find each other."""
+    """Folder through which armed failpoints and the test that armed them talk."""
     s3: S3Settings = S3Settings()
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()

@@ -20,23 +20,33 @@ class EnvironmentConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     enabled_toolsets: tuple[str, ...] | None = None
+    """Toolsets to offer; None: all that are available."""
     disabled_toolsets: tuple[str, ...] = ()
+    """Toolsets to leave out."""
     distribution: str | None = None
+    """Name of the distribution from which each group's toolsets are sampled."""
     max_agent_turns: int = 30
+    """Turns after which a rollout is ended and verified."""
     max_sampled_tokens: int | None = None
+    """Sampled tokens after which a rollout is ended and verified."""
     max_active_seconds: float | None = None
+    """Seconds of model and tool calls after which a rollout is ended and verified."""
     max_calls_per_turn: int = Field(default=64, ge=1)
-    """The tool calls of a turn that are run; the model is told of those after them."""
+    """Tool calls of a turn that are run. The model is told that the rest were left out."""
     system_prompt: str | None = None
+    """System message before every prompt."""
     agent_temperature: float = 1.0
+    """Sampling temperature of every turn."""
     max_token_length: int | None = None
     """Tokens that one turn may sample."""
     terminal_timeout: float = 120.0
+    """Seconds that a command may take unless the model asks for another limit."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
     path_aliases: dict[str, str] = {}
     """Further paths of such folders: {"/app": "/work"}."""
     extra_body: dict[str, JsonValue] = {}
+    """Further fields of every model request."""
     verifier_cwd: str | None = None
     """Where the verifier's first command starts, and its relative paths: by default where the agent's shell was.
 

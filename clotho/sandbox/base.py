@@ -36,15 +36,21 @@ class SandboxSpec(Record):
     """What a run asks of its sandboxes."""
 
     backend: Literal["local"] = "local"
+    """Where sandboxes are made."""
     memory_mb: int = 5120
+    """Memory of a sandbox, in MiB."""
     disk_mb: int = 51_200
+    """Disk of a sandbox, in MiB."""
     max_processes: int = 256
+    """Processes of a sandbox."""
     limits: Literal["required", "best_effort"] = "best_effort"
     """Whether memory, process and disk bounds that this host can't enforce are an error."""
     lease_seconds: int = 600
+    """Seconds that a sandbox outlives the last renewal by its host's workers."""
     unsafe_local: bool = False
     """Run without isolation where it can't be proved. Commands then own the worker's machine."""
     expose_usr_local: bool = False
+    """Whether sandboxes see the host's /usr/local, read-only."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, as paths: checkpointed as the workspace is."""
     aliases: dict[str, str] = {}

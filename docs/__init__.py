@@ -1,0 +1,1 @@
+"""The documentation: pages, and the module that writes those parts of them that are computed."""

@@ -1,0 +1,41 @@
+"""The reference page of the command line."""
+
+import typer
+import typer.main
+
+import worker
+from clotho.cli import app
+from docs.generate.fields import code, table
+
+INTRODUCTION = """\
+# Commands
+
+This page is written by `python -m docs.generate`. `clotho COMMAND --help` says the same.
+
+`clotho serve` passes its other options on to Atropos' command line; they are among the
+[settings](settings.md#adapter).
+"""
+
+
+def commands_page() -> str:
+    group = typer.main.get_command(app)
+    workers = typer.Typer(add_completion=False)
+    workers.command("worker")(worker.main)
+    commands = {**group.commands, "worker": typer.main.get_command(workers)}  # type: ignore[attr-defined]
+    return "\n".join([INTRODUCTION, *(_section(name, command) for name, command in commands.items())])
+
+
+def _section(name: str, command: typer.core.TyperCommand) -> str:
+    context = typer.Context(command)
+    records = [parameter.get_help_record(context) for parameter in command.params]
+    rows = [_row(*record) for record in records if record is not None and record[0] != "--help"]
+    summary = " ".join((command.help or "").split())
+    options = table(("option", "default", "meaning"), rows) if rows else "It has no options."
+    return f"## clotho {name}\n\n{summary}\n\n{options}\n"
+
+
+def _row(option: str, meaning: str) -> tuple[str, str, str]:
+    text, _, facts = meaning.removesuffix("]").partition("  [")
+    stated = dict(fact.partition(": ")[::2] for fact in facts.split("; ") if fact)
+    note = "required" if "required" in stated else code(stated.get("default", "").strip("()"))
+    return code(option.replace(" range>", ">")), note, text

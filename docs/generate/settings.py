@@ -1,0 +1,119 @@
+"""The reference page of settings."""
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
+from clotho.atropos.config import ClothoEnvConfig
+from clotho.atropos.ported_config import HermesAgentEnvConfig
+from clotho.config import DELIMITER, PREFIX, Settings
+from clotho.entries.run import SETTINGS, RunManifest
+from clotho.environment import EnvironmentConfig
+from clotho.records.run_settings import RunSettings
+from clotho.sandbox.base import SandboxSpec
+from docs.generate.fields import code, default, described_fields, kind, section_of, shown, table
+
+INTRODUCTION = """\
+# Settings
+
+This page is written by `python -m docs.generate` from the code.
+
+```yaml title="clotho.yaml"
+store: /shared/clotho
+worker: {drain_seconds: 60}
+run: {memory_mb: 8192, redact: [SEARCH_API_KEY]}
+```
+
+The same as environment variables: `CLOTHO_STORE=/shared/clotho CLOTHO_WORKER__DRAIN_SECONDS=60`. Environment
+variables override `clotho.yaml` in the current folder, and flags override both. Unknown names are errors. Lists and
+mappings are JSON in environment variables.
+"""
+PROCESSES = """\
+## Processes
+
+Settings of workers, the command line and the servers. Temporal's own variables (`TEMPORAL_ADDRESS`,
+`TEMPORAL_NAMESPACE`, `TEMPORAL_API_KEY`, `TEMPORAL_TLS…`) and AWS's (`AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, …) are
+read by their libraries. `XDG_CACHE_HOME` says where the name of the host and a downloaded Temporal server are kept.
+"""
+RUNS = """\
+## Runs
+
+What the rollouts of a run get. `clotho run` takes each as a flag (`--memory-mb 8192`), `clotho.yaml` and
+environment variables take it under `run`, and the adapter as `--env.memory_mb 8192`. It
+belongs to the run: it can't be changed when the run is resumed.
+"""
+ENVIRONMENTS = """\
+## Environments
+
+The fields of `EnvironmentConfig`. An environment's own class sets them and adds others;
+`clotho run … --set max_agent_turns=10` and `--env.environment_config '{"max_agent_turns": 10}'` override them.
+"""
+SANDBOXES = """\
+## Sandboxes
+
+The fields of `SandboxSpec`, which a sandbox backend is given. Runs and environments set them by the settings above.
+"""
+ADAPTER = """\
+## Adapter
+
+`python atropos_adapter.py serve` and `clotho serve` take these as `--env.NAME`, or under `env` in the file given
+with `--config`, beside the fields of a run above and Atropos' own.
+"""
+IN_MEMORY = """\
+## Environments of the in-memory design
+
+Further fields of the adapter, for classes that derive from `HermesAgentBaseEnv`.
+"""
+COLUMNS = ("type", "default", "meaning")
+
+
+def settings_page() -> str:
+    parts = (
+        INTRODUCTION,
+        PROCESSES,
+        table(("setting", "environment variable", *COLUMNS), _process_rows(Settings)),
+        "",
+        RUNS,
+        table(("setting", *COLUMNS), _run_rows()),
+        "",
+        ENVIRONMENTS,
+        _fields(EnvironmentConfig),
+        "",
+        SANDBOXES,
+        _fields(SandboxSpec),
+        "",
+        ADAPTER,
+        _fields(ClothoEnvConfig),
+        "",
+        IN_MEMORY,
+        _fields(HermesAgentEnvConfig),
+    )
+    return "\n".join(parts) + "\n"
+
+
+def _process_rows(section: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field, meaning in described_fields(section):
+        variable = PREFIX + DELIMITER.join((*path, name)).upper()
+        row = (code(".".join((*path, name))), code(variable), kind(field.annotation))
+        yield (*row, code(default(field)), meaning)
+    for name, field in section.model_fields.items():
+        inner = section_of(field)
+        if inner is not None and inner is not RunSettings:
+            yield from _process_rows(inner, (*path, name))
+
+
+def _run_rows() -> Iterator[tuple[str, ...]]:
+    for name, field, meaning in described_fields(RunSettings):
+        part = next((part for part, names in SETTINGS.items() if name in names), None)
+        holder = RunManifest.model_fields[part].annotation if part else RunManifest
+        assert holder is not None
+        value = holder.model_fields[name].get_default(call_default_factory=True)
+        yield code(name), kind(field.annotation), code(shown(value)), meaning
+
+
+def _fields(model: type[BaseModel]) -> str:
+    rows = (
+        (code(name), kind(field.annotation), code(default(field)), meaning)
+        for name, field, meaning in described_fields(model)
+    )
+    return table(("field", *COLUMNS), rows)
