@@ -1,7 +1,6 @@
 """Verification: the environment's `compute_reward` over the rollout's own workspace."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from clotho.entries.items import Item
 from clotho.entries.rollout import CallEntry, CheckpointEntry, EpochEntry, RewardEntry
 from clotho.entries.run import RunManifest
 from clotho.environment import AgentResult, Environment, Reward
+from clotho.environment.base import checked_reward
 from clotho.environment.instances import Environments
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.environment.workspace import VerifierWorkspace
@@ -255,15 +255,3 @@ def agent_result(request: RewardRequest, transcript: Transcript) -> AgentResult:
         reasoning_per_turn=list(transcript.reasoning),
         tool_errors=list(transcript.tool_errors),
     )
-
-
-def checked_reward(returned: object) -> Reward:
-    """What `compute_reward` returned as a Reward; raises EnvironmentFailed unless it is a finite number."""
-    reward = returned
-    if isinstance(returned, int | float):
-        reward = Reward(score=returned)
-    if not isinstance(reward, Reward):
-        raise EnvironmentFailed(f"compute_reward returned {returned!r}: return a number or a Reward")
-    if not math.isfinite(reward.score):
-        raise EnvironmentFailed(f"compute_reward returned {reward.score}: a reward must be finite")
-    return reward

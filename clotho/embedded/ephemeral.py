@@ -71,7 +71,7 @@ async def ephemeral_services(settings: Settings, *, with_model: bool) -> AsyncIt
             stack.push_async_callback(model.stop)
             starts.append(model.start())
         await asyncio.gather(*starts)
-        stack.push_async_callback(_destroy_sandboxes, settings.sandbox.folder_of(journal.store_identity))
+        stack.push_async_callback(destroy_sandboxes, settings.sandbox.folder_of(journal.store_identity))
         worker = ChildProcess(_worker_command(folder, temporal.address), folder / "worker.log")
         stack.push_async_callback(worker.stop, DRAIN_SECONDS)
         await worker.start()
@@ -86,7 +86,7 @@ def _worker_command(folder: Path, address: str) -> list[str]:
     return ["env", *without, *variables, *worker]
 
 
-async def _destroy_sandboxes(root: Path) -> None:
+async def destroy_sandboxes(root: Path) -> None:
     """What a rollout that was cut off has left, and the folder that its sandboxes were in."""
     backend = LocalBackend(root)
     for held in await backend.leases():

@@ -1,5 +1,6 @@
 """An environment: its configuration, its methods, and what they take and give."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -122,3 +123,15 @@ def json_item(drawn: Any) -> Item:
         return ITEM.validate_python(dict(drawn))
     except ValidationError as error:
         raise EnvironmentFailed(f"get_next_item returned an item that isn't JSON: {error}") from error
+
+
+def checked_reward(returned: object) -> Reward:
+    """What `compute_reward` returned as a Reward; raises EnvironmentFailed unless it is a finite number."""
+    reward = returned
+    if isinstance(returned, int | float):
+        reward = Reward(score=returned)
+    if not isinstance(reward, Reward):
+        raise EnvironmentFailed(f"compute_reward returned {returned!r}: return a number or a Reward")
+    if not math.isfinite(reward.score):
+        raise EnvironmentFailed(f"compute_reward returned {reward.score}: a reward must be finite")
+    return reward

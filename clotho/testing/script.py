@@ -14,12 +14,16 @@ SIBLING = re.compile(r"/r(\d+)(?:\.\d+)?/")
 
 
 class ScriptedCall(Record):
+    """A tool call that the model makes."""
+
     name: str
     arguments: dict[str, JsonValue] | str
     """Text is sent as it is, so that it can be invalid JSON."""
 
 
 class ScriptedTurn(Record):
+    """What the model says in a turn: text, tool calls, or both."""
+
     content: str | None = None
     calls: tuple[ScriptedCall, ...] = ()
     reasoning: str | None = None

@@ -1,0 +1,296 @@
+"""One item of an environment in a real sandbox, for an author's tests: no Temporal, no model, no journal."""
+
+import asyncio
+import inspect
+import json
+import threading
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import JsonValue
+
+from clotho.config import Settings, load_settings, variable
+from clotho.embedded.ephemeral import destroy_sandboxes
+from clotho.entries.items import Item
+from clotho.entries.rollout import ToolError
+from clotho.entries.run import SETTINGS
+from clotho.environment import AgentResult, Environment, Reward, ToolContext
+from clotho.environment.base import checked_reward, json_item
+from clotho.environment.loading import sources_of
+from clotho.environment.tool_context import AsyncToolContext
+from clotho.environment.workspace import VerifierWorkspace
+from clotho.errors import InvalidInput, WorkspaceRefused
+from clotho.identifiers import call_id, job_key
+from clotho.inference.base import ChatMessage, FunctionCall, ToolCall
+from clotho.runs.order import tool_selection
+from clotho.sandbox.base import WORKSPACE, SandboxInstance, SandboxSpec
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.verification import VerifierSetup
+from clotho.testing.script import ScriptedCall, ScriptedTurn
+from clotho.toolsets.base import ToolSettings
+from clotho.toolsets.calls import BoundCall
+from clotho.toolsets.dispatch import Dispatcher
+from clotho.toolsets.registry import Registry
+from clotho.toolsets.resolution import resolve
+from clotho.toolsets.shell import last_job
+
+LEASE = "test/lease/0"
+THREADS = 4
+"""A verifier waits in one of them while its hidden files are asked for in another."""
+
+Result = TypeVar("Result")
+EnvironmentLike = type[Environment] | Environment
+
+
+@contextmanager
+def sandboxed_context(environment: EnvironmentLike, item: Item | int = 0) -> Iterator["SandboxedTask"]:
+    """A task in a real sandbox: `item` itself, or the environment's item of that number.
+
+    `environment` is a class, which gets its default configuration, or an instance. Its `setup` is called, and its
+    `workspace_files` are put into the sandbox. Works in plain and in `async` tests. The sandbox is destroyed at the
+    end. Raises what the environment raises, and IsolationUnavailable where this host can't isolate a sandbox.
+    """
+    settings = load_settings()
+    made = environment(environment.config_class()) if isinstance(environment, type) else environment
+    root = settings.sandbox.folder_of(f"test-{uuid.uuid4()}")
+    with _event_loop() as loop, ThreadPoolExecutor(THREADS, thread_name_prefix="environment") as threads:
+        task = SandboxedTask(made, root, loop, threads)
+        try:
+            task._prepare(item, settings)
+            yield task
+        finally:
+            task._wait(destroy_sandboxes(root))
+
+
+class SandboxedTask:
+    """One item: act on it as the agent with `agent` or `play`, then score what was done with `reward`."""
+
+    environment: Environment
+    item: Item
+    agent: ToolContext
+    """The tools in the agent's hands, until `verifier` or `reward` is used: then its processes have ended."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        root: Path,
+        loop: asyncio.AbstractEventLoop,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self.environment = environment
+        kind = type(environment)
+        self._name = f"{kind.__module__}:{kind.__name__}"
+        self._backend = LocalBackend(root)
+        self._loop = loop
+        self._threads = threads
+        self._registry = Registry.discover()
+        self._dispatcher = Dispatcher(self._registry, variable)
+        self._turns: list[ScriptedTurn] = []
+        self._messages: list[dict[str, Any]] = []
+        self._errors: list[ToolError] = []
+        self._epoch = 0
+
+    @property
+    def result(self) -> AgentResult:
+        """What `compute_reward` is told of what was played."""
+        return AgentResult(
+            messages=list(self._messages),
+            turns_used=len(self._turns),
+            finished_naturally=not self._turns or not self._turns[-1].calls,
+            reasoning_per_turn=[turn.reasoning for turn in self._turns],
+            tool_errors=list(self._errors),
+        )
+
+    def play(self, *turns: ScriptedTurn | ScriptedCall) -> AgentResult:
+        """Run the tool calls of `turns` as a rollout would: only tools that the environment enables are there."""
+        for turn in turns:
+            self._play(ScriptedTurn(calls=(turn,)) if isinstance(turn, ScriptedCall) else turn)
+        return self.result
+
+    def verifier(self) -> ToolContext:
+        """The tools as `compute_reward` gets them: a fresh instance over the agent's files and hidden ones."""
+        return self._context(self._verifier_workspace())
+
+    def reward(self, result: AgentResult | None = None) -> Reward:
+        """What `compute_reward` gives, checked as in a rollout. What it raises is raised."""
+        workspace = self._verifier_workspace()
+        try:
+            returned = self._run(
+                self.environment.compute_reward, self.item, result or self.result, self._context(workspace)
+            )
+        except WorkspaceRefused as refused:
+            return Reward(score=0.0, log=str(refused))
+        except Exception:
+            if workspace.failure is not None:
+                raise workspace.failure from None
+            raise
+        if workspace.failure is not None:
+            raise workspace.failure
+        return checked_reward(returned)
+
+    def _prepare(self, item: Item | int, settings: Settings) -> None:
+        self._run(self.environment.setup)
+        self.item = self._drawn(item) if isinstance(item, int) else item
+        config = self.environment.config
+        files = self._run(self.environment.workspace_files, self.item)
+        prompt = self._run(self.environment.format_prompt, self.item)
+        self._messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        selection = tool_selection(config)
+        resolution = resolve(self._registry, selection.enabled, selection.disabled, selection.distribution)
+        self._offered = tuple(tool.name for tool in resolution.tools)
+        self._settings = ToolSettings(terminal_timeout=config.terminal_timeout)
+        bounds = {
+            name: value for name in SETTINGS["sandbox"] if (value := getattr(settings.run, name)) is not None
+        }
+        spec = SandboxSpec(writable_roots=config.writable_roots, aliases=config.path_aliases, **bounds)
+
+        async def create() -> SandboxInstance:
+            private = await asyncio.to_thread(sources_of, self._name)
+            sandbox = await self._backend.create(LEASE, spec, private=private)
+            for path, content in files.items():
+                await sandbox.write_file(path, as_bytes(content))
+            return sandbox
+
+        async def attached() -> SandboxInstance:
+            return self._sandbox
+
+        self._sandbox = self._wait(create())
+        self._workspace = self._workspace_of("agent", attached)
+        self.agent = self._context(self._workspace)
+
+    def _drawn(self, number: int) -> Item:
+        for _ in range(number + 1):
+            if (drawn := self._run(self.environment.get_next_item)) is None:
+                raise InvalidInput(f"the environment has no item {number}, counted from 0")
+        return json_item(drawn)
+
+    def _play(self, turn: ScriptedTurn) -> None:
+        number = len(self._turns)
+        self._turns.append(turn)
+        calls = [
+            ToolCall(
+                id=f"call-{call_id(number, index)}",
+                function=FunctionCall(name=call.name, arguments=arguments_text(call.arguments)),
+            )
+            for index, call in enumerate(turn.calls)
+        ]
+        said = ChatMessage(
+            role="assistant",
+            content=turn.content,
+            reasoning_content=turn.reasoning,
+            tool_calls=tuple(calls),
+        )
+        self._messages.append(said.wire())
+        for index, call in enumerate(calls):
+            self._call(number, index, call)
+
+    def _call(self, turn: int, index: int, call: ToolCall) -> None:
+        context = BoundCall(
+            rollout="play",
+            call=("call", call_id(turn, index)),
+            tool_call_id=call.id,
+            settings=self._settings,
+            state=self._workspace.state,
+            instance=self._sandbox,
+        )
+        name, arguments = call.function.name, call.function.arguments
+        done = self._wait(self._dispatcher.run(name, arguments, self._offered, context))
+        self._workspace.state.update(done.state)
+        answer = ChatMessage(role="tool", tool_call_id=call.id, name=name, content=done.content)
+        self._messages.append(answer.wire())
+        if (failure := done.failure) is not None:
+            self._errors.append(
+                ToolError(
+                    turn=turn,
+                    tool_name=failure.tool,
+                    arguments=failure.arguments,
+                    error=failure.error,
+                    tool_result=done.content,
+                )
+            )
+
+    def _verifier_workspace(self) -> VerifierWorkspace:
+        epoch, config = self._epoch, self.environment.config
+        self._epoch += 1
+        start = job_key("verifier", epoch, "start")
+        setup = VerifierSetup(
+            start=start,
+            after=last_job(self._workspace.state) if config.verifier_cwd is None else None,
+            directory=config.verifier_cwd or WORKSPACE,
+            trust_workspace=config.trust_workspace,
+        )
+
+        async def open_instance() -> SandboxInstance:
+            method = self.environment.hidden_files
+            hidden = await asyncio.wrap_future(self._threads.submit(method, self.item))
+            if config.keep_services:
+                return await self._backend.verify_in_place(LEASE, self._sandbox.incarnation, setup=setup)
+            files = {path: as_bytes(content) for path, content in hidden.items()}
+            return await self._backend.open_verifier(LEASE, epoch, files, setup=setup)
+
+        return self._workspace_of("verifier", open_instance, start)
+
+    def _workspace_of(
+        self, name: str, create: Callable[[], Coroutine[Any, Any, SandboxInstance]], start: str | None = None
+    ) -> VerifierWorkspace:
+        opened: list[asyncio.Task[SandboxInstance]] = []
+
+        def open_once() -> asyncio.Task[SandboxInstance]:
+            if not opened:
+                opened.append(asyncio.ensure_future(create()))
+            return opened[0]
+
+        return VerifierWorkspace(
+            rollout=name,
+            epoch=self._epoch,
+            open=open_once,
+            dispatcher=self._dispatcher,
+            tools=self._registry.names,
+            settings=self._settings,
+            start=start,
+        )
+
+    def _context(self, workspace: VerifierWorkspace) -> ToolContext:
+        return ToolContext(AsyncToolContext(workspace, self._loop), self._loop)
+
+    def _run(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the author's `method` as workers do: in a thread, where a coroutine gets a loop of its own."""
+
+        def call() -> Any:
+            result = method(*arguments)
+            return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+        return self._threads.submit(call).result()
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def arguments_text(arguments: Mapping[str, JsonValue] | str) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def as_bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+@contextmanager
+def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop in a thread: the tools block their caller, which may be a test with a loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="sandbox")
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
