@@ -12,6 +12,7 @@ from clotho import application
 from clotho.cli import atropos_api, delete, dev, export, operate, programs, run, show, status, try_rollout
 from clotho.cli.demo import command as demo
 from clotho.cli.doctor import command as doctor
+from clotho.cli.init import command as init
 from clotho.cli.terminal import foreign
 from clotho.errors import ClothoError
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command("dev")(dev.command)
 app.command("demo")(demo.command)
+app.command("init")(init.command)
 app.command("try")(try_rollout.command)
 app.command("run")(run.command)
 app.command("status")(status.command)

@@ -1,0 +1,1 @@
+"""`clotho init`: a first environment, a test for it and a settings file."""
