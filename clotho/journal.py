@@ -161,19 +161,23 @@ class Journal:
         Checkpoints and write-aheads go too: nothing will be restored or resumed any more.
         """
         found = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]
-        passing = [key for key in found if key.startswith((blob_key(rollout, ""), streams_prefix(rollout)))]
+        passing = _passing(rollout, found)
         keys = [key for key in found if key not in set(passing)]
         if not keys:
             return await self._store.delete(passing)
         bodies = dict(zip(keys, await self._store.read_many(keys), strict=True))
         record = {key: body.decode() for key, body in bodies.items() if body is not None}
         sealed = await asyncio.to_thread(lambda: zstandard.compress(json.dumps(record).encode(), 3))
-        if not await self._store.create(sealed_key(rollout), sealed):
-            written = _unsealed(
-                [(sealed_key(rollout), (await self._store.read_many([sealed_key(rollout)]))[0])]
-            )
-            keys = [key for key in keys if key in written]
-        await self._store.delete([*keys, *passing])
+        if await self._store.create(sealed_key(rollout), sealed):
+            return await self._store.delete([*keys, *passing])
+        await self._store.delete(await self.superseded(rollout, found))
+
+    async def superseded(self, rollout: str, keys: Sequence[str]) -> list[str]:
+        """Those of a sealed rollout's `keys` that its sealed object holds, and checkpoints and write-aheads."""
+        key = sealed_key(rollout)
+        sealed = _unsealed([(key, (await self._store.read_many([key]))[0])])
+        passing = set(_passing(rollout, keys))
+        return [each for each in keys if each in sealed or each in passing]
 
     async def _fly(
         self,
@@ -253,6 +257,11 @@ def _seal_of(key: str) -> str | None:
     """The sealed object that may hold `key`: that of its rollout (run/group/rollout/…)."""
     parts = key.split("/")
     return sealed_key("/".join(parts[:3])) if len(parts) > 3 else None
+
+
+def _passing(rollout: str, keys: Iterable[str]) -> list[str]:
+    """The checkpoints and write-aheads among them: of no use once the rollout has ended."""
+    return [key for key in keys if key.startswith((blob_key(rollout, ""), streams_prefix(rollout)))]
 
 
 def _unsealed(seals: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:

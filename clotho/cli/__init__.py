@@ -9,7 +9,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from clotho import application
-from clotho.cli import atropos_api, delete, dev, export, operate, programs, run, show, status, try_rollout
+from clotho.cli import atropos_api, delete, dev, export, gc, operate, programs, run, show, status, try_rollout
 from clotho.cli.demo import command as demo
 from clotho.cli.doctor import command as doctor
 from clotho.cli.init import command as init
@@ -38,6 +38,7 @@ app.command("resume")(operate.resume)
 app.command("cancel")(operate.cancel)
 app.command("retry")(operate.retry)
 app.command("delete")(delete.command)
+app.command("gc")(gc.command)
 
 
 def main() -> NoReturn:

@@ -55,6 +55,10 @@ class Custody:
     async def held(self) -> Sequence[Held]:
         return [Held(record, await self._judge(record)) for record in await self._backend.leases()]
 
+    async def orphans(self) -> Sequence[Held]:
+        """What `clean` would destroy."""
+        return [held for held in await self.held() if held.verdict.orphan]
+
     async def clean(self) -> Sequence[Held]:
         """Destroy the orphans, each judged just before, as a rollout may be started again; returns them."""
         destroyed = []

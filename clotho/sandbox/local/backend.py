@@ -100,6 +100,10 @@ class LocalBackend:
         """Destroy sandboxes past their lease and grace, and unfinished ones; returns the names of their folders."""
         return await with_host(self._reap)
 
+    async def expired(self) -> Sequence[str]:
+        """The names of the folders that `reap` would destroy."""
+        return await with_host(lambda: [folder.name for folder in self._folders() if _is_left(folder)])
+
     async def probe(self) -> IsolationReport:
         """What this host enforces; tried once."""
         return await with_host(self._probe)

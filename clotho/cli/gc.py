@@ -1,0 +1,55 @@
+"""`clotho gc`: remove what nothing needs any more, from the store and from this host."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from clotho.cli.doctor.custody import Custody
+from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.terminal import make_console, one_line
+from clotho.config import Settings, load_settings
+from clotho.runs.leftovers import find_leftovers
+from clotho.sandbox.local.backend import LocalBackend, backends_beside
+from clotho.temporal.connection import connect
+
+
+def command(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")
+    ] = False,
+    store: Store = None,
+    temporal: Address = None,
+) -> None:
+    """Remove what nothing needs any more; runs with open workflows are left alone.
+
+    That is: what is left of deleted runs; entries and checkpoints beside a rollout's sealed object; sandboxes of
+    this host that no rollout wants, and expired ones of other stores.
+    """
+    settings = load_settings(store, temporal)
+    asyncio.run(collect(settings, make_console(), dry_run))
+
+
+async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
+    """Say each thing, and remove it unless it is a `dry_run`."""
+    journal = await existing_journal(settings)
+    client = await connect(settings.temporal)
+    entries = sandboxes = 0
+    for leftover in await find_leftovers(journal, client):
+        one_line(console, f"{leftover.what}: {len(leftover.keys)} entries")
+        entries += len(leftover.keys)
+        if not dry_run:
+            await journal.forget(leftover.keys)
+    folder = settings.sandbox.folder_of(journal.store_identity)
+    own = LocalBackend(folder)
+    custody = Custody(own, journal, client)
+    for held in await (custody.orphans() if dry_run else custody.clean()):
+        one_line(console, f"sandbox {held.fact}")
+        sandboxes += 1
+    for backend in (own, *await asyncio.to_thread(backends_beside, folder)):
+        for name in await (backend.expired() if dry_run else backend.reap()):
+            one_line(console, f"sandbox {name}: expired")
+            sandboxes += 1
+    done = "would be removed" if dry_run else "removed"
+    one_line(console, f"{done}: {entries} entries, {sandboxes} sandboxes")

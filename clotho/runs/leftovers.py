@@ -1,0 +1,69 @@
+"""Entries of a store that nothing needs any more: of deleted runs, and of rollouts that are sealed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from temporalio.client import Client
+
+from clotho.identifiers import DELETED, manifest_key, sealed_key
+from clotho.journal import Journal
+from clotho.runs.manifest import list_runs
+from clotho.search_attributes import RUN
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Entries that are there for no reader."""
+
+    what: str
+    keys: Sequence[str]
+
+
+async def find_leftovers(journal: Journal, client: Client) -> list[Leftover]:
+    """Of every run that has no open workflow; runs that have one are left alone."""
+    deleted = [key.removeprefix(DELETED) for key in await journal.keys(DELETED)]
+    runs = await list_runs(journal)
+    found = [leftover for run in deleted if (leftover := await _of_deleted(journal, run, run in runs)).keys]
+    for run in sorted(set(runs) - set(deleted)):
+        found += await _of_sealed(journal, run)
+    live: dict[str, bool] = {}
+    for run in {run_of(each) for each in found}:
+        live[run] = await is_live(client, run)
+    return [each for each in found if not live[run_of(each)]]
+
+
+async def is_live(client: Client, run: str) -> bool:
+    """Whether Temporal has an open workflow of the run."""
+    return (await client.count_workflows(f"{RUN} = '{run}' AND ExecutionStatus = 'Running'")).count > 0
+
+
+def run_of(leftover: Leftover) -> str:
+    return leftover.keys[0].partition("/")[0]
+
+
+async def _of_deleted(journal: Journal, run: str, unfinished: bool) -> Leftover:
+    """What workers wrote after the run was deleted, or a deletion that was cut off has left."""
+    keys = await journal.keys(f"{run}/")
+    # Last, as in a deletion: what is cut off here is found again.
+    return Leftover(f"deleted run {run}", [*keys, *([manifest_key(run)] if unfinished and keys else [])])
+
+
+async def _of_sealed(journal: Journal, run: str) -> list[Leftover]:
+    """What stands beside a rollout's sealed object and is in it, or is of no use once it is there."""
+    found = []
+    for rollout, keys in _by_rollout(await journal.keys(f"{run}/")).items():
+        if sealed_key(rollout) in keys and len(keys) > 1:
+            superseded = await journal.superseded(rollout, keys)
+            if superseded:
+                found.append(Leftover(f"sealed rollout {rollout}", superseded))
+    return found
+
+
+def _by_rollout(keys: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        parts = key.split("/")
+        if len(parts) > 3:
+            found["/".join(parts[:3])].append(key)
+    return found
