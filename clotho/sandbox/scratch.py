@@ -24,6 +24,13 @@ def scratch() -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder, which is gone afterwards with what is in it."""
+    with tempfile.TemporaryDirectory(dir=_own_folder()) as name:
+        yield Path(name)
+
+
 def reap_scratch() -> None:
     """Delete the folders of processes that have died: nobody holds the lock on them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):

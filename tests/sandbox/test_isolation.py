@@ -13,7 +13,7 @@ from clotho.errors import FileRefused, InvalidInput, IsolationUnavailable
 from clotho.identifiers import job_key
 from clotho.sandbox.base import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.bubblewrap import as_user
+from clotho.sandbox.local.enter import as_user
 from clotho.sandbox.local.isolation import system_fingerprint
 from tests.sandbox.conftest import SPECS, Fresh, needs_root
 from tests.sandbox.shell import Shell
@@ -303,7 +303,7 @@ UNPRIVILEGED = """
 import asyncio, sys
 from pathlib import Path
 from clotho.sandbox.base import SandboxSpec
-from clotho.sandbox.local.bubblewrap import as_user
+from clotho.sandbox.local.enter import as_user
 from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell

@@ -34,7 +34,7 @@ def test_shipped_program_is_what_the_sources_build(architecture: str, tmp_path: 
 def test_supervisor_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: Path) -> None:
     control = ControlDirectory(tmp_path / "control", None)
     control.create()
-    wanted = Launch(["/not/installed"], {}, tmp_path, tmp_path / "log", (), 60, 0, 0, ())
+    wanted = Launch(["/not/installed"], {}, tmp_path, tmp_path / "log", 60, 0, 0, ())
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
         start(wanted, control)
@@ -108,9 +108,7 @@ def test_one_supervisor_per_control_directory(tmp_path: Path) -> None:
 async def test_a_line_that_is_no_request_costs_no_other(tmp_path: Path, line: bytes) -> None:
     control = ControlDirectory(tmp_path / "control", None)
     control.create()
-    started = Launch(
-        [str(supervisor_path())], {"PATH": os.defpath}, tmp_path, tmp_path / "log", (), 60, 0, 0, ()
-    )
+    started = Launch([str(supervisor_path())], {"PATH": os.defpath}, tmp_path, tmp_path / "log", 60, 0, 0, ())
     process, incarnation = start(started, control)
     layout = Layout(str(tmp_path), str(tmp_path), str(tmp_path), isolated=False, aliases={})
     shell = Shell(SupervisedSandbox(control, incarnation, layout, Bounds((), 0, None)))
@@ -137,7 +135,6 @@ async def test_image_without_bash(tmp_path: Path) -> None:
         environment={"PATH": str(programs)},
         folder=tmp_path,
         log=tmp_path / "log",
-        groups=(),
         lease_seconds=60,
         max_processes=0,
         max_file_bytes=0,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
-from clotho.sandbox.local.bubblewrap import as_user
+from clotho.sandbox.local.enter import as_user
 from clotho.sandbox.local.processes import end_processes_of
 from clotho.sandbox.local.users import UserRegistry
 from tests.sandbox.conftest import needs_root

@@ -12,7 +12,7 @@ from clotho.config import SandboxSettings
 from clotho.errors import InvalidInput
 from clotho.sandbox.base import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.bubblewrap import as_user
+from clotho.sandbox.local.enter import as_user
 from clotho.sandbox.local.launch import lock_holder
 from clotho.store.filesystem import FilesystemStore
 from tests.sandbox.conftest import needs_root

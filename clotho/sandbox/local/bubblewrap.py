@@ -1,5 +1,6 @@
 """What a local sandbox sees, as arguments for bubblewrap; and the same, as far as it goes, without it."""
 
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from clotho.sandbox.base import AGENT_HOME, WORKSPACE, SandboxSpec
 from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.local.start_files import StartFiles
 from clotho.sandbox.supervised.layout import Layout, located
 from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
 
@@ -14,15 +16,8 @@ PROGRAM = "/.supervisor"
 PROGRAMS = "/.programs"
 SYSTEM_PATH = "/usr/bin:/bin:/usr/local/bin"
 PATH = f"/usr/local/bin:/usr/bin:/bin:{PROGRAMS}"
-SYSTEM_FILES = (
-    "alternatives",
-    "ld.so.cache",
-    "localtime",
-    "mime.types",
-    "magic",
-    "ssl/certs",
-    "ca-certificates",
-)
+SYSTEM_FILES = ("alternatives", "localtime", "ssl/certs", "ca-certificates")
+"""Of the host's /etc, beside those that are copied."""
 OF_THE_HOST = (
     *("acpi", "asound", "driver", "scsi"),
     *("cmdline", "config.gz", "diskstats", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg"),
@@ -130,26 +125,24 @@ class View:
                 wanted = value + wanted.removeprefix(name)
         return wanted if isolated else located(wanted, self.bare_aliases())
 
-    def arguments(
-        self, program: int, empty: Path, nothing: Path, expose_usr_local: bool, seccomp: int
-    ) -> list[str]:
+    def arguments(self, files: StartFiles, empty: Path, nothing: Path, expose_usr_local: bool) -> list[str]:
         """bubblewrap's arguments before the command.
 
-        `empty` and `nothing` are a folder and a file to mount over what shall not be seen, `program` and `seccomp`
-        descriptors of the supervisor and of a filter.
+        `empty` and `nothing` are a folder and a file to mount over what shall not be seen. Each mount takes
+        bubblewrap 0.1 to 0.2 ms, and more on a host that has many.
         """
         return [
             *("--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--new-session"),
-            *("--hostname", "sandbox", "--seccomp", str(seccomp)),
+            *("--hostname", "sandbox", "--seccomp", str(files.seccomp)),
             *_variables(self.environment()),
             *_system(None if expose_usr_local else empty),
-            *_each("--ro-bind", {f"/etc/{path.name}": path for path in sorted(self.folder.etc.iterdir())}),
+            *_copied({f"/etc/{name}": (0o444, file) for name, file in files.etc.items()}),
             *_kernel(empty, nothing),
             *_memory(),
             *_each("--bind", self.mounts()),
             *self._private_mounts(),
-            *("--ro-bind", str(self.folder.programs), PROGRAMS),
-            *("--perms", "0555", "--ro-bind-data", str(program), PROGRAM),
+            *_programs(),
+            *_copied({PROGRAM: (0o555, files.program)}),
             *("--remount-ro", "/", "--chdir", WORKSPACE),
         ]
 
@@ -180,7 +173,29 @@ def _system(over_usr_local: Path | None) -> Iterator[str]:
         elif path.is_dir():
             yield from ("--ro-bind", str(path), str(path))
     for name in SYSTEM_FILES:
-        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+        path = Path("/etc", name)
+        if path.is_symlink() and path.resolve().is_relative_to("/usr"):
+            yield from ("--symlink", str(path.readlink()), str(path))
+        else:
+            yield from ("--ro-bind-try", str(path), str(path))
+
+
+def _copied(files: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    """Paths, and the mode and descriptor of each; the file system that they are in gets read-only in the end."""
+    for path, (mode, descriptor) in files.items():
+        yield from ("--perms", f"{mode:04o}", "--file", str(descriptor), path)
+
+
+def _programs() -> Iterator[str]:
+    yield from ("--dir", PROGRAMS)
+    for name, path in other_names().items():
+        yield from ("--symlink", path, f"{PROGRAMS}/{name}")
+
+
+def other_names() -> dict[str, str]:
+    """Names for programs that this host has under other ones: commands look for these last."""
+    program = shutil.which("python3", path=SYSTEM_PATH)
+    return {} if program is None else {"python": program}
 
 
 def _kernel(empty: Path, nothing: Path) -> Iterator[str]:
@@ -201,13 +216,6 @@ def _memory() -> Iterator[str]:
     for size, path in ((SHARED_MEMORY, "/dev/shm"), (VAR_TMP, "/var/tmp"), (RUN, "/run")):
         yield from ("--size", str(size), "--perms", "1777", "--tmpfs", path)
     yield from ("--remount-ro", "/dev")  # else its tmpfs is as large as half the machine's memory
-
-
-def as_user(user: int | None) -> list[str]:
-    """The command prefix that gives up all rights but those of `user`, of whom no process else exists."""
-    if user is None:
-        return []
-    return ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups", "--no-new-privs"]
 
 
 def account_files(user: int) -> dict[str, str]:

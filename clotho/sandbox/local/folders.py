@@ -75,12 +75,8 @@ class SandboxFolder:
         return self.disk / "tmp"
 
     @property
-    def etc(self) -> Path:
-        return self.files / "etc"
-
-    @property
     def programs(self) -> Path:
-        """Names for programs that this host has under other ones."""
+        """Names for programs that this host has under other ones, where there is no isolated view."""
         return self.files / "programs"
 
     def root_folder(self, number: int) -> Path:

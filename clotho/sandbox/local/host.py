@@ -3,30 +3,29 @@
 Everything blocks, and is called with the sandbox's folder locked.
 """
 
-import fcntl
 import math
 import os
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox.base import Labels, SandboxSpec
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.local import cgroups, disk, launch
-from clotho.sandbox.local.bubblewrap import PROGRAM, SYSTEM_PATH, View, account_files, as_user
+from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, other_names
 from clotho.sandbox.local.budget import DiskBudget
+from clotho.sandbox.local.enter import as_user, entering
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.isolation import IsolationReport, failed_checks
 from clotho.sandbox.local.processes import end_processes_of
 from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER
-from clotho.sandbox.local.seccomp import program
+from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervisor import supervisor_path
@@ -35,14 +34,6 @@ PROBE_AGAIN_SECONDS = 60.0
 LAUNCH_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 NICENESS = 5
 """Of sandboxes where no control group shares out the processors."""
-SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-
-
-class StartFiles(NamedTuple):
-    """Descriptors for bubblewrap: the filter of system calls, and the supervisor's program."""
-
-    seccomp: int
-    program: int
 
 
 class LocalHost:
@@ -100,8 +91,9 @@ class LocalHost:
             user = self._claim_user(folder)
             spec = SandboxSpec()
             self._fill(folder, user, spec)
-            with self._files_of_start() as files:
-                return failed_checks(self._isolated(View(folder, spec), user, spec, files), files)
+            with self._files_of_start(user) as files:
+                command = [*as_user(user), *self._isolated(View(folder, spec), spec, files)]
+                return failed_checks(command, files.descriptors())
         except (IsolationUnavailable, SandboxUnavailable) as error:
             return (f"starts at all: {error}",)
 
@@ -142,9 +134,11 @@ class LocalHost:
             with self._disks.taken(self._root, 2 * spec.disk_mb):
                 disk.allot(folder.image, spec.disk_mb)
                 disk.allot(folder.control_image, spec.disk_mb)
-            disk.make_in(folder.image, folder.disk)
+            disk.make_in(folder.image, folder.disk, reserved=True)
             disk.make_in(folder.control_image, folder.controls)
         self._fill(folder, user, spec)
+        if not isolated:
+            _link_programs(folder.programs)
         if bounded:
             disk.reserve(folder.reserve, spec.disk_mb)
         return SandboxRecord(
@@ -160,19 +154,17 @@ class LocalHost:
         """Start a supervisor over the sandbox's files; returns its incarnation."""
         folder = view.folder
         spec = record.spec
-        with self._files_of_start() as files:
+        groups = cgroups.make(self._controllers, folder.control_group, spec.memory_mb, spec.max_processes)
+        with self._files_of_start(record.user) as files:
             wanted = launch.Launch(
-                command=self._command(view, record, files),
+                command=self._command(view, record, files, groups),
                 environment=LAUNCH_ENVIRONMENT if record.isolated else view.environment(isolated=False),
                 folder=Path("/") if record.isolated else folder.workspace,
                 log=folder.files / f"{control.path.name}.log",
-                groups=cgroups.make(
-                    self._controllers, folder.control_group, spec.memory_mb, spec.max_processes
-                ),
                 lease_seconds=spec.lease_seconds,
                 max_processes=spec.max_processes if record.isolated else 0,
                 max_file_bytes=spec.disk_mb << 20,
-                inherited=files,
+                inherited=files.descriptors(),
             )
             process, incarnation = launch.start(wanted, control)
         self._children = [*(child for child in self._children if child.poll() is None), process]
@@ -184,6 +176,8 @@ class LocalHost:
 
     def end(self, folder: SandboxFolder) -> None:
         """End every instance, and take back what the sandbox was given. Nothing is left of it."""
+        if not self._is_there(folder):
+            return
         if folder.control_image.exists():
             with suppress(SandboxUnavailable):  # a damaged one: its processes are found by group and user
                 disk.mount(folder.control_image, folder.controls)
@@ -193,6 +187,11 @@ class LocalHost:
         self._remove(folder)
         for child in self._children:
             child.poll()
+
+    def _is_there(self, folder: SandboxFolder) -> bool:
+        """Whether there is anything of a sandbox. Its user's claim lasts as long as its folder."""
+        groups = cgroups.paths(self._controllers, folder.control_group)
+        return any(path.exists() for path in (folder.files, folder.controls, *groups))
 
     def end_verifiers(self, folder: SandboxFolder) -> None:
         """End superseded verifiers; one that was never started is removed, so that it can be started anew."""
@@ -230,10 +229,12 @@ class LocalHost:
         user = self._users.held_by(folder.files) if self._privileged else None
         if user is not None:
             end_processes_of(user)
+        record = folder.read_record()
+        delete = _delete_own if record and record.isolated and record.disk_image else _delete_any
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
-        _delete(folder.controls)
-        _delete(folder.files)
+        delete(folder.controls)
+        delete(folder.files)
         if user is not None:
             self._users.release(user, folder.files)
 
@@ -250,47 +251,47 @@ class LocalHost:
             folder.files.chmod(0o710)
         for path in folder.writable(spec).values():
             _make_owned(path, user)
-        _name_programs(folder.programs)
-        folder.etc.mkdir()
-        for name, text in account_files(os.geteuid() if user is None else user).items():
-            (folder.etc / name).write_text(text)
 
-    def _command(self, view: View, record: SandboxRecord, files: StartFiles) -> list[str]:
-        behind = [] if self.report().processors == "cgroup" else ["nice", "-n", str(NICENESS)]
+    def _command(
+        self, view: View, record: SandboxRecord, files: StartFiles, groups: Sequence[Path]
+    ) -> list[str]:
+        niceness = 0 if self.report().processors == "cgroup" else NICENESS
         if record.isolated:
-            return [*behind, *self._isolated(view, record.user, record.spec, files), PROGRAM]
-        return [*behind, str(supervisor_path())]
+            enter = entering(record.user, niceness, groups)
+            return [*enter, *self._isolated(view, record.spec, files), PROGRAM]
+        return [*entering(None, niceness, groups), str(supervisor_path())]
 
-    def _isolated(self, view: View, user: int | None, spec: SandboxSpec, files: StartFiles) -> list[str]:
+    def _isolated(self, view: View, spec: SandboxSpec, files: StartFiles) -> list[str]:
         assert self._bubblewrap is not None
         empty = (self._root / EMPTY_FOLDER, self._root / EMPTY_FILE)
-        seen = view.arguments(files.program, *empty, spec.expose_usr_local, files.seccomp)
-        return [*as_user(user), self._bubblewrap, *seen, "--"]
+        return [self._bubblewrap, *view.arguments(files, *empty, spec.expose_usr_local), "--"]
 
     @cached_property
     def _program(self) -> bytes:
         """As it was when this process first needed it: no other version starts from here."""
         return supervisor_path().read_bytes()
 
-    @contextmanager
-    def _files_of_start(self) -> Iterator[StartFiles]:
-        """Held in memory, and sealed: on no disk could somebody put another in their place."""
-        with _sealed("seccomp", program()) as seccomp, _sealed("supervisor", self._program) as supervisor:
-            yield StartFiles(seccomp, supervisor)
+    def _files_of_start(self, user: int | None) -> AbstractContextManager[StartFiles]:
+        return start_files(self._program, account_files(os.geteuid() if user is None else user))
 
 
-def _name_programs(folder: Path) -> None:
-    """`python`, for a host that has it as python3 only: commands look here last."""
+def _link_programs(folder: Path) -> None:
     folder.mkdir()
-    if (program := shutil.which("python3", path=SYSTEM_PATH)) is not None:
-        (folder / "python").symlink_to(program)
+    for name, program in other_names().items():
+        (folder / name).symlink_to(program)
 
 
-def _delete(folder: Path) -> None:
-    """By rm: folders can be nested deeper than Python follows."""
+def _delete_any(folder: Path) -> None:
+    """By rm: folders can be nested deeper than Python follows, and hold mounts."""
     result = subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True)
     if result.returncode != 0:
         raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
+
+
+def _delete_own(folder: Path) -> None:
+    """What is left of one that could write to its own disks alone, and they are gone."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
 
 
 def _make_owned(path: Path, user: int | None) -> None:
@@ -308,15 +309,3 @@ def _make_enterable(path: Path, user: int | None) -> None:
         _make_owned(path, user)
     elif (mode := path.stat().st_mode) & 0o700 != 0o700:
         path.chmod(mode & 0o7777 | 0o700)
-
-
-@contextmanager
-def _sealed(name: str, content: bytes) -> Iterator[int]:
-    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.write(descriptor, content)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
-        yield descriptor
-    finally:
-        os.close(descriptor)

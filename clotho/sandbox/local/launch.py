@@ -16,7 +16,6 @@ from clotho.sandbox.supervised.control import ControlDirectory
 
 READY_TIMEOUT = 30.0
 END_TIMEOUT = 2.0
-JOIN_GROUPS = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,6 @@ class Launch:
     folder: Path
     """Working directory of the launching process."""
     log: Path
-    groups: Sequence[Path]
-    """Control groups to join first."""
     lease_seconds: float
     max_processes: int
     max_file_bytes: int
@@ -47,11 +44,9 @@ def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[b
         stack.callback(os.close, ready)
         ours.callback(os.close, tell)
         supervisor = [*launch.command, "serve", str(directory), str(tell), *map(str, bounds)]
-        groups = [str(group / "cgroup.procs") for group in launch.groups]
-        join = ["/bin/sh", "-c", JOIN_GROUPS, "sh", *groups, "--"] if groups else []
         with open(launch.log, "wb", opener=private) as log:
             process = subprocess.Popen(
-                [*join, *supervisor],
+                supervisor,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,7 +1,9 @@
 /* The supervisor: starts, follows and ends the commands of one sandbox. Where it can be, it is the sandbox's PID 1.
  *
  *   supervisor serve CONTROL READY LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
+ *   supervisor enter USER NICENESS GROUP... -- COMMAND...
  *
+ * (`enter` prepares a process of the host for `serve`: see enter.c.)
  * CONTROL is an inherited descriptor of the control directory; READY one that its instance id is written to.
  *
  * As PID 1 of a pid namespace it can't be killed or stopped from inside, and the kernel ends the whole sandbox when
@@ -326,5 +328,6 @@ static int serve_command(char **arguments) {
 
 int main(int argc, char **argv) {
     if (argc == 7 && !strcmp(argv[1], "serve")) return serve_command(argv + 2);
+    if (argc >= 6 && !strcmp(argv[1], "enter")) return enter_command(argv + 2);
     return 2;
 }

@@ -132,6 +132,10 @@ void answer_errno(void) __attribute__((noreturn));
 void get(const struct header *header, const char *path, long long max) __attribute__((noreturn));
 void put(const struct header *header, char *path, const char *key) __attribute__((noreturn));
 
+/* ---- enter.c: becoming a sandbox's process ---- */
+
+int enter_command(char **arguments);
+
 /* ---- supervisor.c ---- */
 
 void obey(char *line);

@@ -1,0 +1,91 @@
+"""Disks made from a template, and the program that makes a process a sandbox's."""
+
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from clotho.sandbox.local import disk, mounts
+from clotho.sandbox.local.enter import as_user, entering
+from tests.sandbox.conftest import needs_root
+from tests.support import eventually
+
+USER = 2_050_300
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[list[Path]]:
+    """Mount points of two disks of one size, the first of which made the template."""
+    disks = [tmp_path / "first", tmp_path / "second"]
+    for mount_point in disks:
+        mount_point.mkdir()
+        disk.allot(mount_point.with_suffix(".img"), 64)
+        disk.make_in(mount_point.with_suffix(".img"), mount_point, reserved=True)
+    yield disks
+    for mount_point in disks:
+        disk.remove(mount_point.with_suffix(".img"), mount_point)
+
+
+async def is_whole(image: Path) -> bool:
+    return subprocess.run(["e2fsck", "-f", "-n", str(image)], capture_output=True).returncode == 0
+
+
+@needs_root
+def test_disks_of_one_template_share_nothing(made: list[Path]) -> None:
+    first, second = made
+    (first / "file").write_text("1")
+    (second / "file").write_text("2")
+    assert (first / "file").read_text() == "1"
+    assert first.stat().st_dev != second.stat().st_dev
+
+
+@needs_root
+async def test_disks_are_whole_sparse_and_have_a_reserve(made: list[Path]) -> None:
+    for mount_point in made:
+        image = mount_point.with_suffix(".img")
+        assert image.stat().st_mode & 0o777 == 0o600
+        assert image.stat().st_blocks * 512 < 1 << 20
+        reserve = mount_point / disk.RESERVE
+        assert reserve.stat().st_mode & 0o777 == 0o700
+        assert len(list(reserve.iterdir())) == disk.RESERVED_FILES
+        mounts.unmount(mount_point)
+        await eventually(partial(is_whole, image), "an unmounted image without a fault")
+
+
+@needs_root
+def test_a_disk_that_is_mounted_elsewhere_is_never_on_two_devices(made: list[Path]) -> None:
+    again = made[0].with_name("again")
+    again.mkdir()
+    disk.mount(made[0].with_suffix(".img"), again)
+    try:
+        assert again.stat().st_dev == made[0].stat().st_dev
+    finally:
+        mounts.unmount(again)
+
+
+@needs_root
+def test_what_enters_has_no_rights_and_gains_none() -> None:
+    shown = "id -u; id -g; id -G; nice; grep -E '^(CapEff|CapPrm|NoNewPrivs)' /proc/self/status"
+    ran = subprocess.run([*entering(USER, 5), "sh", "-c", shown], capture_output=True, text=True, check=True)
+    none = "0" * 16
+    assert ran.stdout.split() == [
+        *[str(USER)] * 3,
+        "5",
+        *("CapPrm:", none, "CapEff:", none, "NoNewPrivs:", "1"),
+    ]
+
+
+@needs_root
+@pytest.mark.parametrize("user", ["0", "-1", "x", "", "4294967295", "99999999999"])
+def test_no_other_user_is_entered(user: str) -> None:
+    command = as_user(USER)
+    command[command.index(str(USER))] = user
+    assert subprocess.run([*command, "id"], capture_output=True).stdout == b""
+
+
+def test_nothing_runs_outside_of_its_control_groups(tmp_path: Path) -> None:
+    ran = subprocess.run([*entering(None, 0, [tmp_path]), "echo", "ran"], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (126, "")
+    assert f"{tmp_path}/cgroup.procs: No such file" in ran.stderr
