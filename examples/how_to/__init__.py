@@ -1,0 +1,1 @@
+"""The complete code of the how-to pages."""

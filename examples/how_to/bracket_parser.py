@@ -1,0 +1,47 @@
+"""A parser of calls that a model writes on one line each, as `[CALL name {"key": "value"}]`."""
+
+import re
+from collections.abc import Sequence
+
+from clotho.inference.base import ToolSchema
+from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined, parsed_call
+from clotho.inference.tool_call_parsers.json_text import decode_first, encode
+
+OPENING = re.compile(r"\[CALL (?P<name>[\w-]+) ")
+
+
+class BracketParser:
+    ends_reasoning = "[CALL "
+
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
+        calls: list[ParsedCall] = []
+        before: list[str] = []
+        after: list[str] = []
+        malformed = 0
+        for line in text.split("\n"):
+            end = 0
+            while opening := OPENING.search(line, end):
+                if (read := _call(line, opening)) is None:
+                    malformed += 1
+                    break
+                (after if calls else before).append(line[end : opening.start()])
+                call, end = read
+                calls.append(call)
+            (after if calls else before).append(line[end:])
+        if not calls:
+            return ParsedAnswer(content=text, malformed=malformed)
+        content = "\n".join(before).rstrip()
+        return ParsedAnswer(
+            content=content or None, calls=tuple(calls), remainder=joined(after), malformed=malformed
+        )
+
+
+def _call(line: str, opening: re.Match[str]) -> tuple[ParsedCall, int] | None:
+    """The call, and where it ends; None for one that can't be read."""
+    try:
+        arguments, end = decode_first(line, opening.end())
+    except ValueError:
+        return None
+    if not isinstance(arguments, dict) or not line.startswith("]", end):
+        return None
+    return parsed_call(opening["name"], encode(arguments)), end + 1

@@ -1,0 +1,300 @@
+"""A sandbox backend without isolation: a folder for each lease, and the supervisor as an ordinary process.
+
+What it starts can do to this host whatever its user can. It shows what a backend consists of.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import platform
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.records.base import Record
+from clotho.sandbox.base import AGENT_HOME, WORKSPACE, Labels, LeaseRecord, SandboxSpec
+from clotho.sandbox.checkpoints import Restore, ShellState
+from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.local import launch
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.jobs import Jobs
+from clotho.sandbox.supervised.layout import Layout, located
+from clotho.sandbox.supervisor import supervisor_path
+from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, USUAL, VerifierSetup
+
+FOLDERS = {WORKSPACE: "work", AGENT_HOME: "home", "/tmp": "tmp"}
+SEAL_TRIES = 1_000
+GRACE_SECONDS = 120.0
+
+
+class PlainRecord(Record):
+    """What is kept of a sandbox, beside its files."""
+
+    lease: str
+    labels: Labels | None
+    spec: SandboxSpec
+
+
+class PlainBackend:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def system(self) -> str:
+        return platform.platform()
+
+    async def create(
+        self,
+        lease: str,
+        spec: SandboxSpec,
+        labels: Labels | None = None,
+        restore: Restore | None = None,
+        private: Sequence[Path] = (),
+    ) -> SupervisedSandbox:
+        """`private`, paths that commands must not see, can't be kept from them here."""
+        return await asyncio.to_thread(self._create, lease, spec, labels, restore)
+
+    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SupervisedSandbox:
+        return await asyncio.to_thread(self._attach, lease, incarnation, labels)
+
+    async def open_verifier(
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None = None,
+        setup: VerifierSetup = USUAL,
+    ) -> SupervisedSandbox:
+        return await asyncio.to_thread(self._open_verifier, lease, epoch, hidden_files, labels, setup)
+
+    async def verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
+    ) -> SupervisedSandbox:
+        raise InvalidInput("this backend has no verification beside the agent's processes")
+
+    async def destroy(self, lease: str, labels: Labels | None = None) -> None:
+        await asyncio.to_thread(self._destroy, lease, labels)
+
+    async def renew(self, lease: str, seconds: float) -> None:
+        for control in _living(self._folder(lease)) or [_agent(self._folder(lease))]:
+            await asyncio.to_thread(control.renew, seconds)
+
+    async def leases(self) -> Sequence[LeaseRecord]:
+        return await asyncio.to_thread(self._leases)
+
+    async def reap(self) -> Sequence[str]:
+        return await asyncio.to_thread(self._reap)
+
+    # ---- the same, blocking ----
+
+    def _create(
+        self, lease: str, spec: SandboxSpec, labels: Labels | None, restore: Restore | None
+    ) -> SupervisedSandbox:
+        if not spec.unsafe_local:
+            raise IsolationUnavailable("this backend isolates nothing: allow that with --unsafe-local")
+        if spec.writable_roots or spec.aliases:
+            raise InvalidInput("this backend has no further writable folders")
+        folder = self._folder(lease)
+        with self._locked():
+            if _read(folder) is not None and (incarnation := _agent(folder).incarnation()):
+                _label(folder, labels)
+                return _instance(_agent(folder), incarnation, _layout(folder))
+            _end(folder)  # of one that died, or was never finished
+            for name in FOLDERS.values():
+                (folder / name).mkdir(parents=True)
+            _agent(folder).create()
+            made = _start(folder, _agent(folder), spec, _variables(folder), _layout(folder))
+            if restore is not None:
+                made.restore(restore)
+            _write(folder, PlainRecord(lease=lease, labels=labels, spec=spec))  # now it can be found: whole
+            return made
+
+    def _attach(self, lease: str, incarnation: str, labels: Labels | None) -> SupervisedSandbox:
+        folder = self._folder(lease)
+        with self._locked():
+            if _read(folder) is None or _agent(folder).incarnation() != incarnation:
+                raise SandboxLost(f"the sandbox of lease {lease} has ended")
+            _label(folder, labels)
+        return _instance(_agent(folder), incarnation, _layout(folder))
+
+    def _open_verifier(
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None,
+        setup: VerifierSetup,
+    ) -> SupervisedSandbox:
+        folder = self._folder(lease)
+        with self._locked():
+            if (record := _read(folder)) is None:
+                raise SandboxLost(f"no sandbox of lease {lease} on this host")
+            _label(folder, labels)
+            own = folder / f"epoch-{epoch:06}"
+            layout = _layout(folder, hidden=own / "hidden")
+            control = ControlDirectory(folder / "control" / own.name, None)
+            if control.was_started():
+                if (incarnation := control.incarnation()) is None:
+                    raise SandboxLost(f"the verifier of lease {lease}, epoch {epoch}, has ended")
+                return _instance(control, incarnation, layout)
+            if any(path.name > own.name for path in (folder / "control").glob("epoch-*")):
+                raise SandboxLost(f"verification of lease {lease} has gone on to a later epoch")
+            _write_hidden(own / "hidden", hidden_files)
+            (own / "tmp").mkdir(exist_ok=True)
+            _seal(_agent(folder))
+            for other in (each for each in _living(folder) if each.path.name != "agent"):
+                launch.end(other)
+            control.create()
+            _stage_directory(folder, control, setup, layout)
+            return _start(folder, control, record.spec, _verifier_variables(folder, own, setup), layout)
+
+    def _destroy(self, lease: str, labels: Labels | None) -> None:
+        folder = self._folder(lease)
+        with self._locked():
+            record = _read(folder)
+            if labels is None or record is None or labels.same_namespace(record.labels):
+                _end(folder)
+
+    def _leases(self) -> Sequence[LeaseRecord]:
+        with self._locked():
+            return [
+                LeaseRecord(lease=each.lease, labels=each.labels, expires=_agent(folder).deadline())
+                for folder, each in self._records()
+            ]
+
+    def _reap(self) -> Sequence[str]:
+        with self._locked():
+            late = time.time() - GRACE_SECONDS
+            expired = [folder for folder, _ in self._records() if _agent(folder).deadline() < late]
+            for folder in expired:
+                _end(folder)
+            return [folder.name for folder in expired]
+
+    def _folder(self, lease: str) -> Path:
+        return self._root / hashlib.sha256(lease.encode()).hexdigest()[:20]
+
+    def _records(self) -> Iterator[tuple[Path, PlainRecord]]:
+        for folder in self._root.glob("*/"):
+            if (record := _read(folder)) is not None:
+                yield folder, record
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time makes, changes or ends sandboxes."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _agent(folder: Path) -> ControlDirectory:
+    return ControlDirectory(folder / "control" / "agent", None)
+
+
+def _living(folder: Path) -> list[ControlDirectory]:
+    """The agent's instance and those of verifiers, as far as they are alive."""
+    found = (ControlDirectory(path, None) for path in sorted((folder / "control").glob("*")))
+    return [control for control in found if control.incarnation() is not None]
+
+
+def _write_hidden(folder: Path, files: Mapping[str, bytes]) -> None:
+    if any(
+        name.startswith("/") or ".." in name.split("/") or not PurePosixPath(name).parts for name in files
+    ):
+        raise InvalidInput("a hidden file's path leads out of its folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def _layout(folder: Path, hidden: Path | None = None) -> Layout:
+    real = {path: str(folder / name) for path, name in FOLDERS.items()}
+    aliases = {path: real[path] for path in (WORKSPACE, AGENT_HOME)}
+    agents, seen = tuple(real.values()), None if hidden is None else str(hidden)
+    work, home, tmp = agents
+    return Layout(work, home, tmp, False, aliases, {}, agents, hidden is not None, seen)
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    path = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    return {**path, "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
+
+
+def _verifier_variables(folder: Path, own: Path, setup: VerifierSetup) -> dict[str, str]:
+    agents = " ".join(f"{name}={value}" for name, value in _variables(folder).items())
+    places = {HIDDEN_FILES: str(own / "hidden"), "TMPDIR": str(own / "tmp")}
+    return {**_variables(folder), **setup.variables(), AS_AGENT: f"env -i {agents}", **places}
+
+
+def _start(
+    folder: Path, control: ControlDirectory, spec: SandboxSpec, variables: Mapping[str, str], layout: Layout
+) -> SupervisedSandbox:
+    control.set_deadline(spec.lease_seconds)
+    wanted = launch.Launch(
+        command=[str(supervisor_path())],
+        environment=variables,
+        folder=folder / "work",
+        log=folder / f"{control.path.name}.log",
+        groups=(),
+        lease_seconds=spec.lease_seconds,
+        max_processes=0,
+        max_file_bytes=spec.disk_mb << 20,
+        inherited=(),
+    )
+    _, incarnation = launch.start(wanted, control)
+    return _instance(control, incarnation, layout)
+
+
+def _instance(control: ControlDirectory, incarnation: str, layout: Layout) -> SupervisedSandbox:
+    return SupervisedSandbox(control, incarnation, layout, Bounds((), 0, None))
+
+
+def _stage_directory(folder: Path, control: ControlDirectory, setup: VerifierSetup, layout: Layout) -> None:
+    """Leave the directory of the agent's last command, as if a command of the verifier's had left it."""
+    if setup.start is None:
+        return
+    left = Jobs(_agent(folder)).shell_state(setup.after, layout.workspace) if setup.after else None
+    cwd = left.cwd if left else located(setup.directory, layout.aliases)
+    state = ShellState(job=setup.start, cwd=cwd, exports="", workspace=layout.workspace)
+    Jobs(control).stage_shell(state, layout.workspace)
+
+
+def _seal(agent: ControlDirectory) -> None:
+    agent.say("seal")
+    for _ in range(SEAL_TRIES):
+        if agent.sealed():
+            return
+        time.sleep(0.01)
+    raise SandboxUnavailable("the agent's processes don't end")
+
+
+def _end(folder: Path) -> None:
+    for control in _living(folder):
+        launch.end(control)
+    (folder / "record.json").unlink(missing_ok=True)  # a folder without it is no sandbox
+    subprocess.run(
+        ["rm", "-rf", "--one-file-system", folder], check=True
+    )  # nested deeper than Python follows
+
+
+def _label(folder: Path, labels: Labels | None) -> None:
+    if (record := _read(folder)) is None or labels in (None, record.labels):
+        return
+    owners = [(each.store, each.rollout) if each else None for each in (record.labels, labels)]
+    if owners[0] != owners[1]:
+        raise InvalidInput(f"lease {record.lease} is held by another store or rollout")
+    _write(folder, record.model_copy(update={"labels": labels}))
+
+
+def _read(folder: Path) -> PlainRecord | None:
+    file = folder / "record.json"
+    return PlainRecord.model_validate_json(file.read_text()) if file.exists() else None
+
+
+def _write(folder: Path, record: PlainRecord) -> None:
+    (folder / ".record.json").write_text(record.model_dump_json())
+    (folder / ".record.json").rename(folder / "record.json")
