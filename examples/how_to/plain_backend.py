@@ -239,7 +239,6 @@ def _start(
         environment=variables,
         folder=folder / "work",
         log=folder / f"{control.path.name}.log",
-        groups=(),
         lease_seconds=spec.lease_seconds,
         max_processes=0,
         max_file_bytes=spec.disk_mb << 20,
