@@ -15,7 +15,6 @@ from pydantic import JsonValue
 
 from clotho import failpoints
 from clotho.entries.rollout import CallEntry, CheckpointEntry, LeaseEntry, Prompt
-from clotho.entries.run import RunManifest
 from clotho.environment.loading import sources_of
 from clotho.errors import SandboxLost
 from clotho.identifiers import call_id, call_order, final_key, job_key, lease_key, prompt_key
@@ -39,6 +38,24 @@ class Made:
     call: str
     asked: ToolCall
     entry: CallEntry
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """What a sandbox that follows a lost one is made from."""
+
+    calls: Sequence[Made]
+    """Those that were journalled until now."""
+    covered: str
+    """The last call whose effect the checkpoint holds."""
+    checkpoint: Checkpoint | None
+    blob: bytes | None
+
+    @property
+    def calls_since(self) -> Sequence[Made]:
+        """Those to be made again."""
+        after = call_order(self.covered)
+        return [call for call in self.calls if call_order(call.call) > after and call.entry.changes]
 
 
 @dataclass(frozen=True)
@@ -80,18 +97,35 @@ class Restorer:
         self._labels = labels
 
     async def restore(self, request: LeaseRequest) -> Restored:
-        manifest = await read_manifest(self._journal, request.run)
-        made = await self.calls_made(request)
-        covered, checkpoint = await self._last_checkpoint(request, made)
-        sandbox = await self._create(request, manifest, checkpoint)
+        start = await self._starting_point(request)
+        checkpoint, since = start.checkpoint, start.calls_since
+        sandbox = await self._create(request, checkpoint, start.blob)
         await failpoints.reach("restore.unpacked", lease_key(request.rollout, request.number))
-        since = [call for call in made if call_order(call.call) > call_order(covered) and call.entry.changes]
         shell = checkpoint.shell.job if checkpoint and checkpoint.shell else None
         state: dict[str, JsonValue] = {SLOT: {"job": shell}} if shell else {}
         replayed = await self.replay(request, sandbox, since, state)
-        last = made[-1].call if made else ""
+        last = start.calls[-1].call if start.calls else ""
         fidelity = replayed.fidelity if since else _unpacked(checkpoint)
         return Restored(sandbox, fidelity, last, replayed.shell)
+
+    async def _starting_point(self, request: LeaseRequest) -> StartingPoint:
+        """Read the calls and the last checkpoint, again where a late call has just replaced that by its own.
+
+        Raises SandboxLost for a checkpoint that is gone.
+        """
+        gone: Checkpoint | None = None
+        while True:
+            calls = await self.calls_made(request)
+            covered, checkpoint = await self._last_checkpoint(request, calls)
+            if checkpoint is None:
+                return StartingPoint(calls, covered, None, None)
+            await failpoints.reach("restore.chosen", lease_key(request.rollout, request.number))
+            blob = await self._journal.read_blob(request.rollout, checkpoint.digest)
+            if blob is not None:
+                return StartingPoint(calls, covered, checkpoint, blob)
+            if checkpoint == gone:
+                raise SandboxLost(f"the checkpoint of {request.rollout} is gone from the store")
+            gone = checkpoint
 
     async def calls_made(self, request: LeaseRequest) -> list[Made]:
         """The journalled calls of the rollout that ran in a sandbox, in their order."""
@@ -116,26 +150,27 @@ class Restorer:
 
     async def fresh(self, request: LeaseRequest) -> SandboxInstance:
         """The sandbox that a rollout starts with."""
-        return await self._create(request, await read_manifest(self._journal, request.run), None)
+        return await self._create(request, None, None)
 
     async def _with_files(self, sandbox: SandboxInstance, request: LeaseRequest) -> SandboxInstance:
+        """Put the item's files there, once: a process that was held up here may come after the first commands."""
+        await failpoints.reach("sandbox.created", lease_key(request.rollout, request.number))
         prompt = await self._journal.require(prompt_key(request.rollout), Prompt)
         for path, content in prompt.workspace_files.items():
-            await sandbox.write_file(path, base64.b64decode(content))
+            key = job_key(request.rollout, "file", path)
+            await sandbox.write_file(path, base64.b64decode(content), key=key)
         return sandbox
 
     async def _create(
-        self, request: LeaseRequest, manifest: RunManifest, checkpoint: Checkpoint | None
+        self, request: LeaseRequest, checkpoint: Checkpoint | None, blob: bytes | None
     ) -> SandboxInstance:
         lease = lease_key(request.rollout, request.number)
         labels = self._labels.model_copy(update={"rollout": request.rollout})
+        manifest = await read_manifest(self._journal, request.run)
         private = await asyncio.to_thread(sources_of, manifest.environment)
-        if checkpoint is None:
+        if checkpoint is None or blob is None:
             fresh = await self._backend.create(lease, manifest.sandbox, labels, private=private)
             return await self._with_files(fresh, request)
-        blob = await self._journal.read_blob(request.rollout, checkpoint.digest)
-        if blob is None:
-            raise SandboxLost(f"the checkpoint of {request.rollout} is gone from the store")
         with scratch() as path:
             await asyncio.to_thread(path.write_bytes, blob)
             restore = Restore(checkpoint, path)

@@ -251,7 +251,7 @@ class SandboxBackend(Protocol):
         restore: Restore | None = None,
         private: Sequence[Path] = (),
     ) -> SandboxInstance:
-        """The sandbox of `lease`, made unless it lives; a new one starts from `restore`.
+        """The sandbox of `lease`, made from `restore` unless one lives that was made from the same checkpoint.
 
         Nobody ever sees one that was restored half. Raises JournalCorrupt for a damaged blob, and
         IsolationUnavailable where commands would see a `private` path of this host.

@@ -125,7 +125,7 @@ class LocalBackend:
                 record = _labelled(folder, record, labels)
                 control = ControlDirectory(folder.control(), record.user)
                 incarnation = control.incarnation()
-                if incarnation is not None:
+                if incarnation is not None and record.restored == _digest(restore):
                     return self._instance(View(folder, record.spec), record, control, incarnation)
             self._host.end(folder)
             self._host.require_private(private, spec)
@@ -147,6 +147,7 @@ class LocalBackend:
             except BaseException:
                 self._host.end(folder)
                 raise
+            record = record.model_copy(update={"restored": _digest(restore)})
         folder.write_record(record)  # from here on it can be found: whole
         return instance
 
@@ -296,6 +297,10 @@ class LocalBackend:
         self._prepare_root()
         with folder.locked():
             yield
+
+
+def _digest(restore: Restore | None) -> str | None:
+    return None if restore is None else restore.checkpoint.digest
 
 
 def _labelled(folder: SandboxFolder, record: SandboxRecord, labels: Labels | None) -> SandboxRecord:

@@ -31,6 +31,8 @@ class SandboxRecord(Record):
     isolated: bool
     disk_image: bool
     """Whether its files, and its control directories, are on disks of their own, in images."""
+    restored: str | None = None
+    """Digest of the checkpoint that it was made from."""
 
 
 def private(path: str, flags: int) -> int:
