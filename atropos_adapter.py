@@ -9,21 +9,21 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from clotho.atropos.by_hand import HermesAgentLoop, ToolContext
-from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.env import ClothoEnv
-from clotho.atropos.ported import OneInstance, PortedEnv
-from clotho.atropos.ported_config import HermesAgentEnvConfig
-from clotho.atropos.tasks import (
+from clotho.atropos.compat.config import HermesAgentEnvConfig
+from clotho.atropos.compat.environment import OneInstance, PortedEnv
+from clotho.atropos.compat.manual_rollouts import HermesAgentLoop, ToolContext
+from clotho.atropos.compat.tasks import (
     ToolExecutor,
     cleanup_all_environments,
     cleanup_vm,
     clear_task_env_overrides,
     register_task_env_overrides,
 )
-from clotho.atropos.tool_budget import BudgetConfig
+from clotho.atropos.compat.tool_budget import BudgetConfig
+from clotho.atropos.config import ClothoEnvConfig
+from clotho.atropos.env import ClothoEnv
 from clotho.environment import AgentResult
-from clotho.processes.presence import is_present
+from clotho.processes.liveness import is_present
 
 __all__ = [
     "AgentResult",

@@ -27,22 +27,23 @@ from activities.pauses import WaitingRoom
 from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, host_name, load_settings, secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.entries.run import Endpoint, RunManifest
 from clotho.environment.instances import Environments
 from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.escaping import for_terminal
-from clotho.inference.base import ModelBackend
-from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
+from clotho.journal.open_store import open_store
 from clotho.logs import configure
+from clotho.models.backend import ModelBackend
+from clotho.models.endpoint import Endpoint
+from clotho.models.write_ahead import Pace
 from clotho.processes.group import REJECTED, ProcessGroup, ProcessPlan
-from clotho.processes.presence import Presence
-from clotho.processes.seats import Seat
-from clotho.records.stations import Stations
+from clotho.processes.liveness import Presence
+from clotho.processes.process_slots import Seat
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.task_queues import Stations
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.backend import LocalBackend, backends_beside
-from clotho.store.open import open_store
+from clotho.sandbox.reaper import LeaseKeeper
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels
@@ -108,7 +109,7 @@ class Composition:
 
     def llm(self, own_queue: str, waiting: WaitingRoom) -> list[Worker]:
         # Imported here: a third of the time that a process takes to start, and other roles call no model.
-        from clotho.inference.backends import Backends
+        from clotho.models.backends import Backends
 
         sizes = self.settings.worker
         pace = Pace(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)

@@ -5,9 +5,9 @@ import logging
 
 from clotho import failpoints
 from clotho.errors import SandboxUnavailable
-from clotho.identifiers import blob_key
+from clotho.identifiers.rollout_keys import blob_key
 from clotho.journal import Journal
-from clotho.sandbox.base import SandboxInstance
+from clotho.sandbox.backend import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
 from clotho.sandbox.scratch import scratch
 

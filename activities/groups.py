@@ -11,44 +11,42 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.attempt import attempt
-from clotho.entries.group import AttemptEntry, GroupEntry, OfferedTool, ToolManifest
-from clotho.entries.items import Item
-from clotho.entries.rollout import Prompt
-from clotho.entries.run import RunManifest
+from activities.guard import attempt
 from clotho.environment import Environment
 from clotho.environment.instances import Environments
 from clotho.errors import EnvironmentFailed, JournalCorrupt
-from clotho.identifiers import (
-    attempt_prefix,
-    derived_seed,
-    is_rollout,
-    prompt_key,
-    rollout_id,
-    scored_key,
-    tools_key,
-)
-from clotho.inference.base import ChatMessage
+from clotho.frozen_model import Record
+from clotho.identifiers.group_keys import attempt_prefix, scored_key, tools_key
+from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.ids import is_rollout, rollout_id
+from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
-from clotho.records.base import Record
-from clotho.records.campaign import ItemsRequest, UnfinishedRequest
-from clotho.records.group import (
+from clotho.models.messages import ChatMessage
+from clotho.rollouts.campaign import ItemsRequest, UnfinishedRequest
+from clotho.rollouts.group import (
+    AttemptEntry,
     AwaitAnyClosed,
     AwaitClosed,
     GroupAttempt,
     GroupConclusion,
+    GroupEntry,
     GroupRequest,
     GroupSummary,
+    OfferedTool,
     PreparedGroup,
     RepairRequest,
+    ToolManifest,
 )
+from clotho.rollouts.item import Item
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.run import RunManifest
 from clotho.runs.groups import unfinished
 from clotho.runs.items import enumerate_items, read_item
 from clotho.runs.manifest import read_manifest
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
-from clotho.toolsets.registry import Registry
-from clotho.toolsets.resolution import resolve
+from clotho.tools.registry import Registry
+from clotho.tools.resolution import resolve
 
 
 class Groups:

@@ -14,10 +14,10 @@ from activities.tools import Tools
 from clotho.config import variable
 from clotho.environment.instances import Environments
 from clotho.journal import Journal
-from clotho.sandbox.base import SandboxBackend
+from clotho.sandbox.backend import SandboxBackend
 from clotho.temporal.states import namespace_labels
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.registry import Registry
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.registry import Registry
 
 Activities = tuple[Callable[..., Any], ...]
 

@@ -8,25 +8,28 @@ from typing import Protocol
 
 from temporalio import activity
 
-from activities.attempt import attempt
-from activities.recent import Recent
+from activities.guard import attempt
+from activities.ttl_cache import Recent
 from clotho import failpoints
-from clotho.entries.group import ToolManifest
-from clotho.entries.rollout import TurnEntry
-from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import ContextOverflow, InvalidInput
-from clotho.identifiers import derived_seed, displayable, group_of, tools_key, turn_key
-from clotho.inference.base import ModelBackend, SampledTurn, ServedModel, TurnCall
+from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.ids import displayable, group_of
+from clotho.identifiers.rollout_keys import turn_key
 from clotho.journal import Journal
-from clotho.processes.presence import is_present
-from clotho.records.campaign import ModelCheck
-from clotho.records.rollout import RolloutStart
-from clotho.records.steps import ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult
+from clotho.models.backend import ModelBackend, SampledTurn, ServedModel, TurnCall
+from clotho.models.endpoint import Endpoint
+from clotho.processes.liveness import is_present
+from clotho.rollouts.campaign import ModelCheck
+from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.rollout import RolloutStart
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.transcript import Transcript, read_transcript
+from clotho.rollouts.turn import ModelProcessRequest, ToolCallReference, TurnEntry, TurnRequest, TurnResult
 from clotho.runs.manifest import note_served, read_endpoint, read_manifest
 from clotho.runs.pauses import RunPaused, paused_because
 from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import known_step
-from clotho.transcript import Transcript, read_transcript
 
 log = logging.getLogger("clotho")
 

@@ -10,10 +10,10 @@ from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, 
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.attempt import attempt
+from activities.guard import attempt
 from clotho.errors import Unavailable
 from clotho.journal import Journal
-from clotho.records.campaign import PauseRequest
+from clotho.rollouts.campaign import PauseRequest
 from clotho.runs.pauses import pause_run, paused_because
 
 LOOK_SECONDS = 1.0

@@ -14,21 +14,24 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from clotho import failpoints
-from clotho.entries.rollout import CallEntry, CheckpointEntry, LeaseEntry, Prompt
 from clotho.environment.loading import sources_of
 from clotho.errors import SandboxLost
-from clotho.identifiers import call_id, call_order, final_key, job_key, lease_key, prompt_key
-from clotho.inference.base import ToolCall
+from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import call_id, call_order
+from clotho.identifiers.rollout_keys import final_key, lease_key, prompt_key
 from clotho.journal import Journal
-from clotho.records.lease import Fidelity, LeaseRequest
+from clotho.models.messages import ToolCall
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseEntry, LeaseRequest
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import read_manifest
-from clotho.sandbox.base import Labels, SandboxBackend, SandboxInstance
+from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.scratch import scratch
-from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.shell import SLOT, last_job
-from clotho.transcript import read_transcript
+from clotho.tools.calls import BoundCall
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.shell import SLOT, last_job
 
 
 @dataclass(frozen=True)

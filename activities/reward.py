@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-from activities.attempt import attempt
 from activities.checkpoints import take_checkpoint
+from activities.guard import attempt
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.entries.items import Item
-from clotho.entries.rollout import CallEntry, CheckpointEntry, EpochEntry, RewardEntry
-from clotho.entries.run import RunManifest
 from clotho.environment import AgentResult, Environment, Reward
-from clotho.environment.base import checked_reward
+from clotho.environment.environment import checked_reward
 from clotho.environment.instances import Environments
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.environment.workspace import VerifierWorkspace
@@ -27,19 +24,23 @@ from clotho.errors import (
     WorkspaceRefused,
     bounded,
 )
-from clotho.identifiers import call_key, epoch_prefix, final_key, job_key, reward_key
+from clotho.identifiers.hashed import job_key
+from clotho.identifiers.rollout_keys import call_key, epoch_prefix, final_key, reward_key
 from clotho.journal import Journal
-from clotho.records.lease import Lease, LeaseRequest
-from clotho.records.outcome import Outcome
-from clotho.records.run_settings import CheckpointPolicy, OnRewardError
-from clotho.records.steps import RewardRequest, RewardResult
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.item import Item
+from clotho.rollouts.lease import CheckpointEntry, Lease, LeaseRequest
+from clotho.rollouts.outcome import Outcome
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.transcript import Transcript, read_transcript
+from clotho.rollouts.verification import EpochEntry, RewardEntry, RewardRequest, RewardResult
+from clotho.run_settings import CheckpointPolicy, OnRewardError
 from clotho.runs.manifest import read_manifest
-from clotho.sandbox.base import WORKSPACE, SandboxInstance
+from clotho.sandbox.backend import WORKSPACE, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.verification import VerifierSetup
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.registry import Registry
-from clotho.transcript import Transcript, read_transcript
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.registry import Registry
 
 
 class Verifier:

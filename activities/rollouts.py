@@ -2,12 +2,13 @@
 
 from temporalio import activity
 
-from activities.attempt import attempt
+from activities.guard import attempt
 from clotho import failpoints
-from clotho.entries.rollout import EndEntry, RewardEntry
-from clotho.identifiers import end_key, original_of, reward_key
+from clotho.identifiers.ids import original_of
+from clotho.identifiers.rollout_keys import end_key, reward_key
 from clotho.journal import Journal
-from clotho.records.rollout import ConcludeRequest, RolloutSummary
+from clotho.rollouts.rollout import ConcludeRequest, EndEntry, RolloutSummary
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.rollouts import read_end, sandbox_losses
 
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.attempt import attempt
+from activities.guard import attempt
 from activities.restore import Made, Restorer, shell_job
-from clotho.entries.rollout import CallEntry, LeaseEntry
 from clotho.errors import InvalidInput, SandboxFenced
-from clotho.identifiers import call_key, call_order, lease_key
+from clotho.identifiers.ids import call_order
+from clotho.identifiers.rollout_keys import call_key, lease_key
 from clotho.journal import Journal
-from clotho.processes.presence import is_present
-from clotho.records.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
+from clotho.processes.liveness import is_present
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseEntry, LeaseRequest, ReleaseRequest
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.base import Labels, SandboxBackend, SandboxInstance
+from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
 
 RESTORES_AT_ONCE = 4

@@ -8,27 +8,29 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.attempt import attempt
 from activities.checkpoints import take_checkpoint
+from activities.guard import attempt
 from activities.restore import Made, shell_job
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.entries.group import ToolManifest
-from clotho.entries.rollout import CallEntry, ToolError, TurnEntry
-from clotho.entries.run import RunManifest
 from clotho.errors import bounded
-from clotho.identifiers import call_id, call_key, group_of, tools_key, turn_key
-from clotho.inference.base import ToolCall
+from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.ids import call_id, group_of
+from clotho.identifiers.rollout_keys import call_key, turn_key
 from clotho.journal import Journal
-from clotho.records.lease import Fidelity, LeaseRequest
-from clotho.records.run_settings import CheckpointPolicy
-from clotho.records.steps import CallRequest, CallResult
+from clotho.models.messages import ToolCall
+from clotho.rollouts.call import CallEntry, CallRequest, CallResult, ToolError
+from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.lease import Fidelity, LeaseRequest
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.turn import TurnEntry
+from clotho.run_settings import CheckpointPolicy
 from clotho.runs.manifest import read_manifest
-from clotho.sandbox.base import SandboxInstance
+from clotho.sandbox.backend import SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint
-from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatched, Dispatcher, beyond_limit
-from clotho.toolsets.shell import SLOT, last_job
+from clotho.tools.calls import BoundCall
+from clotho.tools.dispatch import Dispatched, Dispatcher, beyond_limit
+from clotho.tools.shell import SLOT, last_job
 
 RESULT_SHOWN = 300
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.commands import sandbox_root
 from benchmarks.table import Row
-from clotho.identifiers import job_key
-from clotho.sandbox.base import Job, SandboxSpec
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import Job, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.supervised.instance import SupervisedSandbox

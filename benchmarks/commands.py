@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.table import Row
-from clotho.identifiers import job_key
-from clotho.sandbox.base import Job, JobState, SandboxInstance, SandboxSpec
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import Job, JobState, SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 
 REPEATS = 200

@@ -13,35 +13,29 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from benchmarks.in_memory import InMemory, InMemoryConfig
 from benchmarks.table import Row
 from benchmarks.trainers_end import TrainersEnd
-from clotho.atropos.api import TrainerApi
-from clotho.atropos.delivery import Courier
+from clotho.atropos.group_sender import Courier
 from clotho.atropos.ledger import Ledger
 from clotho.atropos.scored import read_siblings, waves_of
+from clotho.atropos.trainer_api import TrainerApi
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
-from clotho.entries.group import GroupEntry
-from clotho.entries.rollout import CallEntry, Prompt, TurnEntry
-from clotho.identifiers import call_id, call_key, prompt_key, rollout_id, turn_key
-from clotho.inference.base import (
-    ChatMessage,
-    FunctionCall,
-    Inference,
-    SampledTokens,
-    SampledTurn,
-    Sampling,
-    ToolCall,
-    Usage,
-    VersionSpan,
-)
-from clotho.inference.growing_turn import GrowingTurn
-from clotho.inference.token_server import TokenChunk
+from clotho.identifiers.ids import call_id, rollout_id
+from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
 from clotho.journal import Journal
-from clotho.records.outcome import Ending, Outcome
-from clotho.records.rollout import RolloutSummary
-from clotho.rendering.resolve import open_renderer
-from clotho.store.filesystem import FilesystemStore
-from clotho.toolsets.registry import Registry
-from clotho.toolsets.resolution import resolve
+from clotho.journal.folder import FilesystemStore
+from clotho.models.backend import Inference, SampledTokens, SampledTurn, Usage, VersionSpan
+from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.rendering.resolve import open_renderer
+from clotho.models.sampling import Sampling
+from clotho.models.token_server import TokenChunk
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.rollout import Prompt, RolloutSummary
+from clotho.rollouts.turn import TurnEntry
+from clotho.tools.registry import Registry
+from clotho.tools.resolution import resolve
 
 TURN = 1_000
 """Tokens of the turn whose cost is taken."""

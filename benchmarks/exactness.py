@@ -13,11 +13,11 @@ from clotho.embedded.model.kv_cache import KeyValueCache, PrefixStore
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
-from clotho.entries.rollout import TurnEntry
 from clotho.errors import JournalCorrupt
-from clotho.identifiers import turn_key
-from clotho.inference.base import SampledTokens, SampledTurn
+from clotho.identifiers.rollout_keys import turn_key
 from clotho.journal import Journal
+from clotho.models.backend import SampledTokens, SampledTurn
+from clotho.rollouts.turn import TurnEntry
 from clotho.runs.rollouts import read_end
 
 AT_ONCE = 16

@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 
 from benchmarks.loop import NO_OP, Bench
 from benchmarks.table import Row
-from clotho.records.run_settings import CheckpointPolicy
+from clotho.run_settings import CheckpointPolicy
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Script, terminal_turns

@@ -19,13 +19,13 @@ from clotho.config import variable
 from clotho.environment import AgentResult, Item, ToolContext
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
-from clotho.sandbox.base import SandboxInstance, SandboxSpec
+from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.toolsets.base import ToolSettings
-from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.registry import Registry
-from clotho.toolsets.resolution import resolve
+from clotho.tools.calls import BoundCall
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.registry import Registry
+from clotho.tools.resolution import resolve
+from clotho.tools.tool import ToolSettings
 from environments.file_tasks import FileTasks, FileTasksConfig
 
 MASKED = -100

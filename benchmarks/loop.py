@@ -14,11 +14,12 @@ from benchmarks.bare import WORKFLOWS, BareRollout
 from benchmarks.table import Row
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries.rollout import CallEntry, TurnEntry
-from clotho.identifiers import call_key, turn_key
+from clotho.identifiers.rollout_keys import call_key, turn_key
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
-from clotho.records.run_settings import CheckpointPolicy, RunSettings
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.turn import TurnEntry
+from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.campaigns import CampaignHandle
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn, terminal_turns

@@ -17,8 +17,8 @@ import boto3
 
 from benchmarks.table import Row
 from clotho.config import S3Settings, cache_folder, program_on_path
-from clotho.store.base import Store
-from clotho.store.open import open_store
+from clotho.journal.open_store import open_store
+from clotho.journal.store import Store
 from clotho.testing.s3_server import s3_server_binary, s3_server_process
 
 BODY = os.urandom(4_096)

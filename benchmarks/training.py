@@ -23,11 +23,11 @@ from benchmarks.trainers_end import POLL, Group, TrainersEnd, trainers_end
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import Unavailable
-from clotho.identifiers import is_rollout
+from clotho.identifiers.ids import is_rollout
 from clotho.processes.child import ChildProcess
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.search_attributes import RUN
+from clotho.temporal.search_attributes import RUN
 from clotho.testing.cluster import Cluster
 
 GROUP_SIZE = 4

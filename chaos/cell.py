@@ -11,13 +11,14 @@ from chaos.faults import Fault
 from chaos.phases import Hit, NotReached, Phase, fail_folder, until
 from chaos.results import CellResult, Run, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
-from clotho.entries.rollout import EndEntry, RewardEntry
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, bounded
-from clotho.identifiers import end_key, reward_key, sealed_key
+from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
+from clotho.rollouts.rollout import EndEntry
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import scored_groups
-from clotho.testing.bill import bill
-from clotho.testing.marks import marks_in
+from clotho.testing.duplicate_calls import bill
+from clotho.testing.execution_markers import marks_in
 
 COMPLETION_SECONDS = 150.0
 MOST_RESTARTS = 4

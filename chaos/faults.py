@@ -15,7 +15,7 @@ from chaos.disk import SmallDisk
 from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
 from chaos.phases import Hit, fail_folder, until
 from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Stage
-from clotho.identifiers import campaign_id, group_of
+from clotho.identifiers.ids import campaign_id, group_of
 from clotho.testing.cluster import register
 
 OUTAGE = 12.0

@@ -7,7 +7,7 @@ from temporalio.service import RPCError
 from chaos.phases import Hit, until
 from chaos.stage import RUN, Stage
 from clotho.config import TemporalSettings
-from clotho.identifiers import campaign_id
+from clotho.identifiers.ids import campaign_id
 from clotho.temporal.connection import connect
 from clotho.testing.cluster import register
 

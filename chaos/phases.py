@@ -9,7 +9,8 @@ from typing import Any
 
 from chaos.sandboxes import kill_supervisors, marks
 from chaos.stage import LLM, TOOLS, Stage
-from clotho.identifiers import call_id, call_key, end_key, reward_key, turn_key
+from clotho.identifiers.ids import call_id
+from clotho.identifiers.rollout_keys import call_key, end_key, reward_key, turn_key
 
 HIT_SECONDS = 60.0
 POLL_SECONDS = 0.02

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from clotho.records.base import Record
-from clotho.testing.bill import Bill
+from clotho.frozen_model import Record
+from clotho.testing.duplicate_calls import Bill
 
 
 class Run(Record):

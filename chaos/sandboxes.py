@@ -6,7 +6,7 @@ from typing import Protocol
 
 from chaos.stage import Stage, sandbox_folder_of
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.testing import casualties
+from clotho.testing import kill_processes as casualties
 from clotho.testing.cluster import Cluster
 
 

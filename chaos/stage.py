@@ -17,11 +17,12 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import InvalidInput
-from clotho.identifiers import group_id, lease_key, rollout_id
+from clotho.identifiers.ids import group_id, rollout_id
+from clotho.identifiers.rollout_keys import lease_key
+from clotho.journal.folder import FilesystemStore
 from clotho.processes.child import ChildProcess
 from clotho.runs.campaigns import CampaignHandle
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.store.filesystem import FilesystemStore
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.cluster import FAST, Cluster, register

@@ -24,7 +24,7 @@ from pydantic_settings import (
 
 from clotho.errors import InvalidInput
 from clotho.logs import LogFormat
-from clotho.records.run_settings import RunSettings
+from clotho.run_settings import RunSettings
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"

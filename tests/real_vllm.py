@@ -18,40 +18,41 @@ import httpx
 import pytest
 
 from clotho.atropos.trainable import check_sampling
-from clotho.branches import branches_of
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
-from clotho.entries.rollout import Prompt, TurnEntry
 from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
-from clotho.inference.base import (
-    ChatMessage,
+from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
+from clotho.models.backend import (
     Inference,
     LogprobsMode,
     PriorTurn,
     SampledTokens,
     SampledTurn,
-    Sampling,
     ServedModel,
     TurnCall,
 )
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.rendering_thread import RenderingThread
-from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_server import TokenRequest
-from clotho.inference.vllm import VLLMCompletions, VLLMGenerate
-from clotho.inference.write_ahead import Pace
-from clotho.journal import Journal
+from clotho.models.messages import ChatMessage
+from clotho.models.model_http import ModelHTTP
+from clotho.models.rendering.resolve import open_renderer
+from clotho.models.rendering_thread import RenderingThread
+from clotho.models.sampling import Sampling
+from clotho.models.token_exact import TokenExact
+from clotho.models.token_server import TokenRequest
+from clotho.models.vllm import VLLMCompletions, VLLMGenerate
+from clotho.models.write_ahead import Pace
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
-from clotho.rendering.resolve import open_renderer
-from clotho.store.filesystem import FilesystemStore
+from clotho.rollouts.branches import branches_of
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.transcript import Step, Transcript
+from clotho.rollouts.turn import TurnEntry
 from clotho.testing.scripted_model import serving
-from clotho.toolsets.registry import Registry
-from clotho.toolsets.resolution import resolve
-from clotho.transcript import Step, Transcript
+from clotho.tools.registry import Registry
+from clotho.tools.resolution import resolve
 from tests.support import eventually
 from tests.token_servers import Relay
 

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.identifiers import turn_key
+from clotho.identifiers.rollout_keys import turn_key
 from clotho.runs.operations import Operations
 from clotho.runs.targets import Target
 from clotho.testing.cluster import Cluster, cluster_in

@@ -54,7 +54,7 @@ def test_dependencies_point_one_way() -> None:
             "clotho.cli",
             "clotho.embedded",
             "clotho.testing",
-            "clotho.store",
+            "clotho.journal",
         ),
         "environments": ("workflows", "activities", "worker", "temporalio"),
     }

@@ -4,7 +4,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
-    from clotho.search_attributes import OUTCOME, PAUSED, REWARD
+    from clotho.temporal.search_attributes import OUTCOME, PAUSED, REWARD
 
 OUTCOME_KEY = SearchAttributeKey.for_keyword(OUTCOME)
 REWARD_KEY = SearchAttributeKey.for_float(REWARD)

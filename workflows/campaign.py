@@ -16,8 +16,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.llm import Model
     from activities.pauses import WaitingRoom
     from clotho.escaping import for_markdown
-    from clotho.identifiers import group_id
-    from clotho.records.campaign import (
+    from clotho.identifiers.ids import group_id
+    from clotho.rollouts.campaign import (
         TAKEN_BACK,
         CampaignProgress,
         CampaignRequest,
@@ -27,8 +27,8 @@ with workflow.unsafe.imports_passed_through():
         Streak,
         UnfinishedRequest,
     )
-    from clotho.records.group import AwaitAnyClosed, GroupSummary, SiblingFailure
-    from clotho.search_attributes import identify
+    from clotho.rollouts.group import AwaitAnyClosed, GroupSummary, SiblingFailure
+    from clotho.temporal.search_attributes import identify
 
 from workflows import attributes
 from workflows.failures import CANCELLED, DELIBERATE, failure_of, failures_within

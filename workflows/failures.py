@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
         SandboxLost,
         bounded,
     )
-    from clotho.records.group import GroupFailure, SiblingFailure
+    from clotho.rollouts.group import GroupFailure, SiblingFailure
     from clotho.temporal.failures import classified_cause
 
 REASON_LIMIT = 300

@@ -5,7 +5,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.pauses import WaitingRoom
-    from clotho.records.stations import Station
+    from clotho.rollouts.task_queues import Station
 
 from workflows.steps import RETRIES, endless
 

@@ -12,25 +12,18 @@ with workflow.unsafe.imports_passed_through():
     from activities.rollouts import Rollouts
     from activities.tools import Tools
     from clotho.escaping import for_markdown
-    from clotho.identifiers import displayable
-    from clotho.records.lease import Lease
-    from clotho.records.outcome import Ending, Outcome
-    from clotho.records.rollout import ConcludeRequest, RolloutRequest, RolloutState, RolloutSummary
-    from clotho.records.steps import (
-        CallRequest,
-        CallResult,
-        ModelProcessRequest,
-        RewardRequest,
-        RewardResult,
-        ToolCallReference,
-        TurnRequest,
-        TurnResult,
-    )
-    from clotho.toolsets.shell import SLOT
+    from clotho.identifiers.ids import displayable
+    from clotho.rollouts.call import CallRequest, CallResult
+    from clotho.rollouts.lease import Lease
+    from clotho.rollouts.outcome import Ending, Outcome
+    from clotho.rollouts.rollout import ConcludeRequest, RolloutRequest, RolloutState, RolloutSummary
+    from clotho.rollouts.turn import ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult
+    from clotho.rollouts.verification import RewardRequest, RewardResult
+    from clotho.tools.shell import SLOT
 
 from workflows import attributes
-from workflows.held_sandbox import EndsItsSandbox, HeldSandbox, is_loss
 from workflows.pausing import Pausable, run_resume
+from workflows.sandbox_session import EndsItsSandbox, HeldSandbox, is_loss
 from workflows.steps import clean_up, step, was_unserved
 
 UNSERVED = timedelta(seconds=15)

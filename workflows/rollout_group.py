@@ -10,8 +10,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.rollouts import Rollouts
     from clotho.escaping import for_markdown
-    from clotho.identifiers import sibling_number
-    from clotho.records.group import (
+    from clotho.identifiers.ids import sibling_number
+    from clotho.rollouts.group import (
         AwaitClosed,
         GroupAttempt,
         GroupConclusion,
@@ -22,8 +22,8 @@ with workflow.unsafe.imports_passed_through():
         RepairRequest,
         SiblingFailure,
     )
-    from clotho.records.rollout import RolloutSummary
-    from clotho.search_attributes import identify
+    from clotho.rollouts.rollout import RolloutSummary
+    from clotho.temporal.search_attributes import identify
 
 from workflows import attributes
 from workflows.failures import BEYOND_REPAIR, NEEDS_REPLACEMENT, failure_of

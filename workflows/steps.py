@@ -11,8 +11,8 @@ from temporalio.exceptions import ActivityError, TimeoutType
 from temporalio.exceptions import TimeoutError as TimeoutError_
 
 with workflow.unsafe.imports_passed_through():
-    from clotho.identifiers import displayable
-    from clotho.records.stations import Station
+    from clotho.identifiers.ids import displayable
+    from clotho.rollouts.task_queues import Station
 
 SUMMARY_LIMIT = 60
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from chaos.delivery.trainer import Received
-from clotho.records.base import Record
+from clotho.frozen_model import Record
 
 
 class Delivered(Record):

@@ -13,10 +13,11 @@ from chaos.stage import MOST_LEASES, RUN, SEED, Servers, destroy_sandboxes, sand
 from clotho.atropos.ledger import Ledger
 from clotho.config import TemporalSettings
 from clotho.embedded.model.bundled import BUNDLED
-from clotho.entries.items import Delivery
-from clotho.identifiers import lease_key, rollout_id
+from clotho.identifiers.ids import rollout_id
+from clotho.identifiers.rollout_keys import lease_key
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
+from clotho.rollouts.item import Delivery
 from clotho.temporal.connection import connect
 from clotho.testing.cluster import Cluster, register
 

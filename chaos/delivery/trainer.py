@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from chaos.delivery.size import BATCH, MAX_TOKEN_LEN
 from clotho import failpoints
 from clotho.config import load_settings
-from clotho.records.base import Record
+from clotho.frozen_model import Record
 from examples.trainer.api import Registration, TrainingGroup
 from examples.trainer.checks import Limits, check_batch
 

@@ -8,8 +8,8 @@ from atroposlib.envs.base import BaseEnvConfig
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from clotho.atropos.scored import Exclusion
-from clotho.identifiers import checked_run_name
-from clotho.records.run_settings import RunSettings
+from clotho.identifiers.ids import checked_run_name
+from clotho.run_settings import RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_from
 
 WithRunSettings: Any = type("WithRunSettings", (BaseEnvConfig, RunSettings), {"__module__": __name__})

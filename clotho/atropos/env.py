@@ -14,40 +14,33 @@ from typing import Any, ClassVar
 import wandb
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
+from clotho.atropos.adapter_run import Durable, open_durable
+from clotho.atropos.admission import Demands, check_deliverable, check_staleness
 from clotho.atropos.config import ClothoEnvConfig, run_name_of
-from clotho.atropos.delivery import Registration, disconnect_ghost, outlasting
-from clotho.atropos.durable import Durable, open_durable
 from clotho.atropos.evaluation import end_pause, evaluate_held_out
-from clotho.atropos.fitness import Demands, check_deliverable, check_staleness
 from clotho.atropos.group_file import GroupFile
+from clotho.atropos.group_sender import Registration, disconnect_ghost, outlasting
 from clotho.atropos.items import ClaimedItem
+from clotho.atropos.key_options import Secrets
 from clotho.atropos.ledger import Claim
 from clotho.atropos.main import main
-from clotho.atropos.opening import (
-    as_asked,
-    manifest_of,
-    open_connections,
-    served_model,
-    with_tokenizer,
-)
-from clotho.atropos.patient import PatientEnv
 from clotho.atropos.processing import process_groups
+from clotho.atropos.reconnecting import PatientEnv
+from clotho.atropos.run_lock import held
+from clotho.atropos.run_setup import as_asked, manifest_of, open_connections, served_model, with_tokenizer
 from clotho.atropos.scored import Sibling, Wave, read_siblings, readable_waves, waves_of
-from clotho.atropos.secrets import Secrets
-from clotho.atropos.shown import shown_rows
 from clotho.atropos.stopping import until_stopped
 from clotho.atropos.sweep import sweep
-from clotho.atropos.tenure import held
 from clotho.atropos.trainable import require_trainable
 from clotho.atropos.wandb_run import begin_wandb
+from clotho.atropos.wandb_table import shown_rows
 from clotho.config import Settings
-from clotho.entries.items import DrawnOrder
-from clotho.entries.run import RunManifest
 from clotho.environment import Environment
 from clotho.environment.loading import make_environment
 from clotho.errors import JournalCorrupt, Unfit
-from clotho.identifiers import wave_id
-from clotho.records.stations import Stations
+from clotho.identifiers.ids import wave_id
+from clotho.rollouts.run import DrawnOrder, RunManifest
+from clotho.rollouts.task_queues import Stations
 from clotho.runs.trainer_steps import note_step
 
 LAST_DELIVERIES = 30.0

@@ -11,16 +11,17 @@ from typing import Any, Protocol
 from atroposlib.envs.base import EvalHandlingEnum
 
 from clotho.atropos.config import ClothoEnvConfig
+from clotho.atropos.evaluation_statistics import mean_of_items, pass_at
 from clotho.atropos.ledger import Claim, Ledger
-from clotho.atropos.opening import Connections, as_asked, evaluation_manifest
 from clotho.atropos.rollouts import Groups
-from clotho.atropos.statistics import mean_of_items, pass_at
-from clotho.entries.group import GroupEntry
-from clotho.entries.run import Endpoint, RunManifest
+from clotho.atropos.run_setup import Connections, as_asked, evaluation_manifest
 from clotho.environment.loading import make_environment
 from clotho.errors import Unfit
 from clotho.journal import Journal
-from clotho.runs.drawn import open_drawn_run
+from clotho.models.endpoint import Endpoint
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.run import RunManifest
+from clotho.runs.adapter_runs import open_drawn_run
 from clotho.runs.pauses import pause_run, paused_because, resume_run
 
 PAUSED_FOR = "an evaluation"

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from clotho.atropos.ledger import Claim
-from clotho.entries.items import Item
-from clotho.environment.base import json_item
-from clotho.identifiers import item_name
+from clotho.environment.environment import json_item
+from clotho.identifiers.ids import item_name
+from clotho.rollouts.item import Item
 
 
 class ClaimedItem(dict[str, Any]):

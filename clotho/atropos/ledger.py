@@ -8,19 +8,13 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from clotho.entries.group import GroupEntry
-from clotho.entries.items import Delivery, DrawnItem, Item
-from clotho.identifiers import (
-    delivered_key,
-    drawn_group_id,
-    drawn_key,
-    drawn_prefix,
-    item_name,
-    scored_key,
-    sending_prefix,
-)
+from clotho.frozen_model import Record
+from clotho.identifiers.group_keys import delivered_key, scored_key, sending_prefix
+from clotho.identifiers.ids import drawn_group_id, item_name
+from clotho.identifiers.run_keys import drawn_key, drawn_prefix
 from clotho.journal import Journal
-from clotho.records.base import Record
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.item import Delivery, DrawnItem, Item
 
 
 class State(StrEnum):

@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 from pydantic import ValidationError
 
 from clotho import failpoints
-from clotho.atropos.secrets import Secrets
+from clotho.atropos.key_options import Secrets
 from clotho.config import load_settings
 from clotho.errors import ClothoError
 from clotho.logs import configure

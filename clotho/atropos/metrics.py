@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from clotho.atropos.scored import Sibling
-from clotho.entries.group import GroupEntry
-from clotho.entries.rollout import ToolError
 from clotho.errors import bounded
+from clotho.rollouts.call import ToolError
+from clotho.rollouts.group import GroupEntry
 
 SHOWN_ERRORS = 20
 ERROR_LIMIT = 200

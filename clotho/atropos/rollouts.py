@@ -15,9 +15,6 @@ from temporalio.exceptions import (
 from temporalio.service import RPCError
 
 from clotho.atropos.ledger import Claim
-from clotho.entries.group import GroupEntry
-from clotho.entries.items import DrawnOrder
-from clotho.entries.run import RunManifest
 from clotho.errors import (
     ClothoError,
     EnvironmentFailed,
@@ -28,10 +25,11 @@ from clotho.errors import (
     Unfit,
     bounded,
 )
-from clotho.identifiers import scored_key
+from clotho.identifiers.group_keys import scored_key
 from clotho.journal import Journal
-from clotho.records.group import GroupFailure, SiblingFailure
-from clotho.runs.drawn import start_group
+from clotho.rollouts.group import GroupEntry, GroupFailure, SiblingFailure
+from clotho.rollouts.run import DrawnOrder, RunManifest
+from clotho.runs.adapter_runs import start_group
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts at a group whose failure would meet every other group too."""

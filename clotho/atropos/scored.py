@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clotho.branches import Branch, branches_of
-from clotho.entries.group import GroupEntry, RepairEntry
-from clotho.entries.rollout import ToolError
 from clotho.errors import Unfit
-from clotho.identifiers import wave_id
-from clotho.inference.base import ChatMessage, Sampling
-from clotho.inference.weight_versions import step_of
+from clotho.identifiers.ids import wave_id
 from clotho.journal import Journal
-from clotho.records.rollout import RolloutSummary
+from clotho.models.messages import ChatMessage
+from clotho.models.sampling import Sampling
+from clotho.models.weight_versions import step_of
+from clotho.rollouts.branches import Branch, branches_of
+from clotho.rollouts.call import ToolError
+from clotho.rollouts.group import GroupEntry, RepairEntry
+from clotho.rollouts.rollout import RolloutSummary
+from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.runs.disturbances import Disturbance, disturbances_of, repairs_of
-from clotho.transcript import Transcript, read_transcript
 
 MASKED = -100
 MASKED_LOGPROB = 1.0

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Any, Protocol
 
-from clotho.atropos.durable import Durable
+from clotho.atropos.adapter_run import Durable
 from clotho.atropos.ledger import Claim
 from clotho.errors import ClothoError, Unavailable, Unfit
 

@@ -2,15 +2,17 @@
 
 from functools import partial
 
-from clotho.atropos.delivery import outlasting
 from clotho.atropos.evaluation import OpenRun
-from clotho.atropos.opening import Connections
+from clotho.atropos.group_sender import outlasting
+from clotho.atropos.run_setup import Connections
 from clotho.config import secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import InvalidInput
-from clotho.inference.base import Inference, Sampling, ServedModel
-from clotho.inference.write_ahead import Pace
+from clotho.models.backend import Inference, ServedModel
+from clotho.models.endpoint import Endpoint
+from clotho.models.sampling import Sampling
+from clotho.models.write_ahead import Pace
+from clotho.rollouts.run import RunManifest
 from clotho.runs.manifest import note_served
 
 
@@ -52,7 +54,7 @@ def check_sampling(sampling: Sampling, served: ServedModel) -> None:
 
 async def _found(connections: Connections, manifest: RunManifest, endpoint: Endpoint) -> ServedModel | None:
     # Imported here: few runs need it, and every adapter would start later for it.
-    from clotho.inference.backends import Backends
+    from clotho.models.backends import Backends
 
     key = secret(endpoint.api_key_variable) if endpoint.api_key_variable is not None else None
     timeout = connections.settings.worker.model_call_timeout

@@ -45,7 +45,7 @@ def command(
     settings = load_settings(store)
     if importlib.util.find_spec("atroposlib") is None:
         raise InvalidInput("atroposlib is missing: pip install 'clotho-rollouts[atropos]'")
-    from clotho.atropos_api.server import serve
+    from clotho.atropos.api.server import serve
 
     failpoints.arm(settings.fail, settings.fail_folder)
     api = settings.atropos_api

@@ -7,7 +7,7 @@ import typer
 
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.config import load_settings
-from clotho.identifiers import checked_run_name
+from clotho.identifiers.ids import checked_run_name
 from clotho.runs.deletion import delete_run
 from clotho.temporal.connection import connect
 

@@ -12,7 +12,7 @@ from clotho.cli.terminal import again
 from clotho.cli.waiting import until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import MODEL_PORT, TEMPORAL_PORT, UI_PORT, Ports, Services, local_services
-from clotho.records.stations import Stations
+from clotho.rollouts.task_queues import Stations
 from clotho.temporal.connection import connect
 
 

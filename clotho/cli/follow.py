@@ -15,8 +15,8 @@ from clotho.cli.progress import Display, Lines, LiveTable
 from clotho.cli.waiting import held_up
 from clotho.errors import ClothoError
 from clotho.journal import Journal
-from clotho.records.campaign import CampaignProgress
-from clotho.records.outcome import Ending
+from clotho.rollouts.campaign import CampaignProgress
+from clotho.rollouts.outcome import Ending
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.disturbances import disturbances_of
 from clotho.runs.groups import scored_groups

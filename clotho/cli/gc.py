@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clotho.cli.doctor.custody import Custody
+from clotho.cli.doctor.sandbox_audit import Custody
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, one_line
 from clotho.config import Settings, load_settings

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from clotho.entries.items import Item
 from clotho.errors import InvalidInput
+from clotho.rollouts.item import Item
 
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 

@@ -7,7 +7,7 @@ import typer
 
 from clotho.config import Settings
 from clotho.journal import Journal
-from clotho.store.open import open_existing, open_store
+from clotho.journal.open_store import open_existing, open_store
 
 Store = Annotated[
     str | None,

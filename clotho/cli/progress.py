@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 
 from clotho.cli.terminal import foreign
-from clotho.records.campaign import CampaignProgress
+from clotho.rollouts.campaign import CampaignProgress
 
 LINE_SECONDS = 5.0
 UNCHANGED_LINE_SECONDS = 60.0

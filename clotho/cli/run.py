@@ -15,11 +15,12 @@ from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import again, make_console, one_line
 from clotho.config import Settings, load_settings
-from clotho.entries.run import RunManifest
-from clotho.identifiers import campaign_id, manifest_key
+from clotho.identifiers.ids import campaign_id
+from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
+from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.order import RunOrder
+from clotho.runs.request import RunOrder
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
 

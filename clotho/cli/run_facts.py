@@ -3,13 +3,13 @@
 import json
 from collections import Counter
 
-from clotho.entries.group import GroupEntry
-from clotho.entries.items import Delivery
-from clotho.entries.run import RunManifest
-from clotho.identifiers import delivered_key, scored_key
-from clotho.inference.base import ServedModel
+from clotho.identifiers.group_keys import delivered_key, scored_key
 from clotho.journal import Journal
-from clotho.runs.drawn import drawn_groups
+from clotho.models.backend import ServedModel
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.item import Delivery
+from clotho.rollouts.run import RunManifest
+from clotho.runs.adapter_runs import drawn_groups
 
 
 def settings_text(manifest: RunManifest) -> str:

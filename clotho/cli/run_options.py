@@ -11,11 +11,13 @@ import typer
 from pydantic import JsonValue, ValidationError
 
 from clotho.config import Settings, checked_variable_name
-from clotho.entries.run import Endpoint, Rendering, RunManifest
 from clotho.errors import InvalidInput
-from clotho.inference.base import Inference, checked_base_url
-from clotho.records.run_settings import CheckpointPolicy, OnRewardError, RunSettings
-from clotho.runs.order import run_manifest
+from clotho.models.backend import Inference, checked_base_url
+from clotho.models.endpoint import Endpoint
+from clotho.models.rendering.rendering import Rendering
+from clotho.rollouts.run import RunManifest
+from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
+from clotho.runs.request import run_manifest
 
 MODEL, SAMPLING, LIMITS = "Model", "Sampling", "Rewards and tool results"
 SANDBOX, SWITCHES = "Sandbox", "Sandbox switches"

@@ -3,11 +3,11 @@
 from contextlib import aclosing
 
 from clotho.config import secret
-from clotho.entries.run import Endpoint
 from clotho.errors import ClothoError, InvalidInput, bounded
 from clotho.escaping import for_line
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.openai_answer import read_model_list
+from clotho.models.endpoint import Endpoint
+from clotho.models.model_http import ModelHTTP
+from clotho.models.openai_answer import read_model_list
 
 TIMEOUT = 10.0
 NAMES_SHOWN = 600

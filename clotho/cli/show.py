@@ -13,15 +13,19 @@ from clotho.cli.follow import ending_text
 from clotho.cli.options import Store, existing_journal
 from clotho.cli.terminal import foreign, make_console
 from clotho.config import load_settings
-from clotho.entries.rollout import CallEntry, Prompt, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
-from clotho.identifiers import group_of, prompt_key, reward_key, turn_key
-from clotho.inference.base import ChatMessage
+from clotho.identifiers.ids import group_of
+from clotho.identifiers.rollout_keys import prompt_key, reward_key, turn_key
 from clotho.journal import Journal
+from clotho.models.messages import ChatMessage
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.transcript import read_transcript
+from clotho.rollouts.turn import TurnEntry
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.disturbances import repairs_of
 from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import read_end, sandbox_losses
-from clotho.transcript import read_transcript
 
 
 def command(

@@ -3,9 +3,12 @@
 from rich.console import Console
 
 from clotho.cli.show import show_call, show_message, show_turn
-from clotho.entries.rollout import CallEntry, Prompt, TurnEntry
-from clotho.identifiers import call_id, call_key, prompt_key, turn_key
+from clotho.identifiers.ids import call_id
+from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
 from clotho.journal import Journal
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.turn import TurnEntry
 
 
 class StepPrinter:

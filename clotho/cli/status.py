@@ -17,15 +17,15 @@ from clotho.cli.terminal import foreign, make_console, one_line
 from clotho.cli.waiting import held_up
 from clotho.config import load_settings
 from clotho.errors import EnvironmentFailed, InvalidInput, bounded
-from clotho.identifiers import campaign_id, checked_run_name
+from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.runs.groups import scored_keys
 from clotho.runs.manifest import list_runs, read_manifest, read_served
 from clotho.runs.pauses import paused_because
-from clotho.search_attributes import RUN
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.links import run_link, workflow_link
+from clotho.temporal.search_attributes import RUN
 
 OPEN_SHOWN = 50
 REASON_SHOWN = 120

@@ -21,15 +21,15 @@ from clotho.cli.terminal import foreign, make_console, one_line
 from clotho.cli.waiting import held_up, until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.ephemeral import EphemeralServices, ephemeral_services
-from clotho.entries.items import Item
-from clotho.entries.run import RunManifest
 from clotho.environment.instances import Environments
 from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, bounded
-from clotho.identifiers import group_id, rollout_id
-from clotho.records.group import RepairBounds
-from clotho.records.stations import Stations
+from clotho.identifiers.ids import group_id, rollout_id
+from clotho.rollouts.group import RepairBounds
+from clotho.rollouts.item import Item
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.task_queues import Stations
 from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.order import RunOrder
+from clotho.runs.request import RunOrder
 from clotho.temporal.failures import Failure, failure_of
 
 RUN = "try"

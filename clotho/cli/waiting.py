@@ -9,9 +9,9 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from clotho.identifiers import campaign_id
-from clotho.records.stations import Stations
-from clotho.search_attributes import RUN
+from clotho.identifiers.ids import campaign_id
+from clotho.rollouts.task_queues import Stations
+from clotho.temporal.search_attributes import RUN
 from clotho.temporal.states import is_running
 
 POLL_LIFETIME = timedelta(seconds=70)

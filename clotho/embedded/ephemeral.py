@@ -18,9 +18,9 @@ from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import Unavailable
 from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
 from clotho.processes.child import ChildProcess
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.store.filesystem import FilesystemStore
 from clotho.temporal.conversion import DATA_CONVERTER
 
 DRAIN_SECONDS = 5.0

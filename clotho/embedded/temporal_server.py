@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 from clotho.errors import InvalidInput
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import HOST, claim, free_port
-from clotho.search_attributes import SEARCH_ATTRIBUTES
+from clotho.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.1

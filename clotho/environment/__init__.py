@@ -1,9 +1,9 @@
 """What an environment author imports: Environment, AgentResult, Reward and ToolContext."""
 
-from clotho.entries.items import Item
-from clotho.entries.rollout import ToolError
-from clotho.environment.base import AgentResult, Environment, EnvironmentConfig, Reward
+from clotho.environment.environment import AgentResult, Environment, EnvironmentConfig, Reward
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
+from clotho.rollouts.call import ToolError
+from clotho.rollouts.item import Item
 
 __all__ = [
     "AgentResult",

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from clotho.entries.items import Item
-from clotho.entries.run import RunManifest
-from clotho.environment.base import Environment, json_item
+from clotho.environment.environment import Environment, json_item
 from clotho.environment.loading import make_environment
 from clotho.errors import ClothoError, EnvironmentFailed, HostUnavailable
 from clotho.host_failures import described, is_host_failure
+from clotho.rollouts.item import Item
+from clotho.rollouts.run import RunManifest
 
 THREADS = 64
 THREAD_FILE = concurrent.futures.thread.__file__

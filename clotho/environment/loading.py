@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from clotho.environment.base import Environment
+from clotho.environment.environment import Environment
 from clotho.errors import EnvironmentFailed, InvalidInput
 
 EXAMPLES = "environments"

@@ -10,11 +10,11 @@ from pydantic import JsonValue
 
 from clotho.errors import EnvironmentFailed, FileRefused, HostUnavailable, WorkspaceRefused
 from clotho.host_failures import described, is_host_failure
-from clotho.sandbox.base import SandboxInstance
-from clotho.toolsets.base import ToolSettings
-from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.shell import SLOT, last_job
+from clotho.sandbox.backend import SandboxInstance
+from clotho.tools.calls import BoundCall
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.shell import SLOT, last_job
+from clotho.tools.tool import ToolSettings
 
 LARGEST_FILE = 1 << 30
 UNLIMITED = 1 << 40

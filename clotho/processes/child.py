@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from clotho.processes.tether import tethered
+from clotho.processes.parent_death import tethered
 
 STOP_SECONDS = 10.0
 LOG_TAIL_BYTES = 4_096

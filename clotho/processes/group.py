@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from clotho.config import environment_without
-from clotho.processes.tether import tethered
+from clotho.processes.parent_death import tethered
 
 QUICK_DEATH = 5.0
 """A process that lived shorter than this, in seconds, is started again only after a pause."""

@@ -4,14 +4,15 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from clotho.errors import InvalidInput
-from clotho.identifiers import campaign_id, order_prefix
+from clotho.identifiers.ids import campaign_id
+from clotho.identifiers.run_keys import order_prefix
 from clotho.journal import Journal
-from clotho.records.campaign import CampaignProgress, CampaignRequest
+from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
 from clotho.runs.items import write_items
 from clotho.runs.manifest import difference, open_run
-from clotho.runs.order import RunOrder
-from clotho.search_attributes import identify
+from clotho.runs.request import RunOrder
 from clotho.temporal.namespace import ensure_search_attributes
+from clotho.temporal.search_attributes import identify
 from clotho.temporal.states import is_running
 
 WORKFLOW = "Campaign"

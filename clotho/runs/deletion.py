@@ -8,10 +8,10 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import InvalidInput
-from clotho.identifiers import deleted_key, manifest_key
+from clotho.identifiers.run_keys import deleted_key, manifest_key
 from clotho.journal import Journal
 from clotho.runs.manifest import Deleted, read_manifest
-from clotho.search_attributes import RUN
+from clotho.temporal.search_attributes import RUN
 
 PERIOD_SECONDS = 0.2
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
-from clotho.entries.group import RepairEntry
-from clotho.identifiers import original_of
-from clotho.records.rollout import RolloutSummary
+from clotho.identifiers.ids import original_of
+from clotho.rollouts.group import RepairEntry
+from clotho.rollouts.rollout import RolloutSummary
 
 
 class Disturbance(StrEnum):

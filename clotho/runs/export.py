@@ -9,17 +9,18 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clotho.entries.group import GroupEntry, ToolManifest
-from clotho.entries.rollout import RewardEntry
 from clotho.escaping import json_line
-from clotho.identifiers import reward_key, tools_key
-from clotho.inference.base import ChatMessage, FunctionCall
+from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.rollout_keys import reward_key
 from clotho.journal import Journal
-from clotho.records.rollout import RolloutSummary
+from clotho.models.messages import ChatMessage, FunctionCall
+from clotho.rollouts.group import GroupEntry, ToolManifest
+from clotho.rollouts.rollout import RolloutSummary
+from clotho.rollouts.transcript import read_transcript
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.disturbances import Disturbance, disturbances_of, repairs_of
 from clotho.runs.groups import scored_groups
 from clotho.runs.manifest import read_manifest
-from clotho.transcript import read_transcript
 
 Line = dict[str, JsonValue]
 SHAREGPT_ROLES = {

@@ -1,9 +1,11 @@
 """A run's groups in the store: which there are, and which are scored."""
 
-from clotho.entries.group import GroupEntry
-from clotho.entries.items import ItemChunk
-from clotho.identifiers import group_id, items_prefix, scored_key
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.ids import group_id
+from clotho.identifiers.run_keys import items_prefix
 from clotho.journal import Journal
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.item import ItemChunk
 from clotho.runs.items import CHUNK
 
 SLICE = 500

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
-from clotho.entries.items import DrawnItem, Item, ItemChunk
 from clotho.errors import InvalidInput
-from clotho.identifiers import drawn_key, items_key
+from clotho.identifiers.run_keys import drawn_key, items_key
 from clotho.journal import Journal
+from clotho.rollouts.item import DrawnItem, Item, ItemChunk
 
 CHUNK = 100
 """Items per manifest entry."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from temporalio.client import Client
 
-from clotho.identifiers import DELETED, manifest_key, sealed_key
+from clotho.identifiers.rollout_keys import sealed_key
+from clotho.identifiers.run_keys import DELETED, manifest_key
 from clotho.journal import Journal
 from clotho.runs.manifest import list_runs
-from clotho.search_attributes import RUN
+from clotho.temporal.search_attributes import RUN
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,20 @@
 import json
 
 from clotho.config import checked_variable_name
-from clotho.entries.run import Endpoint, RunManifest
 from clotho.errors import InvalidInput
-from clotho.identifiers import DELETED, RUNS, deleted_key, endpoint_prefix, manifest_key, served_prefix
-from clotho.inference.base import ServedModel, checked_base_url
+from clotho.frozen_model import Record
+from clotho.identifiers.run_keys import (
+    DELETED,
+    RUNS,
+    deleted_key,
+    endpoint_prefix,
+    manifest_key,
+    served_prefix,
+)
 from clotho.journal import Journal
-from clotho.records.base import Record
+from clotho.models.backend import ServedModel, checked_base_url
+from clotho.models.endpoint import Endpoint
+from clotho.rollouts.run import RunManifest
 
 
 class Deleted(Record):

@@ -9,18 +9,19 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from clotho.entries.group import GroupEntry
-from clotho.entries.items import Delivery, DrawnOrder
 from clotho.errors import InvalidInput
-from clotho.identifiers import campaign_id, delivered_key, scored_key, sibling_number
+from clotho.identifiers.group_keys import delivered_key, scored_key
+from clotho.identifiers.ids import campaign_id, sibling_number
 from clotho.journal import Journal
-from clotho.records.group import GroupRequest
+from clotho.rollouts.group import GroupEntry, GroupRequest
+from clotho.rollouts.item import Delivery
+from clotho.rollouts.run import DrawnOrder
+from clotho.runs.adapter_runs import drawn_groups, read_drawn_order, start_group
 from clotho.runs.campaigns import read_order, start_requested
-from clotho.runs.drawn import drawn_groups, read_drawn_order, start_group
 from clotho.runs.manifest import read_manifest
 from clotho.runs.pauses import pause_run, resume_run
 from clotho.runs.targets import Target, running_rollouts
-from clotho.search_attributes import OUTCOME, PAUSED, RUN, identify
+from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN, identify
 from clotho.temporal.states import is_running
 
 

@@ -1,8 +1,8 @@
 """Whether a run is paused: numbered entries in the store, of which the last counts."""
 
-from clotho.entries.run import PauseEntry
-from clotho.identifiers import pause_prefix
+from clotho.identifiers.run_keys import pause_prefix
 from clotho.journal import Journal
+from clotho.rollouts.run import PauseEntry
 
 
 class RunPaused(Exception):

@@ -1,20 +1,15 @@
 """Siblings that failed for infrastructure reasons and were started again: how often, why, and as what."""
 
-from clotho.entries.group import RepairEntry
-from clotho.entries.rollout import Prompt, TurnEntry
-from clotho.entries.run import RunManifest
-from clotho.identifiers import (
-    derived_seed,
-    group_repairs_prefix,
-    original_of,
-    prompt_key,
-    repairs_prefix,
-    replacement_id,
-    rollout_id,
-    turn_prefix,
-)
+from clotho.identifiers.group_keys import group_repairs_prefix
+from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.ids import original_of, replacement_id, rollout_id
+from clotho.identifiers.rollout_keys import prompt_key, turn_prefix
+from clotho.identifiers.run_keys import repairs_prefix
 from clotho.journal import Journal
-from clotho.records.group import RepairRequest
+from clotho.rollouts.group import RepairEntry, RepairRequest
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.turn import TurnEntry
 
 
 async def claim_repair(journal: Journal, manifest: RunManifest, request: RepairRequest) -> str | None:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from itertools import count, zip_longest
 
-from clotho.entries.rollout import EndEntry, LeaseEntry
-from clotho.identifiers import end_key, lease_key
+from clotho.identifiers.rollout_keys import end_key, lease_key
 from clotho.journal import Journal
-from clotho.records.lease import Fidelity
+from clotho.rollouts.lease import Fidelity, LeaseEntry
+from clotho.rollouts.rollout import EndEntry
 
 
 async def read_end(journal: Journal, rollout: str) -> EndEntry | None:

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
-from clotho.identifiers import DRAWN_GROUP, campaign_id, checked_run_name
-from clotho.search_attributes import RUN
+from clotho.identifiers.ids import DRAWN_GROUP, campaign_id, checked_run_name
+from clotho.temporal.search_attributes import RUN
 
 TARGET = re.compile(
     rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{DRAWN_GROUP})(/(?P<rollout>r\d+(\.\d+)?))?)?", re.ASCII

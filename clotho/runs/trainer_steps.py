@@ -3,9 +3,9 @@
 It stands for the version of weights that a model server has no name for.
 """
 
-from clotho.identifiers import trainer_step_prefix
+from clotho.frozen_model import Record
+from clotho.identifiers.run_keys import trainer_step_prefix
 from clotho.journal import Journal
-from clotho.records.base import Record
 
 KEPT = 2
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clotho.records.base import Record
+from clotho.frozen_model import Record
 from clotho.sandbox.states import JobState
 
 

@@ -1,6 +1,6 @@
 """What a verifier asks of its instance beside the rollout's files: where it starts, and what it loads of them."""
 
-from clotho.records.base import Record
+from clotho.frozen_model import Record
 
 HIDDEN_FILES = "CLOTHO_HIDDEN_FILES"
 """The variable that holds the folder of the hidden files. Its name is drawn for each epoch: no link leads there."""

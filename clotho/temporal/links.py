@@ -2,7 +2,7 @@
 
 from urllib.parse import quote
 
-from clotho.search_attributes import RUN
+from clotho.temporal.search_attributes import RUN
 
 
 def run_link(ui: str, namespace: str, run: str) -> str:

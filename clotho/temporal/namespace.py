@@ -8,7 +8,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import InvalidInput
-from clotho.search_attributes import SEARCH_ATTRIBUTES
+from clotho.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,

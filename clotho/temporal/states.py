@@ -4,8 +4,8 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import Unavailable
-from clotho.sandbox.base import Labels
-from clotho.sandbox.keeper import OwnerState
+from clotho.sandbox.backend import Labels
+from clotho.sandbox.reaper import OwnerState
 
 
 def namespace_labels(client: Client, store: str) -> Labels:

@@ -16,19 +16,19 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho import application
 from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries.items import Item
-from clotho.entries.run import Endpoint
-from clotho.inference.base import Inference
 from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore, filesystem_identity
+from clotho.models.backend import Inference
+from clotho.models.endpoint import Endpoint
 from clotho.processes.child import ChildProcess
-from clotho.records.group import RepairBounds
-from clotho.records.stations import Stations
+from clotho.rollouts.group import RepairBounds
+from clotho.rollouts.item import Item
+from clotho.rollouts.task_queues import Stations
 from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.order import RunOrder, run_manifest
+from clotho.runs.request import RunOrder, run_manifest
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.store.filesystem import FilesystemStore, filesystem_identity
+from clotho.sandbox.reaper import LeaseKeeper
 from clotho.temporal.connection import connect
 from clotho.temporal.states import RolloutOwners, namespace_labels
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from clotho.entries.items import Item
+from clotho.rollouts.item import Item
 from clotho.testing.task import EnvironmentLike, SandboxedTask, sandboxed_context
 
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from clotho.testing.marks import marked, unmarked
+from clotho.testing.execution_markers import marked, unmarked
 
 HELD_POLL = 0.02
 UPSTREAM_TIMEOUT = 600.0

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from clotho.identifiers import derived_seed
-from clotho.inference.base import ChatMessage
-from clotho.records.base import Record
+from clotho.frozen_model import Record
+from clotho.identifiers.hashed import derived_seed
+from clotho.models.messages import ChatMessage
 
 SIBLING = re.compile(r"/r(\d+)(?:\.\d+)?/")
 

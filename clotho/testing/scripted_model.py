@@ -26,8 +26,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from clotho.identifiers import job_key
-from clotho.inference.base import ChatMessage
+from clotho.identifiers.hashed import job_key
+from clotho.models.messages import ChatMessage
 from clotho.testing.script import Fault, Policy, Question, Script, ScriptedTurn
 
 CHARS_PER_TOKEN = 4

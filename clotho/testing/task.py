@@ -15,28 +15,29 @@ from pydantic import JsonValue
 
 from clotho.config import Settings, load_settings, variable
 from clotho.embedded.ephemeral import destroy_sandboxes
-from clotho.entries.items import Item
-from clotho.entries.rollout import ToolError
-from clotho.entries.run import SETTINGS
 from clotho.environment import AgentResult, Environment, Reward, ToolContext
-from clotho.environment.base import checked_reward, json_item
+from clotho.environment.environment import checked_reward, json_item
 from clotho.environment.loading import sources_of
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
 from clotho.errors import InvalidInput, WorkspaceRefused
-from clotho.identifiers import call_id, job_key
-from clotho.inference.base import ChatMessage, FunctionCall, ToolCall
-from clotho.runs.order import tool_selection
-from clotho.sandbox.base import WORKSPACE, SandboxInstance, SandboxSpec
+from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import call_id
+from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
+from clotho.rollouts.call import ToolError
+from clotho.rollouts.item import Item
+from clotho.rollouts.run import SETTINGS
+from clotho.runs.request import tool_selection
+from clotho.sandbox.backend import WORKSPACE, SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.verification import VerifierSetup
 from clotho.testing.script import ScriptedCall, ScriptedTurn
-from clotho.toolsets.base import ToolSettings
-from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.registry import Registry
-from clotho.toolsets.resolution import resolve
-from clotho.toolsets.shell import last_job
+from clotho.tools.calls import BoundCall
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.registry import Registry
+from clotho.tools.resolution import resolve
+from clotho.tools.shell import last_job
+from clotho.tools.tool import ToolSettings
 
 LEASE = "test/lease/0"
 THREADS = 4

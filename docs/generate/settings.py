@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
+from clotho.atropos.compat.config import HermesAgentEnvConfig
 from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.ported_config import HermesAgentEnvConfig
 from clotho.config import DELIMITER, PREFIX, Settings
-from clotho.entries.run import SETTINGS, RunManifest
 from clotho.environment import EnvironmentConfig
-from clotho.records.run_settings import RunSettings
-from clotho.sandbox.base import SandboxSpec
+from clotho.rollouts.run import SETTINGS, RunManifest
+from clotho.run_settings import RunSettings
+from clotho.sandbox.backend import SandboxSpec
 from docs.generate.fields import code, default, described_fields, kind, section_of, shown, table
 
 INTRODUCTION = """\

@@ -14,9 +14,9 @@ from clotho.atropos.ledger import Ledger
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.errors import Unavailable
+from clotho.frozen_model import Record
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
-from clotho.records.base import Record
 from clotho.testing.cluster import Cluster
 from examples.grpo_tiny import weights
 from examples.grpo_tiny.steps import Steps

@@ -4,10 +4,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from clotho.atropos.statistics import Estimate
+from clotho.atropos.evaluation_statistics import Estimate
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.records.base import Record
+from clotho.frozen_model import Record
 from clotho.testing.cluster import cluster_in
 from examples.grpo_tiny.chain import Training, chain_on
 from examples.grpo_tiny.fates import Fates, fates_of

@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 
+from clotho.atropos.api.queue_file import QueueFile
 from clotho.atropos.ledger import Ledger
-from clotho.atropos_api.queue_file import QueueFile
-from clotho.identifiers import sending_prefix
-from clotho.records.base import Record
+from clotho.frozen_model import Record
+from clotho.identifiers.group_keys import sending_prefix
 from examples.grpo_tiny.chain import Chain
 
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import httpx
 
+from clotho.atropos.evaluation_statistics import Estimate, mean_of_items
 from clotho.atropos.ledger import Ledger
-from clotho.atropos.statistics import Estimate, mean_of_items
 from clotho.embedded.model.bundled import TINY
-from clotho.entries.run import Rendering
 from clotho.errors import Unavailable
-from clotho.inference.base import Inference
-from clotho.records.base import Record
+from clotho.frozen_model import Record
+from clotho.models.backend import Inference
+from clotho.models.rendering.rendering import Rendering
 from clotho.runs.groups import scored_groups
 from examples.grpo_tiny.chain import ENVIRONMENT, Chain
 

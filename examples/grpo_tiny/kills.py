@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clotho.errors import Unavailable
-from clotho.records.base import Record
+from clotho.frozen_model import Record
 from examples.grpo_tiny.chain import Chain
 
 LONGEST_DELAY = 4.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from clotho.records.base import Record
+from clotho.frozen_model import Record
 from examples.grpo_tiny.whole_files import write_whole
 from examples.trainer.api import TrainingGroup
 

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from clotho.inference.base import ToolSchema
-from clotho.inference.tool_call_parsers.base import ParsedAnswer, ParsedCall, joined, parsed_call
-from clotho.inference.tool_call_parsers.json_text import decode_first, encode
+from clotho.models.messages import ToolSchema
+from clotho.models.tool_call_parsers.json_text import decode_first, encode
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined, parsed_call
 
 OPENING = re.compile(r"\[CALL (?P<name>[\w-]+) ")
 

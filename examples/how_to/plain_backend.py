@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
-from clotho.records.base import Record
-from clotho.sandbox.base import AGENT_HOME, WORKSPACE, Labels, LeaseRecord, SandboxSpec
+from clotho.frozen_model import Record
+from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore, ShellState
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.local import launch

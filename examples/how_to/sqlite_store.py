@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from clotho.errors import StoreUnavailable
-from clotho.store.keys import checked_key, checked_prefix
+from clotho.journal.keys import checked_key, checked_prefix
 
 Result = TypeVar("Result")
 

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries.items import Delivery
-from clotho.identifiers import delivered_key
+from clotho.identifiers.group_keys import delivered_key
 from clotho.processes.child import ChildProcess
+from clotho.rollouts.item import Delivery
 from clotho.testing.cluster import Cluster
 from tests.atropos_api.service import TRAINER, Api
 from tests.support import eventually

@@ -16,7 +16,7 @@ from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput, Unfit
-from clotho.identifiers import sealed_key
+from clotho.identifiers.rollout_keys import sealed_key
 from clotho.runs.manifest import read_served
 from clotho.runs.pauses import pause_run, paused_because
 from clotho.runs.trainer_steps import known_step

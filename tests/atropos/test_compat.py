@@ -17,11 +17,12 @@ from atropos_adapter import (
     clear_task_env_overrides,
     register_task_env_overrides,
 )
-from clotho.atropos.ported import EvaluationDistorted
-from clotho.atropos.tasks import open_tasks
-from clotho.entries.group import ToolManifest
+from clotho.atropos.compat.environment import EvaluationDistorted
+from clotho.atropos.compat.tasks import open_tasks
 from clotho.errors import InvalidInput
-from clotho.identifiers import tools_key, turn_prefix
+from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.rollout_keys import turn_prefix
+from clotho.rollouts.group import ToolManifest
 from clotho.runs.manifest import read_manifest
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn

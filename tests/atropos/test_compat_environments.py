@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.ported import PortedEnv
+from clotho.atropos.compat.environment import PortedEnv
 from clotho.errors import ModelRejected
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Script, terminal_turns
@@ -133,7 +133,7 @@ async def test_where_turns_are_chat_a_distillation_is_told_that_there_are_no_tok
 
 
 async def test_a_hook_is_called_for_each_wave(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clotho.atropos.by_wave import this_wave, waves_through
+    from clotho.atropos.compat.wave_hook import this_wave, waves_through
 
     calls = 0
 

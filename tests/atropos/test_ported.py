@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries.group import GroupEntry
-from clotho.identifiers import scored_key
+from clotho.identifiers.group_keys import scored_key
+from clotho.rollouts.group import GroupEntry
 from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import (
     GROUP_SIZE,

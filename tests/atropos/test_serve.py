@@ -11,9 +11,9 @@ import pytest
 from clotho.atropos.ledger import Ledger
 from clotho.atropos.main import REJECTED
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries.items import Item
 from clotho.environment.loading import make_environment
 from clotho.processes.child import ChildProcess
+from clotho.rollouts.item import Item
 from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import (
     GROUP_SIZE,

@@ -10,14 +10,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
-from clotho.inference.base import SampledTokens
 from clotho.journal import Journal
-from clotho.records.outcome import Outcome
+from clotho.models.backend import SampledTokens
+from clotho.rollouts.outcome import Outcome
+from clotho.rollouts.transcript import read_transcript
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import SIBLING
 from clotho.testing.scripted_model import serving
-from clotho.transcript import read_transcript
 from tests.atropos.adapter import register_trainer
 from tests.atropos.inside import serving_inside
 from tests.atropos_api.service import Api

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos_api.queue_file import QueueFile
+from clotho.atropos.api.queue_file import QueueFile
 from clotho.errors import InvalidInput
 from tests.atropos_api.service import TRAINER, Api, group, number_of
 from tests.cli.command import clotho

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from clotho.identifiers import call_key
-from clotho.sandbox.base import Labels, SandboxSpec
+from clotho.identifiers.rollout_keys import call_key
+from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -2,11 +2,11 @@
 
 import re
 
-from clotho.identifiers import blob_key, call_key, sealed_key
+from clotho.identifiers.rollout_keys import blob_key, call_key, sealed_key
 from clotho.journal import Journal
-from clotho.records.campaign import CampaignProgress
-from clotho.sandbox.base import Labels, SandboxSpec
-from clotho.store.filesystem import FilesystemStore
+from clotho.journal.folder import FilesystemStore
+from clotho.rollouts.campaign import CampaignProgress
+from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -137,9 +137,7 @@ async def test_workers_load_no_library_that_only_some_of_them_use() -> None:
 
 async def test_adapters_load_nothing_that_only_some_of_them_use() -> None:
     """A trainer waits for its environments: beyond Atropos itself, an adapter is there in two seconds."""
-    heavy = (
-        "{'temporalio.worker', 'activities', 'clotho.sandbox.local', 'clotho.inference.backends', 'boto3'}"
-    )
+    heavy = "{'temporalio.worker', 'activities', 'clotho.sandbox.local', 'clotho.models.backends', 'boto3'}"
     loaded = await run(
         sys.executable, "-c", f"import sys, atropos_adapter; print({heavy} & set(sys.modules))"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.records.campaign import CampaignProgress
+from clotho.rollouts.campaign import CampaignProgress
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries.rollout import CallEntry
-from clotho.identifiers import call_key
-from clotho.records.run_settings import RunSettings
+from clotho.identifiers.rollout_keys import call_key
+from clotho.rollouts.call import CallEntry
+from clotho.run_settings import RunSettings
 from clotho.runs.manifest import read_manifest
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.sandbox.base import SandboxBackend, SandboxSpec
+from clotho.sandbox.backend import SandboxBackend, SandboxSpec
 from examples.how_to.plain_backend import PlainBackend
 from tests.sandbox import (
     test_conformance_checkpoints,

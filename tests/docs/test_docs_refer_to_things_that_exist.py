@@ -15,7 +15,7 @@ import yaml
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
 import worker
-from clotho.atropos.ported_config import HermesAgentEnvConfig
+from clotho.atropos.compat.config import HermesAgentEnvConfig
 from clotho.cli import app
 from clotho.config import DELIMITER, PREFIX, Settings
 from tests.docs.markdown import (

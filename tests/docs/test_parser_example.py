@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clotho.inference.tool_call_parsers.base import ToolCallParser
+from clotho.models.tool_call_parsers.parser import ToolCallParser
 from examples.how_to.bracket_parser import BracketParser
 
 PARSER: ToolCallParser = BracketParser()

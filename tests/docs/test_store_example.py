@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import StoreUnavailable
-from clotho.store.base import Store
+from clotho.journal.store import Store
 from examples.how_to.sqlite_store import SqliteStore
 from tests.stores import test_store_conformance
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries.rollout import CallEntry
-from clotho.identifiers import call_key
-from clotho.records.lease import Fidelity
+from clotho.identifiers.rollout_keys import call_key
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from clotho.errors import CommandConflict, SandboxLost
-from clotho.sandbox.base import Job
+from clotho.sandbox.backend import Job
 from clotho.sandbox.checkpoints import ShellState
 from clotho.sandbox.exhaustion import Usage
 from clotho.sandbox.supervised.control import ControlDirectory

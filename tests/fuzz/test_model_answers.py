@@ -11,13 +11,15 @@ from typing import Any
 
 from clotho.errors import ClothoError, bounded, to_application_error
 from clotho.escaping import for_line
-from clotho.inference.base import ChatMessage, SampledTokens, SampledTurn, Sampling, TurnCall
-from clotho.inference.growing_turn import GrowingTurn
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.openai_chat import OpenAIChat
-from clotho.inference.sglang import SGLang
-from clotho.inference.token_server import TokenRequest, TokenServer
-from clotho.inference.vllm import VLLMCompletions, VLLMGenerate
+from clotho.models.backend import SampledTokens, SampledTurn, TurnCall
+from clotho.models.messages import ChatMessage
+from clotho.models.model_http import ModelHTTP
+from clotho.models.openai_chat import OpenAIChat
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.sampling import Sampling
+from clotho.models.sglang import SGLang
+from clotho.models.token_server import TokenRequest, TokenServer
+from clotho.models.vllm import VLLMCompletions, VLLMGenerate
 from tests.fuzz.runner import Fuzzer, character, mutated
 from tests.security.hostile_server import answer, completion, hostile
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from clotho.inference.base import ToolSchema
-from clotho.inference.tool_call_parsers import PARSERS, ParsedAnswer, parser
-from clotho.rendering.reasoning import TAGS, split_reasoning
+from clotho.models.messages import ToolSchema
+from clotho.models.rendering.reasoning import TAGS, split_reasoning
+from clotho.models.tool_call_parsers import PARSERS, ParsedAnswer, parser
 from tests.fuzz.runner import Fuzzer, mutated, soup
 from tests.unit.tool_call_parsers.dialects import DIALECTS
 

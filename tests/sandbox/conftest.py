@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell

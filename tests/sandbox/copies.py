@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell

@@ -6,8 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from clotho.identifiers import job_key
-from clotho.sandbox.base import Job, JobState
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import Job, JobState
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 SECONDS = 20.0

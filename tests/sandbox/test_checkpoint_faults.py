@@ -16,7 +16,7 @@ import pytest
 from zstandard import ZstdCompressor
 
 from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.launch import lock_holder

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from clotho.errors import SandboxLost
-from clotho.sandbox.base import JobState
+from clotho.sandbox.backend import JobState
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.supervised.transfers import Transfers
 from tests.sandbox.copies import Copies

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import CommandConflict, InvalidInput
-from clotho.identifiers import job_key
-from clotho.sandbox.base import JobState
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import JobState
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.launch import lock_holder
 from tests.sandbox.shell import Shell

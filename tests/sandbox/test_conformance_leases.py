@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput, SandboxLost
-from clotho.sandbox.base import JobState, Labels, SandboxSpec
+from clotho.sandbox.backend import JobState, Labels, SandboxSpec
 from clotho.sandbox.local.backend import GRACE, LocalBackend
 from clotho.sandbox.local.launch import lock_holder
 from tests.sandbox.conftest import BACKENDS, SPECS

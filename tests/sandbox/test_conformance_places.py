@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic import ValidationError
 
-from clotho.identifiers import job_key
-from clotho.sandbox.base import SandboxSpec
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell

@@ -2,8 +2,8 @@ import asyncio
 import signal
 import time
 
-from clotho.identifiers import job_key
-from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell
 

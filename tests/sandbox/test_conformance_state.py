@@ -2,8 +2,8 @@
 
 import pytest
 
-from clotho.identifiers import job_key
-from clotho.sandbox.base import JobState
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import JobState
 from tests.sandbox.shell import Shell
 
 

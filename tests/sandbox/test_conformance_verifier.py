@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput, SandboxLost
-from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell, until
 

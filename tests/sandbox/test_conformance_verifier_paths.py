@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers import job_key
+from clotho.identifiers.hashed import job_key
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell
 from tests.sandbox.verifying import looking

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import SandboxLost
-from clotho.sandbox.base import JobState
+from clotho.sandbox.backend import JobState
 from clotho.sandbox.local.cgroups import usable
 from clotho.sandbox.local.launch import lock_holder
 from tests.sandbox.conftest import Fresh, needs_root

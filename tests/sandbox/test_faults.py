@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import SandboxUnavailable
-from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.launch import lock_holder
 from clotho.sandbox.local.processes import processes_of

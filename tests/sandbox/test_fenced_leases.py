@@ -11,22 +11,26 @@ from activities.restore import Restorer
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
 from clotho.config import variable
-from clotho.entries.group import ToolManifest
-from clotho.entries.rollout import Prompt, TurnEntry
-from clotho.entries.run import Endpoint
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
-from clotho.identifiers import lease_key, prompt_key, tools_key, turn_key
-from clotho.inference.base import ChatMessage, FunctionCall, SampledTurn, Sampling, ToolCall, Usage
+from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.rollout_keys import lease_key, prompt_key, turn_key
 from clotho.journal import Journal
-from clotho.records.lease import LeaseRequest
-from clotho.records.steps import CallRequest
+from clotho.journal.folder import FilesystemStore
+from clotho.models.backend import SampledTurn, Usage
+from clotho.models.endpoint import Endpoint
+from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
+from clotho.models.sampling import Sampling
+from clotho.rollouts.call import CallRequest
+from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.lease import LeaseRequest
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.turn import TurnEntry
 from clotho.runs.manifest import open_run, read_manifest
-from clotho.runs.order import run_manifest
-from clotho.sandbox.base import Labels, SandboxSpec
+from clotho.runs.request import run_manifest
+from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.store.filesystem import FilesystemStore
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.registry import Registry
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.registry import Registry
 from tests.sandbox.conftest import needs_root
 from tests.support import ONE_FILE
 

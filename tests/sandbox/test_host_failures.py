@@ -17,16 +17,16 @@ import pytest
 from clotho.config import variable
 from clotho.environment.workspace import VerifierWorkspace
 from clotho.errors import ClothoError, HostUnavailable, SandboxLost, SandboxUnavailable, Unavailable
-from clotho.identifiers import job_key
-from clotho.sandbox.base import JobState, Labels, SandboxInstance, SandboxSpec
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import JobState, Labels, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.launch import lock_holder
 from clotho.sandbox.supervised import watches
-from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
-from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatcher
-from clotho.toolsets.registry import Registry
+from clotho.tools.calls import BoundCall
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.registry import Registry
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 from tests.sandbox.conftest import BACKENDS, SPECS, needs_root
 from tests.sandbox.injection import ROOT, Injection, NoInotify, Site, injected
 from tests.sandbox.shell import Shell
@@ -328,7 +328,7 @@ async def test_a_supervisor_takes_the_descriptors_it_needs_or_says_so(
 import asyncio, resource
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, {most}))
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.errors import ClothoError
 from tests.sandbox.tool_calls import Calls

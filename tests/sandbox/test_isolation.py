@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import FileRefused, InvalidInput, IsolationUnavailable
-from clotho.identifiers import job_key
-from clotho.sandbox.base import JobState, SandboxSpec
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.enter import as_user
 from clotho.sandbox.local.isolation import system_fingerprint
@@ -302,7 +302,7 @@ async def test_destroy_removes_what_a_sandbox_left(
 UNPRIVILEGED = """
 import asyncio, sys
 from pathlib import Path
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.enter import as_user
 from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.local.backend import LocalBackend

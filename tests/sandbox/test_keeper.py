@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import Unavailable
-from clotho.sandbox.base import Labels, SandboxSpec
-from clotho.sandbox.keeper import LeaseKeeper, OwnerState
+from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.local.backend import GRACE, LocalBackend, backends_beside
 from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.reaper import LeaseKeeper, OwnerState
 from tests.sandbox.conftest import needs_root
 
 SPEC = SandboxSpec(disk_mb=200, memory_mb=512, lease_seconds=60)

@@ -13,7 +13,7 @@ from tests.sandbox.conftest import needs_root
 MAKER = """
 import asyncio, sys
 from pathlib import Path
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.host import LocalHost
 from clotho.sandbox.scratch import scratch

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import IsolationUnavailable, SandboxLost
-from clotho.identifiers import job_key
-from clotho.sandbox.base import JobState
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import JobState
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.local.launch import Launch, end, start
 from clotho.sandbox.supervised.control import ControlDirectory

@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from clotho.errors import SandboxUnavailable
-from clotho.sandbox.base import SandboxInstance, SandboxSpec
+from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.toolsets.base import ToolSettings
-from clotho.toolsets.files import search_script
+from clotho.tools.files import search_script
+from clotho.tools.tool import ToolSettings
 from tests.sandbox.tool_calls import Calls
 
 

@@ -7,12 +7,12 @@ from typing import Any
 from pydantic import JsonValue
 
 from clotho.config import variable
-from clotho.identifiers import call_id
-from clotho.sandbox.base import SandboxInstance
-from clotho.toolsets.base import ToolSettings
-from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatched, Dispatcher
-from clotho.toolsets.registry import Registry
+from clotho.identifiers.ids import call_id
+from clotho.sandbox.backend import SandboxInstance
+from clotho.tools.calls import BoundCall
+from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.registry import Registry
+from clotho.tools.tool import ToolSettings
 
 REGISTRY = Registry.discover()
 

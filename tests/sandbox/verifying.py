@@ -8,12 +8,12 @@ from typing import Any
 from clotho.config import variable
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
-from clotho.identifiers import job_key
-from clotho.sandbox.base import SandboxInstance
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import SandboxInstance
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.verification import VerifierSetup
-from clotho.toolsets.base import ToolSettings
-from clotho.toolsets.dispatch import Dispatcher
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.tool import ToolSettings
 from tests.sandbox.tool_calls import REGISTRY
 
 START = job_key("verifier", "start")

@@ -10,12 +10,14 @@ import sys
 import time
 
 from clotho.errors import ClothoError
-from clotho.inference.base import ChatMessage, Inference, Sampling, TurnCall
-from clotho.inference.growing_turn import GrowingTurn
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.openai_chat import OpenAIChat
-from clotho.inference.token_server import TokenRequest
-from clotho.inference.vllm import VLLMGenerate
+from clotho.models.backend import Inference, TurnCall
+from clotho.models.messages import ChatMessage
+from clotho.models.model_http import ModelHTTP
+from clotho.models.openai_chat import OpenAIChat
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.sampling import Sampling
+from clotho.models.token_server import TokenRequest
+from clotho.models.vllm import VLLMGenerate
 
 SAMPLING = Sampling(max_tokens=16, seed=1)
 

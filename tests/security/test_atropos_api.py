@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.api import TrainerApi
+from clotho.atropos.trainer_api import TrainerApi
 from tests.atropos_api.service import ENV, TRAINER, Api, group, number_of, running
 
 SMALL = {

@@ -10,11 +10,11 @@ import pytest
 
 from clotho.config import SandboxSettings
 from clotho.errors import InvalidInput
-from clotho.sandbox.base import SandboxSpec
+from clotho.journal.folder import FilesystemStore
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.enter import as_user
 from clotho.sandbox.local.launch import lock_holder
-from clotho.store.filesystem import FilesystemStore
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
 
@@ -78,7 +78,7 @@ async def test_other_users_see_nothing_of_a_sandbox(isolated: Shell, local: Loca
 WITHOUT_ROOT = """
 import asyncio, sys
 from pathlib import Path
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell
 async def main():

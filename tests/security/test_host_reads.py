@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import WorkspaceRefused
-from clotho.sandbox.base import JobState
+from clotho.sandbox.backend import JobState
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.conftest import BACKENDS, SPECS, needs_root
 from tests.sandbox.shell import Shell

@@ -15,12 +15,14 @@ import pytest
 from pydantic import BaseModel
 
 from clotho.errors import ClothoError, InexactTokens, ModelRejected, ModelUnavailable, to_application_error
-from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall, VersionSpan
-from clotho.inference.growing_turn import GrowingTurn
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.openai_chat import OpenAIChat
-from clotho.inference.token_server import TokenChunk, TokenRequest
-from clotho.inference.vllm import VLLMGenerate
+from clotho.models.backend import SampledTurn, TurnCall, VersionSpan
+from clotho.models.messages import ChatMessage
+from clotho.models.model_http import ModelHTTP
+from clotho.models.openai_chat import OpenAIChat
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.sampling import Sampling
+from clotho.models.token_server import TokenChunk, TokenRequest
+from clotho.models.vllm import VLLMGenerate
 from tests.security.hostile_server import Answering, answer, completion, events, hostile, sampled
 
 KEY = "sk-0123456789abcdefghijklmnopqrstuvwxyz"

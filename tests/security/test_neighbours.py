@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import SandboxUnavailable
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.cgroups import usable
 from tests.sandbox.conftest import SPECS, needs_root

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from clotho.sandbox.base import JobState
+from clotho.sandbox.backend import JobState
 from tests.sandbox.shell import Shell
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the attacks have numbers of x86_64")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from clotho.entries.rollout import RewardEntry
-from clotho.entries.run import Endpoint
-from clotho.identifiers import epoch_prefix, reward_key
+from clotho.identifiers.rollout_keys import epoch_prefix, reward_key
+from clotho.models.endpoint import Endpoint
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import start_campaign
-from clotho.runs.order import RunOrder, run_manifest
-from clotho.sandbox.base import SandboxSpec
+from clotho.runs.request import RunOrder, run_manifest
+from clotho.sandbox.backend import SandboxSpec
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -10,8 +10,8 @@ import boto3
 import pytest
 
 from clotho.config import S3Settings
-from clotho.store.base import Store
-from clotho.store.open import open_store
+from clotho.journal.open_store import open_store
+from clotho.journal.store import Store
 from clotho.testing.s3_server import S3Server
 from tests.containers import s3_server
 from tests.stores.proxy import DisturbedConnection

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clotho.store.base import Store
-from clotho.store.filesystem import FilesystemStore
-from clotho.store.numbered import NumberedLog
+from clotho.journal.folder import FilesystemStore
+from clotho.journal.numbered_log import NumberedLog
+from clotho.journal.store import Store
 from tests.stores.conftest import Place
 from tests.stores.test_store_conformance import place, store
 
@@ -24,8 +24,8 @@ KEPT = 2
 APPENDERS = """
 import asyncio, sys
 from pathlib import Path
-from clotho.store.filesystem import FilesystemStore
-from clotho.store.numbered import NumberedLog
+from clotho.journal.folder import FilesystemStore
+from clotho.journal.numbered_log import NumberedLog
 
 async def main():
     log = NumberedLog(FilesystemStore(Path(sys.argv[1])), "run/~log/", 2)

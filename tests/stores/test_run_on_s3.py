@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.journal import Journal
-from clotho.records.outcome import Outcome
+from clotho.rollouts.outcome import Outcome
 from clotho.runs.groups import scored_groups
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Script, terminal_turns

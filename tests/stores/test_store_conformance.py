@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.store.base import Store
+from clotho.journal.store import Store
 from tests.stores.conftest import Place
 
 

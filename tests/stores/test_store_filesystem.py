@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput, StoreUnavailable
-from clotho.store.filesystem import FilesystemStore
+from clotho.journal.folder import FilesystemStore
 from tests.support import eventually
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from clotho.config import S3Settings, load_settings
 from clotho.errors import InvalidInput, StoreUnavailable
-from clotho.store.filesystem import FilesystemStore
-from clotho.store.open import open_existing, open_store
+from clotho.journal.folder import FilesystemStore
+from clotho.journal.open_store import open_existing, open_store
 from clotho.testing.s3_server import S3Server
 from tests.stores import proxy
 from tests.stores.conftest import Place

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from clotho.config import S3Settings
-from clotho.entries.rollout import EpochEntry
 from clotho.errors import JournalCorrupt, StoreUnavailable
 from clotho.journal import Journal
-from clotho.store.base import Store
-from clotho.store.s3 import ATTEMPTS
+from clotho.journal.s3 import ATTEMPTS
+from clotho.journal.store import Store
+from clotho.rollouts.verification import EpochEntry
 from clotho.testing.s3_server import S3Server
 from tests.stores import proxy
 from tests.stores.conftest import Place
@@ -95,7 +95,7 @@ async def test_a_key_that_is_taken_before_its_object_can_be_read_is_tried_again(
 async def test_a_conflict_that_lasts_is_an_outage(
     disturbed: Store, connection: DisturbedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clotho.store.s3_bucket.CONFLICT_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr("clotho.journal.s3_bucket.CONFLICT_PAUSES", (0.01, 0.01))
     connection.disturb("PUT", proxy.refused(409, "ConditionalRequestConflict"), times=3)
     with pytest.raises(StoreUnavailable, match="ConditionalRequestConflict"):
         await disturbed.create("a/b", b"first")

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from pydantic import JsonValue
 
-from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
-from clotho.toolsets.registry import ENTRY_POINTS
-from clotho.toolsets.results import text
+from clotho.tools.registry import ENTRY_POINTS
+from clotho.tools.results import text
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 NOTE = "/work/note"
 

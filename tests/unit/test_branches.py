@@ -7,16 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clotho.branches import branches_of, read_branches
-from clotho.entries.rollout import CallEntry, Prompt, TurnEntry
 from clotho.errors import JournalCorrupt
-from clotho.identifiers import call_id, call_key, prompt_key, turn_key
-from clotho.inference.base import ChatMessage, SampledTokens, VersionSpan
+from clotho.identifiers.ids import call_id
+from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
 from clotho.journal import Journal
-from clotho.rendering.prompts import next_prompt
-from clotho.rendering.resolve import open_renderer
-from clotho.store.filesystem import FilesystemStore
-from clotho.transcript import Step, Transcript, read_transcript
+from clotho.journal.folder import FilesystemStore
+from clotho.models.backend import SampledTokens, VersionSpan
+from clotho.models.messages import ChatMessage
+from clotho.models.rendering.prompts import next_prompt
+from clotho.models.rendering.resolve import open_renderer
+from clotho.rollouts.branches import branches_of, read_branches
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.transcript import Step, Transcript, read_transcript
+from clotho.rollouts.turn import TurnEntry
 from tests.unit.rendering.families import POLICY
 from tests.unit.rendering.rollouts import TOOLS, encode, sampled_turn
 

@@ -1,6 +1,6 @@
 """Identifiers in the order of what they name."""
 
-from clotho.identifiers import call_id, call_order
+from clotho.identifiers.ids import call_id, call_order
 
 
 def test_calls_are_in_the_order_in_which_they_were_made() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from clotho.entries.items import ItemChunk
-from clotho.entries.rollout import EpochEntry
 from clotho.errors import JournalCorrupt, ModelUnavailable, SandboxLost, StoreUnavailable
 from clotho.journal import Journal
-from clotho.store.filesystem import FilesystemStore
+from clotho.journal.folder import FilesystemStore
+from clotho.rollouts.item import ItemChunk
+from clotho.rollouts.verification import EpochEntry
 
 KEY = "run/g000000/r0/epoch/000000"
 
@@ -219,7 +219,7 @@ async def test_the_sealed_entry_counts_over_one_that_a_late_attempt_writes(
     await journal.write(KEY, await entry("paid"))
     await journal.seal("run/g000000/r0")
     store = FilesystemStore(root)
-    from clotho.journal import encode
+    from clotho.journal.journal import encode
 
     await store.create(KEY, encode(KEY, await entry("zombie")))
     found = await Journal(store).read(KEY, EpochEntry)

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from clotho.cli.follow import GROUPS_SHOWN, groups_table
-from clotho.entries.group import GroupEntry
-from clotho.identifiers import group_id, scored_key
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.ids import group_id
 from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
+from clotho.rollouts.group import GroupEntry
 from clotho.runs.groups import scored_groups
 from clotho.runs.items import write_items
-from clotho.store.filesystem import FilesystemStore
 
 
 class Listed(FilesystemStore):

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clotho.inference.base import ChatMessage
+from clotho.models.messages import ChatMessage
 from clotho.processes.child import ChildProcess
 from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn, terminal_turns
 from clotho.testing.scripted_model import PaidCalls, ScriptedModel, serving

@@ -5,8 +5,8 @@ import os
 import signal
 from pathlib import Path
 
-from clotho.entries.rollout import CallEntry
-from clotho.identifiers import call_key, lease_key
+from clotho.identifiers.rollout_keys import call_key, lease_key
+from clotho.rollouts.call import CallEntry
 from clotho.sandbox.local.launch import lock_holder
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import ScriptedCall, ScriptedTurn

@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
-from clotho.entries.rollout import CallEntry, TurnEntry
-from clotho.identifiers import call_id, call_key, turn_key
-from clotho.inference.base import CallDefects
+from clotho.identifiers.ids import call_id
+from clotho.identifiers.rollout_keys import call_key, turn_key
+from clotho.models.messages import CallDefects
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.turn import TurnEntry
 from clotho.runs.export import Format, export_run
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster

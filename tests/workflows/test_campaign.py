@@ -14,13 +14,14 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, Workfl
 
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
-from clotho.entries.run import Endpoint
-from clotho.identifiers import campaign_id, group_id, scored_key
-from clotho.records.campaign import CampaignProgress, CampaignRequest
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.ids import campaign_id, group_id
+from clotho.models.endpoint import Endpoint
+from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
 from clotho.runs.campaigns import CampaignHandle, start_requested
 from clotho.runs.manifest import open_run
 from clotho.runs.operations import Operations
-from clotho.runs.order import run_manifest
+from clotho.runs.request import run_manifest
 from clotho.runs.targets import Target
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.cluster import FAST, Cluster, cluster_in

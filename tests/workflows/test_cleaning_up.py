@@ -3,8 +3,8 @@
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.entries.rollout import RewardEntry
-from clotho.identifiers import reward_key
+from clotho.identifiers.rollout_keys import reward_key
+from clotho.rollouts.verification import RewardEntry
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -9,10 +9,10 @@ import pytest
 
 from chaos.link import Link
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries.items import Item
-from clotho.entries.rollout import CallEntry
-from clotho.identifiers import blob_key, call_key, lease_key
-from clotho.records.lease import Fidelity
+from clotho.identifiers.rollout_keys import blob_key, call_key, lease_key
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.item import Item
+from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedTurn

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.identifiers import turn_key
+from clotho.identifiers.rollout_keys import turn_key
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script

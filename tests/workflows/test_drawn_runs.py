@@ -11,15 +11,16 @@ from rich.console import Console
 from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.rollouts import Groups
 from clotho.cli.show import show
-from clotho.entries.items import DrawnOrder, Item
-from clotho.entries.run import Endpoint
 from clotho.errors import InvalidInput, Unfit
-from clotho.inference.base import Inference, ServedModel
-from clotho.runs.drawn import open_drawn_run
+from clotho.models.backend import Inference, ServedModel
+from clotho.models.endpoint import Endpoint
+from clotho.rollouts.item import Item
+from clotho.rollouts.run import DrawnOrder
+from clotho.runs.adapter_runs import open_drawn_run
 from clotho.runs.export import Format, export_lines
 from clotho.runs.manifest import note_served
 from clotho.runs.operations import Boundaries, Operations
-from clotho.runs.order import run_manifest
+from clotho.runs.request import run_manifest
 from clotho.runs.targets import Target
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script

@@ -4,8 +4,8 @@ import asyncio
 import statistics
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries.rollout import RewardEntry
-from clotho.identifiers import reward_key
+from clotho.identifiers.rollout_keys import reward_key
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster

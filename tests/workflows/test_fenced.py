@@ -1,7 +1,7 @@
 """A rollout whose workflow has lost its history goes on in the last of its sandboxes."""
 
-from clotho.entries.rollout import LeaseEntry
-from clotho.identifiers import call_key, lease_key
+from clotho.identifiers.rollout_keys import call_key, lease_key
+from clotho.rollouts.lease import LeaseEntry
 from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target
 from clotho.testing.cluster import Cluster

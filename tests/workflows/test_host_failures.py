@@ -3,12 +3,12 @@
 import asyncio
 import resource
 
-from clotho.identifiers import rollout_id
+from clotho.identifiers.ids import rollout_id
+from clotho.rollouts.transcript import read_transcript
 from clotho.runs.groups import scored_groups
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.transcript import read_transcript
 from tests.support import eventually
 from tests.workflows.scripts import run, say
 

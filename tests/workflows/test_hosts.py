@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clotho.entries.rollout import LeaseEntry
-from clotho.identifiers import call_key, lease_key
+from clotho.identifiers.rollout_keys import call_key, lease_key
 from clotho.processes.child import ChildProcess
-from clotho.records.lease import Fidelity
+from clotho.rollouts.lease import Fidelity, LeaseEntry
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script

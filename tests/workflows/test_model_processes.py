@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers import turn_key
-from clotho.processes.presence import Presence, silence
-from clotho.processes.seats import Seat
+from clotho.identifiers.rollout_keys import turn_key
+from clotho.processes.liveness import Presence, silence
+from clotho.processes.process_slots import Seat
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -8,7 +8,8 @@ import pytest
 
 from clotho.config import TemporalSettings
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.identifiers import call_key, campaign_id
+from clotho.identifiers.ids import campaign_id
+from clotho.identifiers.rollout_keys import call_key
 from clotho.runs.rollouts import read_end
 from clotho.temporal.connection import connect
 from clotho.testing.cluster import Cluster, register

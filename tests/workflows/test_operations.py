@@ -14,8 +14,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.errors import InvalidInput
-from clotho.records.campaign import CampaignProgress
-from clotho.records.outcome import Outcome
+from clotho.rollouts.campaign import CampaignProgress
+from clotho.rollouts.outcome import Outcome
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target

@@ -3,8 +3,8 @@
 import asyncio
 import json
 
-from clotho.entries.rollout import CallEntry
-from clotho.identifiers import call_key, turn_key
+from clotho.identifiers.rollout_keys import call_key, turn_key
+from clotho.rollouts.call import CallEntry
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn

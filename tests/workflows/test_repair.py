@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.entries.group import AttemptEntry, GroupEntry
-from clotho.identifiers import call_key, lease_key, scored_key, turn_key
-from clotho.records.campaign import CampaignProgress, Streak
-from clotho.records.group import RepairBounds
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.rollout_keys import call_key, lease_key, turn_key
+from clotho.rollouts.campaign import CampaignProgress, Streak
+from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairBounds
 from clotho.runs.campaigns import CampaignHandle, read_order, start_requested
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_run

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
-from clotho.identifiers import turn_key
+from clotho.identifiers.rollout_keys import turn_key
 from clotho.temporal.conversion import DATA_CONVERTER
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.entries.rollout import CallEntry
-from clotho.identifiers import call_key, job_key
-from clotho.records.lease import Fidelity
+from clotho.identifiers.hashed import job_key
+from clotho.identifiers.rollout_keys import call_key
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.toolsets.terminal import session_id
+from clotho.tools.terminal import session_id
 from tests.support import start
 from tests.tools import notes
 from tests.workflows.losses import WAITS, lose_while_waiting, output

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.entries.rollout import RewardEntry
-from clotho.identifiers import repairs_prefix, reward_key
+from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.run_keys import repairs_prefix
 from clotho.journal import Journal
-from clotho.records.run_settings import OnRewardError, RunSettings
+from clotho.rollouts.verification import RewardEntry
+from clotho.run_settings import OnRewardError, RunSettings
 from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
 from clotho.testing.cluster import Cluster

@@ -10,16 +10,18 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries.rollout import CallEntry, RewardEntry, TurnEntry
 from clotho.errors import InvalidInput
-from clotho.identifiers import call_key, reward_key, sealed_key, turn_key
-from clotho.records.campaign import CampaignProgress
-from clotho.records.outcome import Outcome
+from clotho.identifiers.rollout_keys import call_key, reward_key, sealed_key, turn_key
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.campaign import CampaignProgress
+from clotho.rollouts.outcome import Outcome
+from clotho.rollouts.turn import TurnEntry
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import read_order
 from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import read_end
-from clotho.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
+from clotho.temporal.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from clotho.entries.rollout import CallEntry, RewardEntry
-from clotho.entries.run import Endpoint
-from clotho.identifiers import call_key, lease_key, reward_key
-from clotho.records.lease import Fidelity
-from clotho.records.outcome import Ending, Outcome
+from clotho.identifiers.rollout_keys import call_key, lease_key, reward_key
+from clotho.models.endpoint import Endpoint
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.lease import Fidelity
+from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.order import RunOrder, run_manifest
+from clotho.runs.request import RunOrder, run_manifest
 from clotho.runs.rollouts import read_end
-from clotho.sandbox.base import SandboxSpec
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.cgroups import usable
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.toolsets.shell import SLOT
+from clotho.tools.shell import SLOT
 from tests.support import ONE_FILE, eventually, start
 from tests.workflows.losses import (
     diverging,

@@ -5,13 +5,14 @@ import asyncio
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.entries.group import AttemptEntry, GroupEntry
-from clotho.entries.rollout import CallEntry, EndEntry
-from clotho.identifiers import call_key, end_key, reward_key, scored_key
-from clotho.records.group import RepairBounds
-from clotho.records.lease import Fidelity
-from clotho.records.outcome import Ending, Outcome
-from clotho.records.run_settings import CheckpointPolicy, RunSettings
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.rollout_keys import call_key, end_key, reward_key
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairBounds
+from clotho.rollouts.lease import Fidelity
+from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.rollout import EndEntry
+from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.rollouts import read_end
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Question, Script, ScriptedCall, ScriptedTurn

@@ -2,13 +2,13 @@
 
 import httpx
 
-from clotho.branches import read_branches
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.entries.rollout import TurnEntry
-from clotho.entries.run import Rendering
-from clotho.identifiers import stream_prefix, turn_key
-from clotho.inference.base import Inference, SampledTurn
+from clotho.identifiers.rollout_keys import stream_prefix, turn_key
 from clotho.journal import Journal
+from clotho.models.backend import Inference, SampledTurn
+from clotho.models.rendering.rendering import Rendering
+from clotho.rollouts.branches import read_branches
+from clotho.rollouts.turn import TurnEntry
 from clotho.runs.groups import scored_groups
 from clotho.runs.manifest import read_served
 from clotho.runs.rollouts import read_end

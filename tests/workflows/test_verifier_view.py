@@ -2,8 +2,8 @@
 
 import json
 
-from clotho.entries.rollout import RewardEntry
-from clotho.identifiers import lease_key, reward_key
+from clotho.identifiers.rollout_keys import lease_key, reward_key
+from clotho.rollouts.verification import RewardEntry
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -19,15 +19,16 @@ from clotho.cli.options import Store, open_journal
 from clotho.cli.terminal import again, make_console, one_line
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
-from clotho.entries.run import Endpoint, Rendering
 from clotho.errors import InvalidInput
-from clotho.identifiers import campaign_id
-from clotho.inference.base import Inference
+from clotho.identifiers.ids import campaign_id
 from clotho.journal import Journal
+from clotho.models.backend import Inference
+from clotho.models.endpoint import Endpoint
+from clotho.models.rendering.rendering import Rendering
 from clotho.runs.campaigns import start_campaign
 from clotho.runs.export import Format, export_run
 from clotho.runs.manifest import taken_names
-from clotho.runs.order import RunOrder, run_manifest
+from clotho.runs.request import RunOrder, run_manifest
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
 

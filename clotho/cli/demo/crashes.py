@@ -16,12 +16,12 @@ from temporalio.client import Client
 from clotho.cli.demo.damage import HostSandboxes, damage_table, effects
 from clotho.config import Settings
 from clotho.embedded.services import Services
-from clotho.entries.rollout import TurnEntry
-from clotho.identifiers import turn_prefix
+from clotho.identifiers.rollout_keys import turn_prefix
 from clotho.journal import Journal
+from clotho.rollouts.turn import TurnEntry
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.testing.bill import bill
-from clotho.testing.casualties import kill_supervisors, worker_processes
+from clotho.testing.duplicate_calls import bill
+from clotho.testing.kill_processes import kill_supervisors, worker_processes
 from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving
 

@@ -10,19 +10,19 @@ from pathlib import Path
 from rich.table import Table
 from temporalio.client import Client
 
-from clotho.entries.rollout import RewardEntry
-from clotho.identifiers import reward_key
+from clotho.frozen_model import Record
+from clotho.identifiers.rollout_keys import reward_key
 from clotho.journal import Journal
-from clotho.records.base import Record
+from clotho.rollouts.verification import RewardEntry
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.keeper import LeaseKeeper
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.reaper import LeaseKeeper
 from clotho.temporal.states import RolloutOwners, namespace_labels
-from clotho.testing.bill import Bill
-from clotho.testing.casualties import processes_below
-from clotho.testing.marks import marks_in
+from clotho.testing.duplicate_calls import Bill
+from clotho.testing.execution_markers import marks_in
+from clotho.testing.kill_processes import processes_below
 
 CLEARED_SECONDS = 10.0
 

@@ -9,19 +9,19 @@ from rich.console import Console
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from clotho.cli.doctor.custody import Custody, Held
 from clotho.cli.doctor.findings import Finding, show
+from clotho.cli.doctor.sandbox_audit import Custody, Held
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import again, make_console
 from clotho.config import Settings, host_name, load_settings, program_on_path
 from clotho.errors import ClothoError, InvalidInput
 from clotho.journal import Journal
-from clotho.processes.presence import FRESH, silences
-from clotho.records.stations import Stations
+from clotho.processes.liveness import FRESH, silences
+from clotho.rollouts.task_queues import Stations
 from clotho.runs.manifest import list_runs
-from clotho.sandbox.keeper import PERIOD
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.reaper import PERIOD
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import creation_command, missing_search_attributes
 

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.cli.doctor.findings import Finding
 from clotho.cli.waiting import is_polled, unserved
 from clotho.errors import bounded
-from clotho.records.stations import Stations
+from clotho.rollouts.task_queues import Stations
 
 MANY_ATTEMPTS = 5
 """From this one on a step counts as stuck: outages of a quarter of a minute are nobody's business."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
-from clotho.sandbox.base import Labels, LeaseRecord, SandboxSpec
+from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore, ShellState
 from clotho.sandbox.local import roots
 from clotho.sandbox.local.bubblewrap import View

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from clotho.sandbox.base import AGENT_HOME, WORKSPACE, SandboxSpec
+from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, SandboxSpec
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.start_files import StartFiles
 from clotho.sandbox.supervised.layout import Layout, located

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from clotho.records.base import Record
-from clotho.sandbox.base import AGENT_HOME, WORKSPACE, Labels, SandboxSpec
+from clotho.frozen_model import Record
+from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, SandboxSpec
 
 AGENT = "agent"
 

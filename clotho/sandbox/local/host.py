@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
-from clotho.sandbox.base import Labels, SandboxSpec
+from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.local import cgroups, disk, launch
 from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, other_names

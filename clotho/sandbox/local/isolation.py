@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from clotho.records.base import Record
+from clotho.frozen_model import Record
 
 CHECKS = {
     "runs as PID 1 of its own": '[ "$$" = 1 ]',

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
-from clotho.sandbox.base import (
+from clotho.sandbox.backend import (
     CHECKPOINT_BYTES,
     CHECKPOINT_SECONDS,
     MOST_OUTPUT,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from clotho.errors import CommandConflict, SandboxLost
-from clotho.sandbox.base import Job, JobState, JobStatus, SessionInfo
+from clotho.sandbox.backend import Job, JobState, JobStatus, SessionInfo
 from clotho.sandbox.checkpoints import Checkpoint, KeptSession, ShellState
 from clotho.sandbox.exhaustion import Exhausted, Usage
 from clotho.sandbox.supervised.control import (

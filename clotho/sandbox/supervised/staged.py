@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from clotho.errors import InvalidInput
-from clotho.sandbox.base import Job
+from clotho.sandbox.backend import Job
 from clotho.sandbox.checkpoints import KeptSession, ShellState
 
 GRACE_MS = 2_000

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from pydantic import JsonValue
 
-from clotho.sandbox.base import JobState
-from clotho.toolsets import shell
-from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
-from clotho.toolsets.results import problem, text
+from clotho.sandbox.backend import JobState
+from clotho.tools import shell
+from clotho.tools.results import problem, text
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 SECONDS = 30.0
 PATH: dict[str, JsonValue] = {"type": "string", "description": "The file"}

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.model.tokenizer import Tokenizer
-from clotho.inference.base import ChatMessage
+from clotho.models.messages import ChatMessage
 from clotho.testing.script import Policy, Question, ScriptedTurn
 from tests.token_servers import sse
 

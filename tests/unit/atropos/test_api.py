@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from clotho.atropos.api import ApiUnavailable, EnvUnknown, Receipt, TrainerApi
-from clotho.atropos.delivery import Registration, outlasting
+from clotho.atropos.group_sender import Registration, outlasting
+from clotho.atropos.trainer_api import ApiUnavailable, EnvUnknown, Receipt, TrainerApi
 from clotho.errors import InvalidInput, Unfit
 from clotho.processes.ports import free_port
 from clotho.testing.scripted_model import serving

@@ -2,12 +2,13 @@
 
 import pytest
 
-from clotho.atropos.fitness import check_staleness
+from clotho.atropos.admission import check_staleness
 from clotho.atropos.ledger import Claim
 from clotho.atropos.scored import Row, Wave
 from clotho.atropos.trainable import check_sampling
 from clotho.errors import InvalidInput, Unfit
-from clotho.inference.base import Inference, LogprobsMode, Sampling, ServedModel
+from clotho.models.backend import Inference, LogprobsMode, ServedModel
+from clotho.models.sampling import Sampling
 
 CLAIM = Claim(number=0, group="run/i-a.0", item={"id": "a"}, step=2)
 

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.book import Book
 from clotho.atropos.items import Items
 from clotho.atropos.ledger import Claim, Ledger, State
-from clotho.entries.group import GroupEntry
-from clotho.entries.items import Item
-from clotho.environment.base import json_item
+from clotho.atropos.pending_groups import Book
+from clotho.environment.environment import json_item
 from clotho.errors import EnvironmentFailed
-from clotho.identifiers import item_name, original_of, rollout_id, scored_key, sibling_number
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.ids import item_name, original_of, rollout_id, sibling_number
 from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.item import Item
 from clotho.runs.items import read_item
-from clotho.store.filesystem import FilesystemStore
 
 
 @pytest.fixture

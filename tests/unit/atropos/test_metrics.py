@@ -2,23 +2,17 @@
 
 from clotho.atropos.metrics import Tally
 from clotho.atropos.scored import Sibling
-from clotho.atropos.shown import shown_rows
-from clotho.entries.group import GroupEntry, RepairEntry
-from clotho.entries.rollout import CallEntry, Prompt, ToolError, TurnEntry
-from clotho.inference.base import (
-    ChatMessage,
-    FunctionCall,
-    SampledTokens,
-    SampledTurn,
-    Sampling,
-    ToolCall,
-    Usage,
-)
-from clotho.records.group import SiblingFailure
-from clotho.records.lease import Fidelity
-from clotho.records.outcome import Ending, Outcome
-from clotho.records.rollout import RolloutSummary
-from clotho.transcript import Step, Transcript
+from clotho.atropos.wandb_table import shown_rows
+from clotho.models.backend import SampledTokens, SampledTurn, Usage
+from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
+from clotho.models.sampling import Sampling
+from clotho.rollouts.call import CallEntry, ToolError
+from clotho.rollouts.group import GroupEntry, RepairEntry, SiblingFailure
+from clotho.rollouts.lease import Fidelity
+from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.rollout import Prompt, RolloutSummary
+from clotho.rollouts.transcript import Step, Transcript
+from clotho.rollouts.turn import TurnEntry
 
 GROUP = "run/i-a.0"
 CALL = ToolCall(id="1", function=FunctionCall(name="terminal", arguments='{"command": "ls"}'))

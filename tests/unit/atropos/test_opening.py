@@ -6,9 +6,9 @@ import pytest
 from atroposlib.envs.server_handling.server_manager import APIServerConfig, ServerBaseline
 
 from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.opening import manifest_of, served_model
-from clotho.entries.run import Endpoint
+from clotho.atropos.run_setup import manifest_of, served_model
 from clotho.errors import InvalidInput
+from clotho.models.endpoint import Endpoint
 from tests.support import ONE_FILE
 
 CONFIG = ClothoEnvConfig(run="r", environment=ONE_FILE)

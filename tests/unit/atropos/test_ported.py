@@ -12,7 +12,7 @@ from atropos_adapter import (
     HermesAgentLoop,
     ToolContext,
 )
-from clotho.atropos.by_row import current_row, rows_through
+from clotho.atropos.compat.row_hook import current_row, rows_through
 from clotho.errors import InvalidInput
 
 DEFAULTS = {

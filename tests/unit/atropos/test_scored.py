@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from clotho.atropos.scored import Exclusion, Sibling, oldest_version, untrained_wave, waves_of
-from clotho.branches import Branch, SampledSpan
 from clotho.errors import Unfit
-from clotho.inference.base import ChatMessage, Sampling, VersionSpan
-from clotho.records.lease import Fidelity
-from clotho.records.outcome import Ending, Outcome
-from clotho.records.rollout import RolloutSummary
+from clotho.models.backend import VersionSpan
+from clotho.models.messages import ChatMessage
+from clotho.models.sampling import Sampling
+from clotho.rollouts.branches import Branch, SampledSpan
+from clotho.rollouts.lease import Fidelity
+from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.rollout import RolloutSummary
 from clotho.runs.disturbances import Disturbance
 
 GROUP = "run/i-a.0"

@@ -7,7 +7,7 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from pydantic import ValidationError
 
 from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.secrets import Secrets
+from clotho.atropos.key_options import Secrets
 from clotho.errors import InvalidInput
 
 

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from clotho.atropos.statistics import mean_of_items, pass_at, student_quantile
+from clotho.atropos.evaluation_statistics import mean_of_items, pass_at, student_quantile
 
 
 def test_the_interval_is_over_items() -> None:

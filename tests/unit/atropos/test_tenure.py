@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from clotho.atropos.holder import Holder
-from clotho.atropos.tenure import TenureEntry, held
+from clotho.atropos.process_identity import Holder
+from clotho.atropos.run_lock import TenureEntry, held
 from clotho.errors import InvalidInput
-from clotho.identifiers import tenure_prefix
+from clotho.identifiers.run_keys import tenure_prefix
 from clotho.journal import Journal
-from clotho.processes.presence import Presence
-from clotho.store.filesystem import FilesystemStore
+from clotho.journal.folder import FilesystemStore
+from clotho.processes.liveness import Presence
 
 RUN = "run"
 

@@ -8,14 +8,14 @@ import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.inference.base import Inference
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.rendering_thread import RenderingThread
-from clotho.inference.token_exact import TokenExact
-from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
-from clotho.rendering.resolve import open_renderer
-from clotho.store.filesystem import FilesystemStore
+from clotho.journal.folder import FilesystemStore
+from clotho.models.backend import Inference
+from clotho.models.model_http import ModelHTTP
+from clotho.models.rendering.resolve import open_renderer
+from clotho.models.rendering_thread import RenderingThread
+from clotho.models.token_exact import TokenExact
+from clotho.models.write_ahead import Pace
 
 Open = Callable[..., TokenExact]
 SPARSE = Pace(tokens=8, seconds=60.0)

@@ -9,7 +9,7 @@ from email.utils import formatdate
 import pytest
 
 from clotho.errors import ContextOverflow, ModelRejected, ModelUnavailable
-from clotho.inference.provider_errors import refusal, retry_after
+from clotho.models.provider_errors import refusal, retry_after
 
 
 def openai_body(message: str, code: str | None = None, kind: str = "invalid_request_error") -> str:

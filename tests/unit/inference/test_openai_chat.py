@@ -8,9 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from clotho.errors import ContextOverflow, InvalidInput, ModelRejected, ModelUnavailable
-from clotho.inference.base import ChatMessage, SampledTurn, Sampling, TurnCall
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.openai_chat import OpenAIChat, request_body
+from clotho.models.backend import SampledTurn, TurnCall
+from clotho.models.messages import ChatMessage
+from clotho.models.model_http import ModelHTTP
+from clotho.models.openai_chat import OpenAIChat, request_body
+from clotho.models.sampling import Sampling
 from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving

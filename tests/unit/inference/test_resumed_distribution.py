@@ -13,8 +13,10 @@ import pytest
 
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import ModelUnavailable
-from clotho.inference.base import ChatMessage, SampledTokens, Sampling, TurnCall
-from clotho.inference.token_exact import TokenExact
+from clotho.models.backend import SampledTokens, TurnCall
+from clotho.models.messages import ChatMessage
+from clotho.models.sampling import Sampling
+from clotho.models.token_exact import TokenExact
 from clotho.testing.scripted_model import serving
 from tests.token_servers import EOS, SequenceSampler, chance
 

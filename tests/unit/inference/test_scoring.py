@@ -14,9 +14,9 @@ from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.scoring import score_prompt
 from clotho.errors import ModelRejected
-from clotho.inference.base import Inference
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.scoring import PromptScores, TokenScorer
+from clotho.models.backend import Inference
+from clotho.models.model_http import ModelHTTP
+from clotho.models.scoring import PromptScores, TokenScorer
 from clotho.testing.scripted_model import serving
 
 

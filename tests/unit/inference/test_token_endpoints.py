@@ -10,8 +10,10 @@ from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.engine import Engine
 from clotho.embedded.model.policy import Policy
 from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
-from clotho.inference.base import ChatMessage, Inference, PriorTurn, SampledTurn, Sampling, TurnCall
-from clotho.inference.token_exact import TokenExact
+from clotho.models.backend import Inference, PriorTurn, SampledTurn, TurnCall
+from clotho.models.messages import ChatMessage
+from clotho.models.sampling import Sampling
+from clotho.models.token_exact import TokenExact
 from clotho.testing.scripted_model import serving
 from tests.token_servers import Json, Relay, SGLangShape
 

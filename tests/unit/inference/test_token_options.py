@@ -4,13 +4,14 @@ import pytest
 
 from clotho.cli.run_options import RunOptions
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.entries.run import Endpoint, Rendering
 from clotho.errors import InvalidInput
-from clotho.inference.backends import Backends
-from clotho.inference.base import Inference
-from clotho.inference.write_ahead import Pace
 from clotho.journal import Journal
-from clotho.runs.order import run_manifest
+from clotho.models.backend import Inference
+from clotho.models.backends import Backends
+from clotho.models.endpoint import Endpoint
+from clotho.models.rendering.rendering import Rendering
+from clotho.models.write_ahead import Pace
+from clotho.runs.request import run_manifest
 
 
 def test_options_of_tokens_say_nothing_in_chat_mode() -> None:

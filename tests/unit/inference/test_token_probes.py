@@ -6,8 +6,8 @@ import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
-from clotho.inference.base import Inference
-from clotho.inference.token_exact import TokenExact
+from clotho.models.backend import Inference
+from clotho.models.token_exact import TokenExact
 from clotho.testing.scripted_model import serving
 from tests.token_servers import Json, SequenceSampler
 

@@ -13,12 +13,14 @@ from starlette.routing import Route
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import ClothoError, ContextOverflow, InexactTokens, ModelRejected, ModelUnavailable
-from clotho.identifiers import stream_prefix
-from clotho.inference.base import ChatMessage, Inference, Sampling, TurnCall
-from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_server import paired
-from clotho.inference.write_ahead import Pace
+from clotho.identifiers.rollout_keys import stream_prefix
 from clotho.journal import Journal
+from clotho.models.backend import Inference, TurnCall
+from clotho.models.messages import ChatMessage
+from clotho.models.sampling import Sampling
+from clotho.models.token_exact import TokenExact
+from clotho.models.token_server import paired
+from clotho.models.write_ahead import Pace
 from clotho.testing.scripted_model import serving
 from tests.token_servers import Json, Relay
 

@@ -8,18 +8,21 @@ import pytest
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
-from clotho.entries.rollout import StreamEntry
 from clotho.errors import ModelUnavailable, StoreUnavailable
-from clotho.identifiers import derived_seed, stream_prefix
-from clotho.inference.base import ChatMessage, Inference, SampledTurn, Sampling, TurnCall, VersionSpan
-from clotho.inference.growing_turn import GrowingTurn
-from clotho.inference.model_http import ModelHTTP
-from clotho.inference.rendering_thread import RenderingThread
-from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_server import TokenChunk
-from clotho.inference.write_ahead import Pace, WriteAhead
+from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.rollout_keys import stream_prefix
 from clotho.journal import Journal
-from clotho.store.filesystem import FilesystemStore
+from clotho.journal.folder import FilesystemStore
+from clotho.models.backend import Inference, SampledTurn, TurnCall, VersionSpan
+from clotho.models.messages import ChatMessage
+from clotho.models.model_http import ModelHTTP
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.rendering_thread import RenderingThread
+from clotho.models.sampling import Sampling
+from clotho.models.stream_entry import StreamEntry
+from clotho.models.token_exact import TokenExact
+from clotho.models.token_server import TokenChunk
+from clotho.models.write_ahead import Pace, WriteAhead
 from clotho.testing.scripted_model import serving
 from tests.token_servers import Relay, SequenceSampler
 

@@ -5,18 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from activities.recent import Recent
+from activities.ttl_cache import Recent
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import ModelUnavailable
-from clotho.inference.base import ChatMessage, Inference, Sampling, TurnCall, VersionSpan
-from clotho.inference.growing_turn import GrowingTurn
-from clotho.inference.token_exact import TokenExact
-from clotho.inference.token_server import TokenChunk
-from clotho.inference.weight_versions import at_step, step_of
 from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
+from clotho.models.backend import Inference, TurnCall, VersionSpan
+from clotho.models.messages import ChatMessage
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.sampling import Sampling
+from clotho.models.token_exact import TokenExact
+from clotho.models.token_server import TokenChunk
+from clotho.models.weight_versions import at_step, step_of
 from clotho.runs.trainer_steps import known_step, note_step
-from clotho.store.filesystem import FilesystemStore
 from clotho.testing.scripted_model import serving
 from tests.token_servers import Json, Relay, SequenceSampler
 

@@ -4,8 +4,8 @@ from typing import Protocol
 
 import pytest
 
-from clotho.rendering.base import Renderer
-from clotho.rendering.resolve import open_renderer
+from clotho.models.rendering.renderer import Renderer
+from clotho.models.rendering.resolve import open_renderer
 from tests.unit.rendering.families import FAMILIES, make_model
 
 

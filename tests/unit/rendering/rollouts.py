@@ -6,22 +6,14 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from clotho.entries.rollout import Prompt, TurnEntry
-from clotho.inference.base import (
-    ChatMessage,
-    FunctionCall,
-    PriorTurn,
-    SampledTokens,
-    SampledTurn,
-    Sampling,
-    ToolCall,
-    ToolSchema,
-    Usage,
-    VersionSpan,
-)
-from clotho.rendering.base import Renderer
-from clotho.rendering.prompts import next_prompt
-from clotho.transcript import Step, Transcript
+from clotho.models.backend import PriorTurn, SampledTokens, SampledTurn, Usage, VersionSpan
+from clotho.models.messages import ChatMessage, FunctionCall, ToolCall, ToolSchema
+from clotho.models.rendering.prompts import next_prompt
+from clotho.models.rendering.renderer import Renderer
+from clotho.models.sampling import Sampling
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.transcript import Step, Transcript
+from clotho.rollouts.turn import TurnEntry
 from tests.unit.rendering.families import Family
 
 TERMINAL: ToolSchema = {

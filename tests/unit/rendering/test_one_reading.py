@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from renderers.base import MODEL_RENDERER_MAP
 
-from clotho.entries.run import Rendering
 from clotho.errors import InvalidInput
-from clotho.inference.base import CallDefects
-from clotho.inference.tool_call_parsers import PARSERS, family_parser
-from clotho.rendering.answers import said
-from clotho.rendering.base import ReadAnswer, Renderer
-from clotho.rendering.resolve import open_renderer
+from clotho.models.messages import CallDefects
+from clotho.models.rendering.answers import said
+from clotho.models.rendering.renderer import ReadAnswer, Renderer
+from clotho.models.rendering.rendering import Rendering
+from clotho.models.rendering.resolve import open_renderer
+from clotho.models.tool_call_parsers import PARSERS, family_parser
 from tests.unit.rendering.families import FAMILIES, Family, make_model
 from tests.unit.rendering.rollouts import TOOLS, encode
 from tests.unit.tool_call_parsers.test_against_vllm import DEVIATIONS, RECORDING

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clotho.branches import branches_of
-from clotho.inference.base import ChatMessage, FunctionCall, PriorTurn, ToolCall
-from clotho.rendering.prompts import next_prompt
+from clotho.models.backend import PriorTurn
+from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
+from clotho.models.rendering.prompts import next_prompt
+from clotho.rollouts.branches import branches_of
 from tests.unit.rendering.conftest import OpenFamily
 from tests.unit.rendering.families import FAMILIES
 from tests.unit.rendering.rollouts import (

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from clotho.inference.base import ToolSchema
-from clotho.inference.tool_call_parsers import ParsedAnswer, parser
-from clotho.inference.tool_call_parsers.registry import PARSERS
+from clotho.models.messages import ToolSchema
+from clotho.models.tool_call_parsers import ParsedAnswer, parser
+from clotho.models.tool_call_parsers.registry import PARSERS
 
 FOLDER = Path(__file__).parent
 

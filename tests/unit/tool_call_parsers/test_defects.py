@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from clotho.inference.base import CallDefects, ToolSchema
-from clotho.inference.tool_call_parsers import parser
+from clotho.models.messages import CallDefects, ToolSchema
+from clotho.models.tool_call_parsers import parser
 
 TOOLS: list[ToolSchema] = [
     {

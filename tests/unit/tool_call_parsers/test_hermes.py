@@ -2,8 +2,8 @@
 
 import pytest
 
-from clotho.inference.base import FunctionCall
-from clotho.inference.tool_call_parsers import ParsedAnswer, ParsedCall, parser
+from clotho.models.messages import FunctionCall
+from clotho.models.tool_call_parsers import ParsedAnswer, ParsedCall, parser
 
 
 def call(name: str, arguments: str) -> ParsedCall:

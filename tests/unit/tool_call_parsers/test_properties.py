@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clotho.inference.base import ToolSchema
-from clotho.inference.tool_call_parsers import parser
-from clotho.inference.tool_call_parsers.registry import PARSERS
+from clotho.models.messages import ToolSchema
+from clotho.models.tool_call_parsers import parser
+from clotho.models.tool_call_parsers.registry import PARSERS
 from tests.unit.tool_call_parsers.dialects import DIALECTS, Arguments, Dialect
 
 BOTH = [pytest.param(name, dialect, id=name) for name in PARSERS for dialect in DIALECTS[name]]

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.inference.base import FunctionCall
-from clotho.inference.tool_call_parsers import ParsedAnswer, ParsedCall, family_parser, parser
-from clotho.inference.tool_call_parsers.registry import PARSERS
+from clotho.models.messages import FunctionCall
+from clotho.models.tool_call_parsers import ParsedAnswer, ParsedCall, family_parser, parser
+from clotho.models.tool_call_parsers.registry import PARSERS
 
 NAMES = {
     *("hermes", "qwen", "longcat", "mistral", "llama3_json", "llama4_json", "qwen3_coder", "deepseek_v3"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clotho.toolsets.coercion import coerce, violation
+from clotho.tools.coercion import coerce, violation
 
 
 def of(kind: str, **more: Any) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from clotho.errors import (
     SandboxUnavailable,
     StoreUnavailable,
 )
-from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
-from clotho.toolsets.calls import BoundCall
-from clotho.toolsets.dispatch import Dispatched, Dispatcher
-from clotho.toolsets.registry import Registry
-from clotho.toolsets.todo import Todo
+from clotho.tools.calls import BoundCall
+from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.registry import Registry
+from clotho.tools.todo import Todo
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 
 SECRETS = {"TOOL_KEY": "hunter22"}
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clotho.errors import InvalidInput
-from clotho.toolsets.files.fuzzy import STRATEGIES, find, replace
-from clotho.toolsets.files.similarity import block_anchor
+from clotho.tools.files.fuzzy import STRATEGIES, find, replace
+from clotho.tools.files.similarity import block_anchor
 
 CODE = """\
 class Greeter:

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clotho.toolsets.exit_codes import meaning
-from clotho.toolsets.output import plain, truncated
-from clotho.toolsets.secrecy import REDACTED, Redactor, without_tokens
+from clotho.tools.exit_codes import meaning
+from clotho.tools.output import plain, truncated
+from clotho.tools.secrecy import REDACTED, Redactor, without_tokens
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
-from clotho.toolsets import catalogue, registry
-from clotho.toolsets.base import Arguments, CallContext, Tool, ToolOutcome
-from clotho.toolsets.distributions import DISTRIBUTIONS, sample
-from clotho.toolsets.registry import Registry, tools_in
-from clotho.toolsets.resolution import resolve
+from clotho.tools import catalogue, registry
+from clotho.tools.distributions import DISTRIBUTIONS, sample
+from clotho.tools.registry import Registry, tools_in
+from clotho.tools.resolution import resolve
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 
 class Weather(Tool):

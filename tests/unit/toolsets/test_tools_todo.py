@@ -1,4 +1,4 @@
-from clotho.toolsets.todo import TodoItem, written
+from clotho.tools.todo import TodoItem, written
 
 
 def task(name: str, content: str = "do it", status: str = "pending") -> TodoItem:

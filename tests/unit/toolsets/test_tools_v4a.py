@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clotho.errors import InvalidInput
-from clotho.toolsets.files.v4a import Plan, Step, edited, parse, paths, plan
+from clotho.tools.files.v4a import Plan, Step, edited, parse, paths, plan
 
 FILES = {
     "a.py": "import os\n\n\ndef f():\n    return 1\n\n\ndef g():\n    return 1\n",

@@ -36,7 +36,7 @@ from clotho.embedded.model.http.serving import (
     versions_of,
 )
 from clotho.embedded.model.tokenizer import Tokenizer
-from clotho.inference.tool_call_parsers import hermes, parser
+from clotho.models.tool_call_parsers import hermes, parser
 
 
 class ChatEndpoint:

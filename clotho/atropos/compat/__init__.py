@@ -1,0 +1,1 @@
+"""Environments written for Atropos' in-memory agent design."""

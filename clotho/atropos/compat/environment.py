@@ -1,0 +1,288 @@
+"""Environments of the in-memory design: one instance, in the adapter, on which every hook runs.
+
+They keep state between their methods, so no worker makes an instance of its own: the adapter serves the queue of
+their prompts and rewards, which wait while it is down.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from pydantic import JsonValue
+
+from clotho.atropos.compat.config import HermesAgentEnvConfig, own_fields
+from clotho.atropos.compat.manual_rollouts import BY_HAND, Hand
+from clotho.atropos.compat.row_hook import current_row, rows_through
+from clotho.atropos.compat.server_handle import ServerHandle, Teacher
+from clotho.atropos.compat.wave_hook import this_wave, waves_through
+from clotho.atropos.env import ClothoEnv, Trajectories
+from clotho.atropos.run_setup import rendering_of, thinking
+from clotho.config import Settings, host_name, secret
+from clotho.environment import AgentResult, Environment, EnvironmentConfig
+from clotho.environment.instances import Environments
+from clotho.environment.tool_context import ToolContext
+from clotho.errors import ClothoError
+from clotho.identifiers.hashed import derived_seed
+from clotho.models.backend import Inference, checked_base_url
+from clotho.models.endpoint import Endpoint
+from clotho.models.model_http import ModelHTTP
+from clotho.models.sampling import Sampling
+from clotho.models.scoring import TokenScorer
+from clotho.rollouts.item import Item
+from clotho.rollouts.outcome import Limits
+from clotho.rollouts.run import RunManifest, ToolSelection
+from clotho.rollouts.task_queues import Station, Stations
+from clotho.sandbox.backend import SandboxSpec
+from clotho.tools.registry import Registry
+from clotho.tools.resolution import resolve
+from clotho.tools.tool import ToolSettings
+
+PATIENCE = timedelta(days=30)
+"""How long prompts and rewards wait for an adapter that is down."""
+
+
+log = logging.getLogger("clotho.atropos")
+
+
+class EvaluationDistorted(ClothoError):
+    """An evaluation by hand ended, and some of its rollouts had failed without a result."""
+
+
+class PortedEnv(ClothoEnv):
+    """What an environment of the in-memory design derives from, without the worker that serves its queue."""
+
+    name: ClassVar[str | None] = None
+    env_config_cls = HermesAgentEnvConfig
+    server: Any
+    hand: Hand
+    _toolsets_sampled = 0
+    _said_chat = False
+
+    def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
+        super().__init__(config, server_configs, slurm, testing)
+        self._author_collect = self.collect_trajectories
+        self.__dict__["collect_trajectories"] = self._collect
+        self._author_setup = self.setup
+        self.__dict__["setup"] = self._set_up
+        self.is_set_up = asyncio.Event()
+        self._author_evaluate = self.evaluate
+        self.__dict__["evaluate"] = self._evaluate
+
+    # What an author overrides.
+
+    async def setup(self) -> None:
+        """Load what the other methods need."""
+
+    async def get_next_item(self) -> Any:
+        raise NotImplementedError
+
+    def format_prompt(self, item: Any) -> Any:
+        raise NotImplementedError
+
+    async def compute_reward(self, item: Any, result: AgentResult, ctx: Any) -> Any:
+        raise NotImplementedError
+
+    async def collect_trajectory(self, item: Any) -> tuple[dict[str, Any] | None, list[Any]]:
+        """The row of the rollout that its group is being put together of; for an override to change.
+
+        Its score counts for all rows of that rollout. None withholds the group. Raises InvalidInput elsewhere.
+        """
+        return current_row(), []
+
+    async def evaluate(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError
+
+    # The durable path.
+
+    async def collect_trajectories(self, item: Any) -> tuple[Trajectories, list[Any]]:
+        """The scored group of an item that was rolled out; for an override, the wave that it is called for."""
+        return await this_wave(lambda: self._rolled_out(item))
+
+    async def _collect(self, item: Any) -> tuple[Trajectories, list[Any]]:
+        return await waves_through(self._author_collect, item)
+
+    async def _rolled_out(self, item: Any) -> tuple[Trajectories, list[Any]]:
+        groups, further = await super().collect_trajectories(item)
+        if groups is None or type(self).collect_trajectory is PortedEnv.collect_trajectory:
+            return groups, further
+        return await rows_through(self.collect_trajectory, groups, item)
+
+    def make_manifest(self, model: str) -> RunManifest:
+        config = self.config
+        kind = type(self)
+        manifest = RunManifest(
+            run=config.run,
+            environment=f"{kind.__module__}:{kind.__qualname__}",
+            environment_config=own_fields(config),
+            model=model,
+            sampling=Sampling(
+                temperature=config.agent_temperature if config.temperature is None else config.temperature,
+                max_tokens=config.max_token_length,
+                extra_body=config.extra_body or {},
+            ),
+            rendering=rendering_of(config),
+            seed=config.seed,
+            system_prompt=config.system_prompt,
+            selection=ToolSelection(
+                enabled=tuple(config.enabled_toolsets) if config.enabled_toolsets is not None else None,
+                disabled=tuple(config.disabled_toolsets or ()),
+                distribution=config.distribution,
+            ),
+            tool_settings=config.build_budget_config().applied_to(
+                ToolSettings(terminal_timeout=config.terminal_timeout)
+            ),
+            sandbox=SandboxSpec(
+                backend=config.sandbox_backend,
+                writable_roots=tuple(config.writable_roots),
+                aliases=config.path_aliases,
+            ),
+            limits=Limits(max_turns=config.max_agent_turns),
+            group_size=config.group_size,
+        )
+        return thinking(manifest, config)
+
+    def stations(self, settings: Settings) -> Stations:
+        """Rewards look into the sandboxes, so all of these are on the adapter's host."""
+        own = Station(queue=f"clotho-env-{self.config.run}", in_all=PATIENCE, heartbeat=timedelta(seconds=10))
+        anywhere = Stations().sandbox
+        here = anywhere.on(f"{anywhere.queue}-{host_name(settings)}")
+        return Stations(environment=own, verification=own, sandbox=here)
+
+    @asynccontextmanager
+    async def opened(self) -> Any:
+        self._say_where_commands_run()
+        async with super().opened(), self._teacher() as teacher:
+            run, home = self.durable, asyncio.get_running_loop()
+            self.hand = Hand(run.manifest, run.endpoint, run.groups)
+            self.server = ServerHandle(self.server, home, self.hand, teacher, self.tokenizer)
+            self._say_what_is_not_offered()
+            yield
+
+    @asynccontextmanager
+    async def _teacher(self) -> AsyncIterator[Teacher]:
+        """What scores tokens for the environment. Where no server can, the adapter ends, and raises why."""
+        body = asyncio.current_task()
+        assert body is not None
+        refusals: list[ClothoError] = []
+
+        def give_up(error: ClothoError) -> None:
+            refusals.append(error)
+            body.cancel()
+
+        servers = [self._connection(server) for server in self.durable.endpoint.servers]
+        scorers = [TokenScorer(server, self.durable.endpoint.inference) for server in servers]
+        chat = self.durable.endpoint.inference is Inference.CHAT
+        try:
+            yield Teacher(self.durable.manifest.model, [] if chat else scorers, give_up)
+        except asyncio.CancelledError:
+            if not refusals:
+                raise
+            body.uncancel()
+            raise refusals[0] from None
+        finally:
+            for server in servers:
+                await server.aclose()
+
+    def _connection(self, server: Endpoint) -> ModelHTTP:
+        """With the key that the command line gave for the server, or the variable that workers read."""
+        given = self.secrets.reveal(self.server_configs)
+        keys = {
+            checked_base_url(each.base_url): each.api_key
+            for each in (given if isinstance(given, list) else [given])
+        }
+        named = secret(server.api_key_variable) if server.api_key_variable is not None else None
+        timeout = self.durable.connections.settings.worker.model_call_timeout
+        return ModelHTTP(server.base_url, named or keys.get(server.base_url), timeout)
+
+    def _say_where_commands_run(self) -> None:
+        asked, used = self.config.terminal_backend, self.config.sandbox_backend
+        if asked != used:
+            log.warning(
+                "terminal_backend %s isn't configured here: commands run in %s sandboxes", asked, used
+            )
+
+    def _say_what_is_not_offered(self) -> None:
+        selection = self.durable.manifest.selection
+        found = resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
+        for tool, why in found.unavailable.items():
+            log.warning("%s asks for the tool %s, which isn't offered: %s", type(self).__name__, tool, why)
+
+    def _resolve_tools_for_group(self) -> tuple[list[dict[str, JsonValue]], set[str]]:
+        """Schemas and names of tools for one task; of a distribution, another sample each time."""
+        manifest = self.durable.manifest
+        selection = manifest.selection
+        seed = derived_seed(manifest.seed, manifest.run, "toolsets", self._toolsets_sampled)
+        self._toolsets_sampled += 1
+        found = resolve(
+            Registry.discover(), selection.enabled, selection.disabled, selection.distribution, seed
+        )
+        return list(found.schemas), {tool.name for tool in found.tools}
+
+    def _use_managed_server(self) -> bool:
+        """Whether rollouts have tokens, and `server.get_logprobs` scores them: not where turns are chat."""
+        if self.durable.endpoint.inference is not Inference.CHAT:
+            return True
+        if not self._said_chat:
+            self._said_chat = True
+            log.warning(
+                "%s asks for tokens, and --env.inference chat has none: what it does with them is left out",
+                type(self).__name__,
+            )
+        return False
+
+    async def _evaluate(self, *arguments: Any, **options: Any) -> None:
+        """In a thread: an author's evaluation blocks it while it looks into a workspace.
+
+        Raises EvaluationDistorted where its figures count failures of the infrastructure as a policy's.
+        """
+        self.hand.take_failed()
+        await asyncio.to_thread(asyncio.run, self._author_evaluate(*arguments, **options))
+        if failed := self.hand.take_failed():
+            reason = next(iter(failed.values()))
+            message = (
+                f"{len(failed)} of the evaluation's rollouts failed, and count as it takes that: {reason}"
+            )
+            log.error("%s", message)
+            raise EvaluationDistorted(message)
+
+    async def _set_up(self) -> None:
+        await self._author_setup()
+        self.is_set_up.set()
+
+
+class Bound(Environment):
+    """The adapter's own instance, as activities know environments."""
+
+    def __init__(self, env: PortedEnv) -> None:
+        config = env.config
+        super().__init__(
+            EnvironmentConfig(
+                verifier_cwd=config.verifier_cwd,
+                trust_workspace=config.trust_workspace,
+                keep_services=config.keep_services,
+            )
+        )
+        self._env = env
+
+    def format_prompt(self, item: Item) -> Any:
+        return item[BY_HAND] if BY_HAND in item else self._env.format_prompt(item)
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
+        if BY_HAND in item:
+            return self._env.hand.park(item, result, ctx)
+        return self._env.compute_reward(item, result, ctx)
+
+
+class OneInstance(Environments):
+    """Has one environment, whatever is asked for, as soon as it is set up."""
+
+    def __init__(self, env: PortedEnv) -> None:
+        super().__init__()
+        self._env = env
+
+    async def get(self, manifest: RunManifest) -> Environment:
+        await self._env.is_set_up.wait()
+        return Bound(self._env)

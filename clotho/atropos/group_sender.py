@@ -1,0 +1,131 @@
+"""Bringing groups to the trainer's API, and being registered there.
+
+Asking it to take a group is noted before, its answer after. Between the two a group may have arrived without
+anybody's knowledge: it is sent again under the same `group_id`, by which Clotho's durable API knows it; Atropos'
+own API then has it twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from clotho import failpoints
+from clotho.atropos.ledger import Ledger
+from clotho.atropos.trainer_api import TrainerApi, wait_seconds
+from clotho.errors import Unavailable, Unfit
+from clotho.frozen_model import Record
+from clotho.identifiers.group_keys import delivered_key
+from clotho.identifiers.run_keys import registration_prefix
+from clotho.journal import Journal
+
+log = logging.getLogger("clotho.atropos")
+
+
+class Registration(Record):
+    """As what the adapter registered with an API."""
+
+    url: str
+    env_id: int
+    name: str
+    """With the number that the API gives each environment of the same name."""
+
+    def is_ghost_of(self, now: "Registration") -> bool:
+        """Whether the same API still counts this registration, of an adapter that is gone.
+
+        Both numbers start over with a restarted API, where this one's id may be somebody else's.
+        """
+        return self.url == now.url and self.env_id < now.env_id and _number(self.name) < _number(now.name)
+
+
+async def disconnect_ghost(journal: Journal, api: TrainerApi, run: str, now: Registration) -> None:
+    """Have the API forget the registration before this one: it would halve this environment's share."""
+    before = await journal.latest(registration_prefix(run), Registration)
+    await journal.append(registration_prefix(run), now)
+    if before is not None and before.is_ghost_of(now):
+        await outlasting(lambda: api.disconnect(before.env_id), "disconnect the adapter before this one")
+        log.info("disconnected environment %s, which this adapter was before", before.env_id)
+
+
+class Courier:
+    """Delivers each group once, as far as the API tells; outages of the API are waited out."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        api: TrainerApi,
+        current_env: Callable[[], Awaitable[int]],
+        settled: Callable[[str], None],
+    ) -> None:
+        self._ledger = ledger
+        self._api = api
+        self._current_env = current_env
+        self._settled = settled
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self.sent_again = 0
+        """Groups that an earlier process may have brought to the API already."""
+
+    async def deliver(self, group: str, waves: list[dict[str, Any]]) -> None:
+        """Send all waves of `group` in one request. Cancelling who waits here doesn't stop it."""
+        if (task := self._under_way.get(group)) is None:
+            task = self._under_way[group] = asyncio.create_task(self._deliver(group, waves), name=group)
+            task.add_done_callback(lambda _: self._under_way.pop(group, None))
+        await asyncio.shield(task)
+
+    def has(self, group: str) -> bool:
+        """Whether `group` is on its way."""
+        return group in self._under_way
+
+    async def drop(self, group: str, reason: str, detail: str) -> None:
+        """Note that `group` is never sent."""
+        log.warning("%s dropped (%s): %s", group, reason, detail)
+        await self._ledger.drop(group, reason, detail)
+        self._settled(group)
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for what is under way."""
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=seconds)
+
+    async def _deliver(self, group: str, waves: list[dict[str, Any]]) -> None:
+        if await self._ledger.delivery(group) is not None:
+            return self._settled(group)
+
+        async def send() -> None:
+            env_id = await self._current_env()
+            for wave in waves:
+                wave["env_id"] = env_id
+            receipt = await self._api.send(waves)
+            if receipt.buffered:
+                log.error("%s: the API keeps it for a group size that isn't its own", group)
+
+        await failpoints.reach("delivery.due", delivered_key(group))
+        if await outlasting(lambda: self._ledger.sending(group), f"note the sending of {group}"):
+            self.sent_again += 1
+            log.warning("%s is sent again: whether it arrived isn't known", group)
+        try:
+            await outlasting(send, f"deliver {group}")
+        except Unfit as unfit:
+            return await self.drop(group, unfit.reason, str(unfit))
+        await failpoints.reach("delivery.sent", delivered_key(group))
+        await outlasting(lambda: self._ledger.acknowledge(group), f"note that {group} arrived")
+        await failpoints.reach("delivery.acknowledged", delivered_key(group))
+        self._settled(group)
+
+
+async def outlasting(work: Callable[[], Awaitable[Any]], what: str) -> Any:
+    """What `work` returns, tried until no outage is in its way."""
+    attempt = 0
+    while True:
+        try:
+            return await work()
+        except Unavailable as outage:
+            if attempt % 10 == 0:
+                log.warning("waiting to %s: %s", what, outage)
+            await asyncio.sleep(wait_seconds(attempt))
+            attempt += 1
+
+
+def _number(name: str) -> int:
+    number = name.rpartition("_")[2]
+    return int(number) if number.isdecimal() else -1

@@ -1,0 +1,125 @@
+"""A BaseEnv that outlives its trainer's API: outages are waited out, a restarted one is registered with."""
+
+import asyncio
+import logging
+import secrets
+from datetime import date
+from typing import Any
+
+import wandb
+from atroposlib.envs.base import BaseEnv
+
+from clotho.atropos.group_sender import outlasting
+from clotho.atropos.trainer_api import EnvUnknown, TrainerApi
+from clotho.config import secret
+from clotho.errors import InvalidInput
+
+log = logging.getLogger("clotho.atropos")
+TRAINER_SECONDS = 1.0
+"""Between two questions whether a trainer has registered."""
+
+
+class PatientEnv(BaseEnv):  # type: ignore[misc]
+    """Replaces what BaseEnv asks of the API: there, three failures end the process."""
+
+    trainer_api: TrainerApi
+    env_id: int
+    wandb_group: str | None
+    wandb_project: str | None
+    status_dict: dict[str, Any]
+    """As the API answered last; empty before."""
+
+    def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
+        super().__init__(config, server_configs, slurm, testing)
+        variable = config.rollout_server_token_variable
+        token = None if variable is None else secret(variable, "the token of the trainer's API")
+        self.trainer_api = TrainerApi(config.rollout_server_url, token)
+        self.status_dict = {}
+        self._registering = asyncio.Lock()
+
+    async def registered(self, env_id: int, name: str) -> None:
+        """The API has just taken this environment under `env_id`."""
+
+    async def current_env_id(self) -> int:
+        """The id under which the API knows this environment now; raises ApiUnavailable."""
+        try:
+            await self.trainer_api.status(self.env_id)
+        except EnvUnknown:
+            await self._register_again(self.env_id)
+        return self.env_id
+
+    async def get_status(self) -> None:
+        """As BaseEnv's, however long the API is away."""
+        self.status_dict = await outlasting(self._ask_status, "reach the trainer's API")
+        self.max_num_workers = self.config.max_num_workers
+        if self.max_num_workers == -1:
+            self.max_num_workers = self.config.max_num_workers_per_node * len(self.server.servers)
+        await self.server.update_weight(self.status_dict["env_weight"])
+
+    async def get_server_info(self) -> None:
+        """Take the trainer's batch size and longest row. Raises InvalidInput for groups larger than a batch."""
+        info = await outlasting(lambda: self.trainer_api.get("/info"), "ask for the trainer's batch size")
+        if info["batch_size"] != -1:
+            self.config.batch_size = info["batch_size"]
+        if info["max_token_len"] != -1:
+            self.max_token_len = info["max_token_len"]
+        if self.config.group_size > self.config.batch_size:
+            raise InvalidInput(
+                f"groups of {self.config.group_size} don't fit the trainer's batches of {self.config.batch_size}"
+            )
+
+    async def setup_wandb(self) -> None:
+        """As BaseEnv's, through an API that may be away and may want a token."""
+        if not self.config.use_wandb:
+            return
+        while self.wandb_project is None:
+            known = await outlasting(
+                lambda: self.trainer_api.get("/wandb_info"), "ask for the trainer's wandb project"
+            )
+            self.wandb_group, self.wandb_project = known["group"], known["project"]
+            if self.wandb_project is None:
+                await asyncio.sleep(TRAINER_SECONDS)
+        wandb.init(
+            name=self._wandb_run_name(),
+            project=self.wandb_project,
+            group=self.wandb_group,
+            config=self.config.model_dump(),
+        )
+
+    def _wandb_run_name(self) -> str | None:
+        if not self.config.wandb_name:
+            return None
+        return f"{self.config.wandb_name}-{date.today()}-{secrets.token_hex(3)}"
+
+    async def _register_env(self) -> dict[str, Any]:
+        """What BaseEnv's `register_env` asks until a trainer is there."""
+        request = {
+            "max_token_length": self.config.max_token_length,
+            "desired_name": self.config.wandb_name or self.config.run,
+            "weight": self.config.inference_weight,
+            "min_batch_allocation": self.config.min_batch_allocation,
+            "group_size": self.config.group_size,
+        }
+        answer: dict[str, Any] = await outlasting(
+            lambda: self.trainer_api.post("/register-env", request), "register with the trainer's API"
+        )
+        if answer["status"] == "success":
+            await self.registered(answer["env_id"], answer["wandb_name"])
+        return answer
+
+    async def _ask_status(self) -> dict[str, Any]:
+        try:
+            return await self.trainer_api.status(self.env_id)
+        except EnvUnknown:
+            await self._register_again(self.env_id)
+        return await self.trainer_api.status(self.env_id)
+
+    async def _register_again(self, lost: int) -> None:
+        async with self._registering:
+            if self.env_id != lost:
+                return
+            log.warning(
+                "the API at %s has forgotten this environment: registering again", self.trainer_api.url
+            )
+            await self.register_env()
+            await self.get_server_info()

@@ -1,0 +1,130 @@
+"""Opening the adapter's run: Temporal, the store, and the manifest that may not change between restarts."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atroposlib.envs.server_handling.server_baseline import ReasoningConfig
+from atroposlib.envs.server_handling.server_manager import APIServerConfig
+from pydantic import JsonValue
+from temporalio.client import Client
+
+from clotho.atropos.config import ClothoEnvConfig
+from clotho.config import Settings, load_settings
+from clotho.errors import InvalidInput
+from clotho.journal import Journal
+from clotho.journal.open_store import open_store
+from clotho.models.backend import Inference, checked_base_url
+from clotho.models.endpoint import Endpoint
+from clotho.models.rendering.rendering import Rendering
+from clotho.rollouts.run import RunManifest
+from clotho.runs.request import run_manifest
+from clotho.temporal.connection import connect
+from clotho.temporal.namespace import ensure_search_attributes
+
+
+@dataclass(frozen=True)
+class Connections:
+    """What the adapter talks to besides Atropos."""
+
+    settings: Settings
+    client: Client
+    journal: Journal
+
+
+async def open_connections(config: ClothoEnvConfig) -> Connections:
+    """Raises InvalidInput where Temporal or the store can't be used as configured."""
+    settings = load_settings(config.store, config.temporal)
+    client = await connect(settings.temporal)
+    await ensure_search_attributes(client)
+    return Connections(
+        settings, client, Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
+    )
+
+
+def served_model(configs: Any, config: ClothoEnvConfig) -> tuple[Endpoint, str]:
+    """Where turns are sampled, and the model's name there. Raises InvalidInput unless all serve the same one."""
+    servers = configs if isinstance(configs, list) else [configs]
+    if not servers or not all(isinstance(each, APIServerConfig) and each.base_url for each in servers):
+        raise InvalidInput(
+            "give a model server: --openai.base_url http://host:8000/v1 --openai.model_name NAME, "
+            "or a list of them under openai in a YAML file"
+        )
+    models = sorted({each.model_name for each in servers})
+    if len(models) != 1:
+        raise InvalidInput(f"a run samples from one model, and openai names {', '.join(models)}")
+    first, *more = dict.fromkeys(checked_base_url(each.base_url) for each in servers)
+    endpoint = Endpoint(
+        base_url=first,
+        more_urls=tuple(more),
+        api_key_variable=config.api_key_variable,
+        inference=Inference(config.inference),
+    )
+    return endpoint, models[0]
+
+
+def with_tokenizer(configs: Any, tokenizer: str) -> Any:
+    """Server configurations that name the run's tokenizer: Atropos would load one by the served name."""
+    if isinstance(configs, list):
+        return [with_tokenizer(config, tokenizer) for config in configs]
+    if isinstance(configs, APIServerConfig) and configs.tokenizer_name == "none":
+        return configs.model_copy(update={"tokenizer_name": tokenizer})
+    return configs
+
+
+def manifest_of(config: ClothoEnvConfig, model: str) -> RunManifest:
+    """The training run's. Raises InvalidInput for an unknown environment or bad fields of its configuration."""
+    return _manifest(config, model, config.run, config.training_set, config.group_size)
+
+
+def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunManifest:
+    """The held-out set's, as the trainer's step `step` is evaluated."""
+    run = f"{config.run}-eval-{step}"
+    return _manifest(config, model, run, config.held_out_set, config.evaluation_group_size)
+
+
+def as_asked(manifest: RunManifest, connections: Connections, config: ClothoEnvConfig) -> RunManifest:
+    """With what clotho.yaml asks of runs, and the adapter's configuration of this one."""
+    return manifest.with_settings(connections.settings.run, config)
+
+
+def rendering_of(config: ClothoEnvConfig) -> Rendering | None:
+    """How turns are rendered; None in chat mode."""
+    if Inference(config.inference) is Inference.CHAT:
+        return None
+    return Rendering(
+        tokenizer=config.tokenizer_name,
+        renderer=config.renderer,
+        tool_call_parser=config.tool_call_parser,
+        thinking_mode=config.thinking_mode,
+    )
+
+
+def thinking(manifest: RunManifest, config: ClothoEnvConfig) -> RunManifest:
+    """With what Atropos' fields for reasoning ask of a chat server, and of the prompt."""
+    asked = ReasoningConfig.from_env_config(config).build_extra_body()
+    update: dict[str, object] = {}
+    if asked is not None and manifest.rendering is None:
+        extra_body = {**asked, **manifest.sampling.extra_body}
+        update["sampling"] = manifest.sampling.model_copy(update={"extra_body": extra_body})
+    if config.custom_thinking_prompt is not None:
+        prompts = (config.custom_thinking_prompt, manifest.system_prompt)
+        update["system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt)
+    return manifest.model_copy(update=update)
+
+
+def _manifest(
+    config: ClothoEnvConfig, model: str, run: str, overrides: Mapping[str, JsonValue], group_size: int
+) -> RunManifest:
+    manifest = run_manifest(
+        config.environment,
+        run,
+        model,
+        overrides=overrides,
+        temperature=config.temperature,
+        rendering=rendering_of(config),
+        seed=config.seed,
+        group_size=group_size,
+    )
+    return thinking(manifest, config)

@@ -1,0 +1,95 @@
+"""The sandboxes of this host, each judged by whether a rollout still wants it."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from temporalio.client import Client
+
+from clotho.errors import Unavailable
+from clotho.journal import Journal
+from clotho.runs.rollouts import is_followed
+from clotho.sandbox.backend import LeaseRecord
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.reaper import ANSWER_TIMEOUT, OwnerState
+from clotho.temporal.states import RolloutOwners, namespace_labels
+
+
+class Verdict(StrEnum):
+    LIVE = "its rollout is open"
+    FOLLOWED = "its rollout goes on in another sandbox"
+    CLOSED = "its rollout has closed"
+    UNKNOWN = "Temporal doesn't know its rollout"
+    ELSEWHERE = "its rollout is of another cluster or namespace"
+    EXPIRED = "Temporal doesn't know its rollout, and its lease has expired"
+    UNTOLD = "Temporal or the store can't tell of its rollout now"
+
+    @property
+    def orphan(self) -> bool:
+        """Whether nobody can want the sandbox any more."""
+        return self in (Verdict.FOLLOWED, Verdict.CLOSED, Verdict.EXPIRED)
+
+
+@dataclass(frozen=True)
+class Held:
+    record: LeaseRecord
+    verdict: Verdict
+
+    @property
+    def fact(self) -> str:
+        left = self.record.expires - time.time()
+        lease = f"expires in {left:.0f} s" if left > 0 else f"expired {-left:.0f} s ago"
+        return f"{self.record.lease}: {lease}; {self.verdict}"
+
+
+class Custody:
+    """What a host's backend holds for the rollouts of one store. Without a `client` nobody can tell of any."""
+
+    def __init__(self, backend: LocalBackend, journal: Journal, client: Client | None) -> None:
+        self._backend = backend
+        self._journal = journal
+        self._client = client
+
+    async def held(self) -> Sequence[Held]:
+        return [Held(record, await self._judge(record)) for record in await self._backend.leases()]
+
+    async def orphans(self) -> Sequence[Held]:
+        """What `clean` would destroy."""
+        return [held for held in await self.held() if held.verdict.orphan]
+
+    async def clean(self) -> Sequence[Held]:
+        """Destroy the orphans, each judged just before, as a rollout may be started again; returns them."""
+        destroyed = []
+        for record in await self._backend.leases():
+            verdict = await self._judge(record)
+            if verdict.orphan:
+                labels = record.labels if verdict is Verdict.CLOSED else None
+                await self._backend.destroy(record.lease, labels)
+                destroyed.append(Held(record, verdict))
+        return destroyed
+
+    async def _judge(self, record: LeaseRecord) -> Verdict:
+        client = self._client
+        if client is None:
+            return Verdict.UNTOLD
+        rollout, _, number = record.lease.partition("/lease/")
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                if await is_followed(self._journal, rollout, int(number)):
+                    return Verdict.FOLLOWED
+                if not namespace_labels(client, self._journal.store_identity).same_namespace(record.labels):
+                    return Verdict.EXPIRED if record.expires < time.time() else Verdict.ELSEWHERE
+                state = await RolloutOwners(client).state(rollout)
+        except (Unavailable, TimeoutError):
+            return Verdict.UNTOLD
+        match state:
+            case OwnerState.OPEN:
+                return Verdict.LIVE
+            case OwnerState.CLOSED:
+                return Verdict.CLOSED
+            case OwnerState.UNKNOWN:
+                return Verdict.EXPIRED if record.expires < time.time() else Verdict.UNKNOWN
+            case OwnerState.FOLLOWED:
+                return Verdict.FOLLOWED

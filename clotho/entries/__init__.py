@@ -1,1 +1,0 @@
-"""What the journal holds, one record per kind of entry."""

@@ -1,0 +1,137 @@
+"""An environment: its configuration, its methods, and what they take and give."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+from clotho.environment.tool_context import ToolContext
+from clotho.errors import EnvironmentFailed
+from clotho.frozen_model import Record
+from clotho.rollouts.call import ToolError
+from clotho.rollouts.item import Item
+
+ITEM: TypeAdapter[Item] = TypeAdapter(Item)
+
+
+class EnvironmentConfig(BaseModel):
+    """What an environment asks for by default; a run may override any of it. Unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled_toolsets: tuple[str, ...] | None = None
+    """Toolsets to offer; None: all that are available."""
+    disabled_toolsets: tuple[str, ...] = ()
+    """Toolsets to leave out."""
+    distribution: str | None = None
+    """Name of the distribution from which each group's toolsets are sampled."""
+    max_agent_turns: int = 30
+    """Turns after which a rollout is ended and verified."""
+    max_sampled_tokens: int | None = None
+    """Sampled tokens after which a rollout is ended and verified."""
+    max_active_seconds: float | None = None
+    """Seconds of model and tool calls after which a rollout is ended and verified."""
+    max_calls_per_turn: int = Field(default=64, ge=1)
+    """Tool calls of a turn that are run. The model is told that the rest were left out."""
+    system_prompt: str | None = None
+    """System message before every prompt."""
+    agent_temperature: float = 1.0
+    """Sampling temperature of every turn."""
+    max_token_length: int | None = None
+    """Tokens that one turn may sample."""
+    terminal_timeout: float = 120.0
+    """Seconds that a command may take unless the model asks for another limit."""
+    writable_roots: tuple[str, ...] = ()
+    """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
+    path_aliases: dict[str, str] = {}
+    """Further paths of such folders: {"/app": "/work"}."""
+    extra_body: dict[str, JsonValue] = {}
+    """Further fields of every model request."""
+    verifier_cwd: str | None = None
+    """Where the verifier's first command starts, and its relative paths: by default where the agent's shell was.
+
+    Absolute, or below ~, $TMPDIR (the verifier's own) or $CLOTHO_HIDDEN_FILES."""
+    trust_workspace: bool = False
+    """Whether tools that the verifier starts load the workspace's modules, plugins, hooks and settings."""
+    keep_services: bool = False
+    """Whether the agent's background processes stay: it is then verified in the agent's own instance."""
+
+
+class AgentResult(Record):
+    """A finished rollout as `compute_reward` sees it."""
+
+    messages: list[dict[str, JsonValue]]
+    managed_state: dict[str, JsonValue] | None = None
+    turns_used: int
+    finished_naturally: bool
+    """The model stopped calling tools, rather than meeting a limit."""
+    reasoning_per_turn: list[str | None]
+    tool_errors: list[ToolError]
+
+
+class Reward(Record):
+    """A score with what explains it."""
+
+    score: float
+    breakdown: dict[str, float] = {}
+    log: str = ""
+
+
+class Environment:
+    """A task distribution: items, prompts and rewards. Subclass it; nothing here knows of Temporal.
+
+    Workers make instances as they need them and call `setup` once on each: keep no state between methods
+    that a second instance would lack. They call each method in a thread, and what is `async` in an event loop
+    of its own: nothing that belongs to a loop outlives the call.
+    """
+
+    config_class: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
+
+    def __init__(self, config: EnvironmentConfig) -> None:
+        self.config = config
+
+    async def setup(self) -> None:
+        """Load what the other methods need."""
+
+    async def get_next_item(self) -> Item | None:
+        """The next dataset item, a JSON object; None ends the dataset. The order must be reproducible."""
+        raise NotImplementedError
+
+    def format_prompt(self, item: Item) -> str | list[dict[str, Any]]:
+        """The user's message, or whole messages in the OpenAI format."""
+        raise NotImplementedError
+
+    def workspace_files(self, item: Item) -> Mapping[str, str | bytes]:
+        """Files put into the sandbox before the agent starts, by path."""
+        return {}
+
+    def hidden_files(self, item: Item) -> Mapping[str, str | bytes]:
+        """Files that only verification sees, by path below `ctx.hidden_files`."""
+        return {}
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
+        """A finite number or a Reward; may be `async def`, with `ctx.aio`. An exception is no reward."""
+        raise NotImplementedError
+
+
+def json_item(drawn: Any) -> Item:
+    """What `get_next_item` returned; raises EnvironmentFailed for what isn't a JSON object."""
+    if not isinstance(drawn, Mapping):
+        raise EnvironmentFailed(f"get_next_item returned {drawn!r:.200}: an item is a JSON object")
+    try:
+        return ITEM.validate_python(dict(drawn))
+    except ValidationError as error:
+        raise EnvironmentFailed(f"get_next_item returned an item that isn't JSON: {error}") from error
+
+
+def checked_reward(returned: object) -> Reward:
+    """What `compute_reward` returned as a Reward; raises EnvironmentFailed unless it is a finite number."""
+    reward = returned
+    if isinstance(returned, int | float):
+        reward = Reward(score=returned)
+    if not isinstance(reward, Reward):
+        raise EnvironmentFailed(f"compute_reward returned {returned!r}: return a number or a Reward")
+    if not math.isfinite(reward.score):
+        raise EnvironmentFailed(f"compute_reward returned {reward.score}: a reward must be finite")
+    return reward

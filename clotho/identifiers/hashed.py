@@ -1,0 +1,14 @@
+"""Seeds and job keys derived from names."""
+
+import hashlib
+
+
+def derived_seed(*parts: str | int) -> int:
+    """A 63-bit seed that depends on nothing but `parts`."""
+    digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def job_key(*parts: str | int) -> str:
+    """The key under which a sandbox knows a command: 32 hexadecimal digits."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]

@@ -1,0 +1,106 @@
+"""Names and workflow ids of runs, groups, rollouts and calls."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from clotho.errors import InvalidInput
+
+RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+
+
+ITEM_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+TOOL_NAME_LIMIT = 64
+
+
+def checked_run_name(name: str) -> str:
+    """Raises InvalidInput unless `name` may become part of workflow ids and store keys."""
+    if RUN_NAME.fullmatch(name) is None:
+        raise InvalidInput(
+            f"run name {name!r}: use 1 to 64 of a-z, 0-9 and -, starting with a letter or digit"
+        )
+    return name
+
+
+def campaign_id(run: str) -> str:
+    return f"{run}/~campaign"
+
+
+def group_id(run: str, item: int) -> str:
+    return f"{run}/g{item:06}"
+
+
+def item_name(item: Mapping[str, JsonValue]) -> str:
+    """What an item is called in ids: by its `id` where that is fit for it, else by its content."""
+    name = str(item.get("id", ""))
+    if ITEM_NAME.fullmatch(name):
+        return f"i-{name}"
+    canonical = json.dumps(item, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"h-{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
+
+
+def drawn_group_id(run: str, name: str, occurrence: int) -> str:
+    """The group that rolls an item out for the `occurrence`-th time, counted from 0."""
+    return f"{run}/{name}.{occurrence}"
+
+
+DRAWN_GROUP = r"(?:i-[A-Za-z0-9_-]{1,64}|h-[0-9a-f]{32})\.\d+"
+"""The names, within their run, that `drawn_group_id` gives."""
+
+
+def wave_id(group: str, wave: int) -> str:
+    """The name of a group's rows number `wave`, as they are delivered."""
+    return f"{group}~w{wave}" if wave else group
+
+
+def rollout_id(group: str, sibling: int) -> str:
+    return f"{group}/r{sibling}"
+
+
+def replacement_id(rollout: str, number: int) -> str:
+    """What stands in for a sibling that can't go on: `group/r3.1` for `group/r3`, then `group/r3.2`."""
+    return f"{original_of(rollout)}.{number}"
+
+
+def is_rollout(workflow: str) -> bool:
+    """Whether a workflow's id is a rollout's, rather than that of a group."""
+    return workflow.count("/") == 2
+
+
+def original_of(rollout: str) -> str:
+    """The sibling that `rollout` is, or stands in for."""
+    group, slash, name = rollout.rpartition("/")
+    return f"{group}{slash}{name.partition('.')[0]}"
+
+
+def sibling_number(rollout: str) -> int:
+    """Its place within its group."""
+    return int(original_of(rollout).rpartition("/r")[2])
+
+
+def call_id(turn: int, index: int) -> str:
+    return f"{turn:04}-{index:02}"
+
+
+def call_order(call: str) -> tuple[int, int]:
+    """By which calls are in the order in which they were made; no call at all is before every one.
+
+    As text, `0003-100` would come before `0003-99`.
+    """
+    turn, _, index = call.partition("-")
+    return (int(turn), int(index)) if call else (-1, -1)
+
+
+def group_of(rollout: str) -> str:
+    return rollout.rpartition("/")[0]
+
+
+def displayable(name: str, limit: int = TOOL_NAME_LIMIT) -> str:
+    """A name that a model invented, fit for histories, summaries and logs."""
+    clean = "".join(c if c.isprintable() else "�" for c in name)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -1,0 +1,152 @@
+"""A store in a folder: a blob is a file, and link(2) decides who was first."""
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from clotho.errors import InvalidInput, StoreUnavailable
+from clotho.host_failures import described, is_host_failure
+from clotho.journal.keys import checked_key, checked_prefix
+
+THREADS = 16
+TEMPORARY = ".tmp"
+
+Result = TypeVar("Result")
+
+
+class FilesystemStore:
+    """Blobs under `root`, shared by every process that can reach the folder.
+
+    A blob is written to a temporary file, flushed to the disk, and linked to its name; then the folder is
+    flushed. A reader sees a whole blob or none, after a power cut too. All I/O is done in threads.
+
+    Raises InvalidInput where `root` can't be written, StoreUnavailable for what may pass (a full disk).
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+        self._temporary = self._root / TEMPORARY
+        self._names = itertools.count()
+        self._known_folders: set[Path] = set()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._temporary.mkdir(mode=0o700, exist_ok=True)
+            probe = self._write_temporary(b"")
+            probe.unlink()
+        except OSError as error:
+            raise InvalidInput(f"store folder {self._root} can't be written: {error.strerror}") from error
+
+    @property
+    def identity(self) -> str:
+        return filesystem_identity(self._root)
+
+    async def create(self, key: str, body: bytes) -> bool:
+        path = self._path(key)
+        return await self._in_thread(lambda: self._create(path, body))
+
+    async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        paths = [self._path(key) for key in keys]
+        return await self._in_thread(lambda: [_read(path) for path in paths])
+
+    async def keys(self, prefix: str) -> list[str]:
+        folder = self._root / checked_prefix(prefix)
+        return await self._in_thread(lambda: self._keys(folder))
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        paths = [self._path(key) for key in keys]
+
+        def remove() -> None:
+            for path in paths:
+                path.unlink(missing_ok=True)
+
+        await self._in_thread(remove)
+
+    def _path(self, key: str) -> Path:
+        return self._root / checked_key(key)
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except OSError as error:
+            raise StoreUnavailable(f"store {self.identity}: {error}") from error
+        except (MemoryError, RuntimeError) as error:
+            if is_host_failure(error):
+                raise StoreUnavailable(f"store {self.identity}: {described(error)}") from error
+            raise
+
+    def _create(self, path: Path, body: bytes) -> bool:
+        self._make_folder(path.parent)
+        temporary = self._write_temporary(body)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        _flush(path.parent)
+        return True
+
+    def _write_temporary(self, body: bytes) -> Path:
+        path = self._temporary / f"{os.getpid()}-{id(self):x}-{next(self._names)}"
+        with open(path, "xb", opener=_private) as file:
+            try:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                path.unlink()
+                raise
+        return path
+
+    def _make_folder(self, folder: Path) -> None:
+        """A new folder's name is flushed to the disk before anything in it counts as written."""
+        if folder in self._known_folders:
+            return
+        if folder != self._root:
+            self._make_folder(folder.parent)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _flush(folder.parent)
+        self._known_folders.add(folder)
+
+    def _keys(self, folder: Path) -> list[str]:
+        return sorted(
+            f"{Path(parent).relative_to(self._root)}/{name}"
+            for parent, _, names in os.walk(folder, onerror=_unless_absent)
+            for name in names
+        )
+
+
+def _private(path: str, flags: int) -> int:
+    """What rollouts hold is for nobody but who runs them."""
+    return os.open(path, flags, 0o600)
+
+
+def _unless_absent(error: OSError) -> None:
+    """A folder that can't be listed isn't an empty one: what is there would be taken for never written."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _flush(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def filesystem_identity(root: Path) -> str:
+    """A store's name, told without opening it."""
+    return f"file:{root.absolute()}"

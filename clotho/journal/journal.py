@@ -1,0 +1,277 @@
+"""Write-once entries at computed keys: the key is the idempotency key and the address."""
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import zstandard
+from pydantic import BaseModel, ValidationError
+
+from clotho import failpoints
+from clotho.errors import JournalCorrupt
+from clotho.identifiers.rollout_keys import blob_key, sealed_key, streams_prefix
+from clotho.journal.numbered_log import NumberedLog
+from clotho.journal.store import Store
+
+SCHEMA = 1
+CACHE_BYTES = 256 << 20
+
+Entry = TypeVar("Entry", bound=BaseModel)
+Inputs = TypeVar("Inputs")
+
+
+class Journal:
+    """The entries of a store, each written once; one journal per event loop.
+
+    A rollout's entries (`{rollout}/…`) move into one compressed object when it is sealed; readers don't
+    notice. Raises StoreUnavailable, and JournalCorrupt for an entry that is damaged or of another kind.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._flights: dict[str, asyncio.Task[BaseModel]] = {}
+        self._unwritten: dict[str, BaseModel] = {}
+        self._cache: OrderedDict[str, tuple[BaseModel, int]] = OrderedDict()
+        self._cached_bytes = 0
+
+    @property
+    def store_identity(self) -> str:
+        return self._store.identity
+
+    async def once(self, key: str, kind: type[Entry], work: Callable[[], Awaitable[Entry]]) -> Entry:
+        """Return the entry at `key`; do `work` and write what it returns first if there is none.
+
+        Runs once at a time for a key, detached from the caller: an attempt that Temporal gives up on
+        doesn't kill a paid call, and the next attempt joins it or finds its entry.
+        """
+        return await self.once_from(key, kind, _nothing, lambda _: work())
+
+    async def once_from(
+        self,
+        key: str,
+        kind: type[Entry],
+        read: Callable[[], Awaitable[Inputs]],
+        work: Callable[[Inputs], Awaitable[Entry]],
+    ) -> Entry:
+        """As `once`, and reads what the work needs beside the look-up: one wait for the store instead of two.
+
+        What `read` raises counts only where there is no entry. Nothing is awaited between looking for a flight
+        and starting one: the look-up is the flight's own first step.
+        """
+        if (flight := self._flights.get(key)) is None:
+            flight = self._flights[key] = asyncio.create_task(self._fly(key, kind, read, work), name=key)
+            flight.add_done_callback(lambda _: self._flights.pop(key, None))
+        return cast(Entry, await asyncio.shield(flight))
+
+    def abandon(self, key: str) -> None:
+        """Stop the flight for `key`, if one is under way: for a genuine cancel request only."""
+        self._unwritten.pop(key, None)
+        if (flight := self._flights.get(key)) is not None:
+            flight.cancel()
+
+    async def land(self) -> None:
+        """Wait for all flights, and try once more to write what couldn't be: part of draining a worker."""
+        await asyncio.gather(*self._flights.values(), return_exceptions=True)
+        unwritten = (self.write(key, entry) for key, entry in self._unwritten.items())
+        await asyncio.gather(*unwritten, return_exceptions=True)
+
+    async def write(self, key: str, entry: Entry) -> Entry:
+        """Write `entry`, or return the one that was there first."""
+        await failpoints.reach("journal.write", key)
+        if await self._store.create(key, body := encode(key, entry)):
+            self._remember(key, entry, len(body))
+            return entry
+        winner = await self.read(key, type(entry))
+        if winner is None:
+            raise JournalCorrupt(f"journal entry {key} was refused as taken and can't be read")
+        return winner
+
+    async def read(self, key: str, kind: type[Entry]) -> Entry | None:
+        """The entry at `key`, from the sealed rollout if it was sealed; None if there is none."""
+        return (await self.read_many([key], kind))[0]
+
+    async def require(self, key: str, kind: type[Entry]) -> Entry:
+        """The entry at `key`, which an earlier step has written; raises JournalCorrupt if it is gone."""
+        if (entry := await self.read(key, kind)) is None:
+            raise JournalCorrupt(f"journal entry {key} is missing")
+        return entry
+
+    async def read_many(self, keys: Sequence[str], kind: type[Entry]) -> list[Entry | None]:
+        """The entries at `keys`, in their order, read in parallel."""
+        missing = [key for key in keys if key not in self._cache]
+        if missing:
+            seals = sorted({seal for key in missing if (seal := _seal_of(key))})
+            bodies = await self._store.read_many([*seals, *missing])
+            sealed = _unsealed(zip(seals, bodies, strict=False))
+            for key, loose in zip(missing, bodies[len(seals) :], strict=True):
+                body = sealed.get(key, loose)
+                if body is not None:
+                    self._remember(key, decode(key, body, kind), len(body))
+        return [self._recall(key, kind) for key in keys]
+
+    async def latest(self, prefix: str, kind: type[Entry]) -> Entry | None:
+        """The last entry of the numbered log under `prefix`."""
+        numbered = await self.latest_numbered(prefix, kind)
+        return None if numbered is None else numbered[1]
+
+    async def latest_numbered(self, prefix: str, kind: type[Entry]) -> tuple[int, Entry] | None:
+        """The last entry of the numbered log under `prefix`, with its number."""
+        log = NumberedLog(self._store, prefix)
+        while (last := await log.last()) is not None:
+            if (entry := await self.read(log.key(last), kind)) is not None:
+                return last, entry  # else others have appended since, and deleted it
+        return None
+
+    async def append(self, prefix: str, entry: BaseModel, kept: int | None = None) -> int:
+        """Write `entry` as the next of the numbered log under `prefix`; returns its number.
+
+        With `kept`, entries that were replaced are deleted: all but so many of the last.
+        """
+        return await NumberedLog(self._store, prefix, kept).append(lambda key: encode(key, entry))
+
+    async def append_after(
+        self, prefix: str, last: int | None, entry: BaseModel, kept: int | None = None
+    ) -> int | None:
+        """As `append`, if number `last` is still the last; None where another has followed it."""
+        return await NumberedLog(self._store, prefix, kept).append_after(last, lambda key: encode(key, entry))
+
+    async def keys(self, prefix: str) -> list[str]:
+        return await self._store.keys(prefix)
+
+    async def write_blob(self, rollout: str, digest: str, blob: bytes) -> None:
+        """Keep a checkpoint of the rollout until it is sealed; what has the same digest is the same."""
+        await self._store.create(blob_key(rollout, digest), blob)
+
+    async def read_blob(self, rollout: str, digest: str) -> bytes | None:
+        return (await self._store.read_many([blob_key(rollout, digest)]))[0]
+
+    async def forget_blob(self, rollout: str, digest: str) -> None:
+        await self._store.delete([blob_key(rollout, digest)])
+
+    async def forget(self, keys: Sequence[str]) -> None:
+        """Remove numbered entries that later ones have replaced."""
+        await self._store.delete(keys)
+
+    async def seal(self, rollout: str) -> None:
+        """Move the rollout's entries into one compressed object; the small ones go only after it is there.
+
+        Checkpoints and write-aheads go too: nothing will be restored or resumed any more.
+        """
+        found = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]
+        passing = _passing(rollout, found)
+        keys = [key for key in found if key not in set(passing)]
+        if not keys:
+            return await self._store.delete(passing)
+        bodies = dict(zip(keys, await self._store.read_many(keys), strict=True))
+        record = {key: body.decode() for key, body in bodies.items() if body is not None}
+        sealed = await asyncio.to_thread(lambda: zstandard.compress(json.dumps(record).encode(), 3))
+        if await self._store.create(sealed_key(rollout), sealed):
+            return await self._store.delete([*keys, *passing])
+        await self._store.delete(await self.superseded(rollout, found))
+
+    async def superseded(self, rollout: str, keys: Sequence[str]) -> list[str]:
+        """Those of a sealed rollout's `keys` that its sealed object holds, and checkpoints and write-aheads."""
+        key = sealed_key(rollout)
+        sealed = _unsealed([(key, (await self._store.read_many([key]))[0])])
+        passing = set(_passing(rollout, keys))
+        return [each for each in keys if each in sealed or each in passing]
+
+    async def _fly(
+        self,
+        key: str,
+        kind: type[Entry],
+        read: Callable[[], Awaitable[Inputs]],
+        work: Callable[[Inputs], Awaitable[Entry]],
+    ) -> Entry:
+        reading = asyncio.ensure_future(read())
+        try:
+            if (entry := await self.read(key, kind)) is not None:
+                self._unwritten.pop(key, None)
+                return entry
+            # Kept until it is written: a store that is full or away must not have paid work done again.
+            if key not in self._unwritten:
+                self._unwritten[key] = await work(await reading)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        written = await self.write(key, cast(Entry, self._unwritten[key]))
+        del self._unwritten[key]
+        return written
+
+    def _remember(self, key: str, entry: BaseModel, size: int) -> None:
+        if key in self._cache:
+            return
+        self._cache[key] = (entry, size)
+        self._cached_bytes += size
+        while self._cached_bytes > CACHE_BYTES and len(self._cache) > 1:
+            self._cached_bytes -= self._cache.popitem(last=False)[1][1]
+
+    def _recall(self, key: str, kind: type[Entry]) -> Entry | None:
+        if (cached := self._cache.get(key)) is None:
+            return None
+        self._cache.move_to_end(key)
+        entry = cached[0]
+        if not isinstance(entry, kind):
+            raise JournalCorrupt(f"journal entry {key} is a {type(entry).__name__}, not a {kind.__name__}")
+        return entry
+
+
+async def _nothing() -> None:
+    """For work that needs nothing from the store."""
+
+
+def encode(key: str, entry: BaseModel) -> bytes:
+    """One header line (schema, kind, key, checksum of the rest), then the entry as JSON."""
+    body = entry.model_dump_json().encode()
+    header = {"clotho": SCHEMA, "kind": type(entry).__name__, "key": key, "sha256": _checksum(body)}
+    return json.dumps(header).encode() + b"\n" + body + b"\n"
+
+
+def decode(key: str, blob: bytes, kind: type[Entry]) -> Entry:
+    """The entry in `blob`; raises JournalCorrupt naming `key` for anything that isn't exactly it."""
+    head, _, rest = blob.partition(b"\n")
+    body = rest.removesuffix(b"\n")
+    try:
+        header: dict[str, Any] = json.loads(head)
+        found = (header["clotho"], header["kind"], header["key"], header["sha256"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise JournalCorrupt(f"journal entry {key} has no readable header") from error
+    expected = (SCHEMA, kind.__name__, key, _checksum(body))
+    for name, seen, wanted in zip(("schema", "kind", "key", "checksum"), found, expected, strict=True):
+        if seen != wanted:
+            raise JournalCorrupt(f"journal entry {key}: {name} is {seen!r}, expected {wanted!r}")
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise JournalCorrupt(f"journal entry {key} doesn't fit {kind.__name__}: {error}") from error
+
+
+def _checksum(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def _seal_of(key: str) -> str | None:
+    """The sealed object that may hold `key`: that of its rollout (run/group/rollout/…)."""
+    parts = key.split("/")
+    return sealed_key("/".join(parts[:3])) if len(parts) > 3 else None
+
+
+def _passing(rollout: str, keys: Iterable[str]) -> list[str]:
+    """The checkpoints and write-aheads among them: of no use once the rollout has ended."""
+    return [key for key in keys if key.startswith((blob_key(rollout, ""), streams_prefix(rollout)))]
+
+
+def _unsealed(seals: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    entries: dict[str, bytes] = {}
+    for key, blob in seals:
+        if blob is None:
+            continue
+        try:
+            record = json.loads(zstandard.decompress(blob))
+        except (ValueError, zstandard.ZstdError) as error:
+            raise JournalCorrupt(f"sealed rollout {key} is damaged: {error}") from error
+        entries |= {name: text.encode() for name, text in record.items()}
+    return entries

@@ -1,0 +1,107 @@
+"""The four operations of a store on one bucket, as blocking calls that raise what the client library raises."""
+
+import random
+import time
+import uuid
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from clotho.journal.s3_refusals import BROKEN_BODIES, code_of, has_readable_code
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+CONFLICT_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds to wait after each refusal because another write of the key is under way."""
+BODY_ATTEMPTS = 4
+"""The client library repeats requests, but not the reading of a body that broke off or doesn't fit its checksum."""
+DELETED_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Objects under `root`, which is empty or ends in a slash."""
+
+    client: "S3Client"
+    name: str
+    root: str
+
+    def create(self, key: str, body: bytes) -> bool:
+        """Each call marks its object: an attempt whose answer was lost may be the one that was first.
+
+        Servers other than AWS's may refuse a key as taken for a moment before its object can be read.
+        """
+        mark, last = uuid.uuid4().hex, len(CONFLICT_PAUSES)
+        for number in range(last + 1):
+            try:
+                self._put(key, body, mark)
+                return True
+            except ClientError as error:
+                repeated = number > 0 or error.response["ResponseMetadata"]["RetryAttempts"] > 0
+                if code_of(error) == "PreconditionFailed":
+                    there = self._mark_of(key)
+                    if there is not None or number == last:
+                        return repeated and there == mark
+                elif code_of(error) != "ConditionalRequestConflict" or number == last:
+                    raise
+            time.sleep(CONFLICT_PAUSES[number] * random.uniform(0.5, 1.0))
+        raise AssertionError("unreachable")
+
+    def read(self, key: str) -> bytes | None:
+        for attempts_left in reversed(range(BODY_ATTEMPTS)):
+            try:
+                found = self.client.get_object(Bucket=self.name, Key=self.root + key)
+                return found["Body"].read()
+            except self.client.exceptions.NoSuchKey:
+                return None
+            except BROKEN_BODIES:
+                if not attempts_left:
+                    raise
+            except ClientError as error:
+                if has_readable_code(error) or not attempts_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def keys(self, prefix: str) -> list[str]:
+        """Sorted, as some servers don't; without the empty objects that consoles show as folders."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.name, Prefix=self.root + prefix
+        )
+        names = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        return sorted(name.removeprefix(self.root) for name in names if not name.endswith("/"))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for start in range(0, len(keys), DELETED_AT_ONCE):
+            names = [self.root + key for key in keys[start : start + DELETED_AT_ONCE]]
+            answer = self.client.delete_objects(
+                Bucket=self.name, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
+            )
+            for failed in answer.get("Errors", []):
+                said = {"Error": failed, "ResponseMetadata": answer["ResponseMetadata"]}
+                raise ClientError(said, "DeleteObjects")  # type: ignore[arg-type]  # two stubs of one shape
+
+    def ignores_conditions(self, key: str) -> bool:
+        """Whether the server lets a second conditional write of `key` through."""
+        return self.create(key, b"") and self.create(key, b"")
+
+    def _put(self, key: str, body: bytes, mark: str) -> None:
+        self.client.put_object(
+            Bucket=self.name,
+            Key=self.root + key,
+            Body=body,
+            IfNoneMatch="*",
+            ChecksumSHA256=b64encode(sha256(body).digest()).decode(),
+            Metadata={"mark": mark},
+        )
+
+    def _mark_of(self, key: str) -> str | None:
+        """Empty for somebody else's object, None where there is none."""
+        try:
+            return self.client.get_object(Bucket=self.name, Key=self.root + key)["Metadata"].get("mark", "")
+        except self.client.exceptions.NoSuchKey:
+            return None

@@ -1,0 +1,1 @@
+"""Model servers: sampling, partial turns, rendering and tool-call parsing."""

@@ -1,0 +1,172 @@
+"""One model call: its request, the sampled turn, and the protocol between them."""
+
+from enum import StrEnum
+from typing import Literal, Protocol
+from urllib.parse import urlsplit
+
+from pydantic import JsonValue
+
+from clotho.errors import InvalidInput
+from clotho.escaping import for_line
+from clotho.frozen_model import Record
+from clotho.models.messages import CallDefects, ChatMessage, ToolSchema
+from clotho.models.sampling import Sampling
+
+LogprobsMode = Literal["raw", "processed", "unknown"]
+"""Whether logprobs are of the model at temperature 1, or of the distribution that was sampled from."""
+
+
+class Inference(StrEnum):
+    """How turns are sampled. `TOKENS` takes the first token-exact endpoint that the server turns out to have."""
+
+    CHAT = "chat"
+    TOKENS = "tokens"
+    VLLM_GENERATE = "vllm-generate"
+    VLLM_COMPLETIONS = "vllm-completions"
+    SGLANG = "sglang"
+
+
+class Usage(Record):
+    """Token counts as the server reports them; zeros where it reports none."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_prompt_tokens: int = 0
+
+
+class VersionSpan(Record):
+    """Tokens [start, end) of a turn were sampled from weights `version`."""
+
+    version: str
+    start: int
+    end: int
+
+
+class SampledTokens(Record):
+    """The tokens of a turn as the server consumed and sampled them. Only token-exact backends know them."""
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """One per element of `ids`, natural logarithm."""
+    logprobs_mode: LogprobsMode
+    versions: tuple[VersionSpan, ...] = ()
+    """In order; the version of tokens in no span is unknown. Names as in clotho.models.weight_versions."""
+    resumed_at: tuple[int, ...] = ()
+    """Where in `ids` the turn was interrupted and continued by another request, with another seed (`derived_seed`)
+    unless the server's noise is keyed by position."""
+    backend: Inference = Inference.TOKENS
+    """Which endpoint sampled them last; TOKENS in entries that don't say."""
+    sampling_mask: tuple[tuple[int, ...], ...] = ()
+    """For each token those that could have been sampled, where the server says so."""
+    routed_experts: str | None = None
+    """As the server returned them, where it does."""
+
+
+class PriorTurn(Record):
+    """A conversation up to and including a sampled turn, and the tokens that it was."""
+
+    messages: tuple[ChatMessage, ...]
+    tokens: SampledTokens
+
+
+class TurnCall(Record):
+    """One turn to sample."""
+
+    key: str
+    """The turn's journal key, sent as Idempotency-Key."""
+    model: str
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    sampling: Sampling = Sampling()
+    prior: PriorTurn | None = None
+    """The last turn with known tokens, which token-exact backends extend."""
+    trainer_step: int | None = None
+    """The trainer's, as known now: stands for the version of weights that the server has no name for."""
+
+
+class SampledTurn(Record):
+    """What a model answered to a TurnCall."""
+
+    message: ChatMessage
+    finish_reason: str | None
+    """As reported: stop, tool_calls, length, …"""
+    stop_reason: int | str | None = None
+    """The stop token or string that was met, where the server says so."""
+    usage: Usage
+    model: str
+    """As reported by the server."""
+    sampling: Sampling
+    """As sent."""
+    started: float
+    """Unix seconds."""
+    seconds: float
+    """From the request to the whole answer."""
+    system_fingerprint: str | None = None
+    provider_request_id: str | None = None
+    reasoning_details: tuple[JsonValue, ...] = ()
+    """Structured reasoning of providers that have it, verbatim."""
+    tokens: SampledTokens | None = None
+    defects: CallDefects = CallDefects()
+
+
+class ServedModel(Record):
+    """What a token-exact server was found to be."""
+
+    backend: Inference
+    base_url: str
+    renderer: str
+    """What the tokenizer's name was resolved to."""
+    logprobs_mode: LogprobsMode
+    noise: Literal["position", "sequence"]
+    """What a seed's random numbers belong to: absolute positions, or a request's tokens in their order."""
+    context: int | None
+    """Tokens that prompt and answer have together, where the server says so."""
+    weight_version: str | None
+
+
+class ModelBackend(Protocol):
+    """Samples turns from one model server."""
+
+    async def sample_turn(self, call: TurnCall) -> SampledTurn:
+        """Sample one assistant message, once: retrying is the caller's.
+
+        Raises ModelUnavailable, ModelRejected, ContextOverflow or InexactTokens.
+        """
+
+    @property
+    def found(self) -> ServedModel | None:
+        """What a token-exact server was found to be, once a turn was sampled or a model checked."""
+
+    async def check(self, model: str) -> ServedModel | None:
+        """Raise now what every turn of `model` would raise: an unknown model, a refused key, no server.
+
+        Token-exact backends return what they found.
+        """
+
+
+def checked_base_url(url: str) -> str:
+    """`url` without a slash at its end, fit to be shown and kept; raises InvalidInput.
+
+    What it could hold a key in is refused, and not repeated.
+    """
+    if "@" in url:
+        raise InvalidInput(
+            "the model server's URL holds credentials: leave them out, and name the environment variable that "
+            "holds the key with --api-key-env"
+        )
+    if "?" in url or "#" in url:
+        raise InvalidInput(
+            "the model server's URL ends in a query (?…) or a fragment (#…), which may hold a key: leave it out, "
+            "and name the environment variable that holds the key with --api-key-env"
+        )
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
+        raise InvalidInput(
+            f"{for_line(url)!r} is no URL of a model server: give one such as http://host:8000/v1"
+        )
+    return url.rstrip("/")

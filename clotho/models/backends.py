@@ -1,0 +1,90 @@
+"""The backend that each run's endpoint asks for; connections, renderers and what was found out are shared."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from clotho.errors import InvalidInput
+from clotho.journal import Journal
+from clotho.models.backend import Inference, ModelBackend
+from clotho.models.bodies import ANSWER_BYTES
+from clotho.models.endpoint import Endpoint
+from clotho.models.model_http import ModelHTTP
+from clotho.models.openai_chat import OpenAIChat
+from clotho.models.rendering.renderer import Renderer
+from clotho.models.rendering.rendering import Rendering
+from clotho.models.rendering_thread import RenderingThread
+from clotho.models.token_exact import TokenExact
+from clotho.models.write_ahead import Pace
+from clotho.rollouts.run import RunManifest
+
+
+class Backends:
+    """`timeout`: seconds that a server may be silent. `bundled`: tokenizers that only have a name here.
+
+    `answer_bytes`: the longest answer that is read, or the longest event of a stream.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        timeout: float,
+        bundled: Mapping[str, Path],
+        pace: Pace,
+        answer_bytes: int = ANSWER_BYTES,
+    ) -> None:
+        self._journal = journal
+        self._timeout = timeout
+        self._bundled = bundled
+        self._pace = pace
+        self._answer_bytes = answer_bytes
+        self._connections: dict[tuple[str, str | None], ModelHTTP] = {}
+        self._renderings: dict[Rendering, RenderingThread] = {}
+        self._exact: dict[tuple[str, str | None, Inference, Rendering, str], TokenExact] = {}
+
+    def at(self, manifest: RunManifest, endpoint: Endpoint, api_key: str | None) -> ModelBackend:
+        """Raises InvalidInput for an endpoint of the other mode than the run's."""
+        rendering, inference = manifest.rendering, endpoint.inference
+        if (rendering is None) is not (inference is Inference.CHAT):
+            raise InvalidInput(f"run {manifest.run}: inference {inference} doesn't fit its manifest")
+        if rendering is None:
+            return OpenAIChat(self._connection(endpoint.base_url, api_key))
+        key = (endpoint.base_url, api_key, inference, rendering, manifest.model)
+        if key not in self._exact:
+            self._exact[key] = TokenExact(
+                self._connection(endpoint.base_url, api_key),
+                self._rendering(rendering),
+                self._journal,
+                inference,
+                self._pace,
+            )
+        return self._exact[key]
+
+    async def aclose(self) -> None:
+        for connection in self._connections.values():
+            await connection.aclose()
+
+    def _connection(self, base_url: str, api_key: str | None) -> ModelHTTP:
+        if (base_url, api_key) not in self._connections:
+            self._connections[base_url, api_key] = ModelHTTP(
+                base_url, api_key, self._timeout, self._answer_bytes
+            )
+        return self._connections[base_url, api_key]
+
+    def _rendering(self, rendering: Rendering) -> RenderingThread:
+        if rendering not in self._renderings:
+            tokenizer = str(self._bundled.get(rendering.tokenizer, rendering.tokenizer))
+            self._renderings[rendering] = RenderingThread(partial(_open, tokenizer, rendering))
+        return self._renderings[rendering]
+
+
+def _open(tokenizer: str, rendering: Rendering) -> Renderer:
+    # Imported here: it takes more than a second, and workers that render nothing start without it.
+    from clotho.models.rendering.resolve import open_renderer
+
+    return open_renderer(
+        tokenizer,
+        renderer=rendering.renderer,
+        tool_call_parser=rendering.tool_call_parser,
+        thinking_mode=rendering.thinking_mode,
+    )

@@ -1,0 +1,231 @@
+"""The HTTP side of model servers: requests, refusals, and streams of server-sent events.
+
+Everything that a server says is bounded, and freed of the API key, before anything else is done with it.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from clotho.errors import ClothoError, ModelRejected, ModelUnavailable, bounded
+from clotho.models.backend import checked_base_url
+from clotho.models.bodies import ACCEPTED, ANSWER_BYTES, lines, read_beginning, read_whole
+from clotho.models.provider_errors import located, refusal
+from clotho.tools.secrecy import Redactor
+
+CONNECT_SECONDS = 10.0
+END = b"[DONE]"
+SPARE_EVENTS = 10_000
+"""Events of a stream beside one for each token: those that only say that the server is alive."""
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer of any status."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class ModelHTTP:
+    """One model server and one pool of connections to it. `timeout`: seconds that it may be silent.
+
+    `root` is the base URL without the /v1 of its OpenAI API. Raises InvalidInput for a URL with credentials in it:
+    URLs are journalled and shown. Redirects aren't followed: prompts go where they were sent.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        timeout: float = 3600.0,
+        answer_bytes: int = ANSWER_BYTES,
+    ) -> None:
+        self.base_url = checked_base_url(base_url)
+        self.root = self.base_url.removesuffix("/v1")
+        self.redact = Redactor([api_key] if api_key else [])
+        self._api_key = api_key
+        self._timeout = timeout
+        self._answer_bytes = answer_bytes
+        self._opened: aiohttp.ClientSession | None = None
+
+    async def get(self, url: str) -> bytes | None:
+        """The body of a successful answer; None where the server has nothing there."""
+        async with _outages(self.redact), self._session().get(url, allow_redirects=False) as answer:
+            if answer.status == 404:
+                return None
+            await self._check(answer, None)
+            return self._freed(await read_whole(answer, self._answer_bytes))
+
+    async def post(
+        self,
+        url: str,
+        body: dict[str, JsonValue],
+        key: str,
+        max_tokens: int | None,
+        answer_bytes: int | None = None,
+    ) -> Answer:
+        """A successful answer. Raises ModelUnavailable, and what an error's status stands for."""
+        async with _outages(self.redact), self._posted(url, body, key, ACCEPTED) as answer:
+            await self._check(answer, max_tokens)
+            whole = self._freed(await read_whole(answer, answer_bytes or self._answer_bytes))
+            return Answer(whole, answer.headers)
+
+    async def exchange(self, method: str, url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
+        """Any answer but a redirect: the whole body of a successful one, the beginning of a refusal's."""
+        asked = {**headers, "accept-encoding": ACCEPTED}
+        async with (
+            _outages(self.redact),
+            self._session().request(
+                method, url, data=content, headers=asked, allow_redirects=False
+            ) as answer,
+        ):
+            _refuse_redirect(answer)
+            if answer.status == 200:
+                body = self._freed(await read_whole(answer, self._answer_bytes))
+            else:
+                body = (await self._refusal_text(answer)).encode()
+            return Reply(answer.status, body, answer.headers)
+
+    async def events(
+        self, url: str, body: dict[str, JsonValue], key: str, max_tokens: int | None
+    ) -> AsyncGenerator[bytes]:
+        """The data of each event that the server answers a POST with, until it says that it is done.
+
+        Raises ModelUnavailable where it breaks off before, or has no end, and what an error's status stands for.
+        """
+        left = SPARE_EVENTS + (max_tokens or 0)
+        async with _outages(self.redact), self._posted(url, body, key, "identity") as answer:
+            await self._check(answer, max_tokens)
+            line = b""
+            async for line in lines(answer, self._answer_bytes):
+                if line.startswith(b"data:") and (content := line[5:].strip()):
+                    if content == END:
+                        return
+                    if (left := left - 1) < 0:
+                        raise ModelUnavailable("the model server's stream has no end")
+                    yield self._freed(content)
+            raise ModelUnavailable(f"the model server's stream broke off{self._said(line)}")
+
+    @asynccontextmanager
+    async def errors(self) -> AsyncIterator[None]:
+        """Errors raised within say where they come from, on one line and without the key."""
+        try:
+            yield
+        except ClothoError as error:
+            raise located(error, self.base_url, self.redact) from None
+
+    async def aclose(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+    def _posted(
+        self, url: str, body: dict[str, JsonValue], key: str, encodings: str
+    ) -> "aiohttp.client._RequestContextManager":
+        headers = {"accept-encoding": encodings} | ({"idempotency-key": key} if key else {})
+        return self._session().post(url, json=body, headers=headers, allow_redirects=False)
+
+    def _session(self) -> aiohttp.ClientSession:
+        """Made where it is used: it belongs to the event loop that runs."""
+        if self._opened is None:
+            authorization = {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+            self._opened = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=CONNECT_SECONDS, sock_read=self._timeout
+                ),
+                connector=aiohttp.TCPConnector(limit=0),
+                headers={"accept-encoding": ACCEPTED, **authorization},
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._opened
+
+    def _freed(self, body: bytes) -> bytes:
+        """`body` without the API key, wherever a server reflects it: it would be journalled."""
+        if self._api_key is None or self._api_key.encode() not in body:
+            return body
+        return self.redact(body.decode(errors="replace")).encode()
+
+    async def _check(self, answer: aiohttp.ClientResponse, max_tokens: int | None) -> None:
+        if answer.status == 200:
+            return
+        _refuse_redirect(answer)
+        text = await self._refusal_text(answer)
+        raise refusal(answer.status, answer.headers, text, max_tokens, self.redact)
+
+    async def _refusal_text(self, answer: aiohttp.ClientResponse) -> str:
+        content, cut = await read_beginning(answer)
+        text = self.redact(content.decode(errors="replace"))
+        if cut and self._api_key is not None:
+            return text[: -len(self._api_key)]  # it may end in the beginning of the key
+        return text
+
+    def _said(self, rest: bytes) -> str:
+        text = self.redact(rest.decode(errors="replace"))
+        return f": {bounded(text, 200)}" if text.strip() else ""
+
+
+@asynccontextmanager
+async def _outages(redact: Callable[[str], str]) -> AsyncIterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError) as error:
+        said = redact(f"{type(error).__name__}: {error}")
+        raise ModelUnavailable(f"no answer from the model server ({bounded(said, 300)})") from None
+
+
+def _refuse_redirect(answer: aiohttp.ClientResponse) -> None:
+    if 300 <= answer.status < 400:
+        raise ModelRejected(f"the model server answers {answer.status}{_elsewhere(answer)}")
+
+
+def _elsewhere(answer: aiohttp.ClientResponse) -> str:
+    try:
+        parts = urlsplit(answer.headers.get("location", ""))
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    where = f" to {host}{f':{port}' if port else ''}" if host else ""
+    return f", a redirect{where}, which isn't followed: give the URL of the model server itself"
+
+
+def read_event(kind: type[Shape], content: bytes) -> Shape:
+    """An event's data; raises ModelUnavailable for what has another shape."""
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as invalid:
+        raise ModelUnavailable(
+            f"the model server's answer is not understood: {first_fault(invalid)}"
+        ) from None
+
+
+def first_fault(invalid: ValidationError) -> str:
+    error = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
+    return bounded(f"{error['msg']} at {'.'.join(map(str, error['loc']))}", 200)
+
+
+def raise_embedded(error: JsonValue) -> None:
+    """Raise what an error within a stream stands for; nothing for None."""
+    if error is not None:
+        said = error.get("message") if isinstance(error, dict) else error
+        raise refusal(status_within(error), {}, str(said))
+
+
+def status_within(error: JsonValue) -> int:
+    """The HTTP status that an error object names as its code, else 502."""
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code < 600 else 502

@@ -1,0 +1,115 @@
+"""Chat mode: turns sampled through any OpenAI-compatible server, without token ids."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import openai
+from openai._legacy_response import LegacyAPIResponse
+from openai.types.chat import ChatCompletion
+from pydantic import JsonValue
+
+from clotho.errors import ClothoError, bounded
+from clotho.escaping import for_line
+from clotho.models.backend import SampledTurn, TurnCall
+from clotho.models.messages import ChatMessage
+from clotho.models.model_http import ModelHTTP
+from clotho.models.openai_answer import read_completion, read_model_list
+from clotho.models.openai_transport import openai_client
+from clotho.models.provider_errors import refusal
+from clotho.models.sampling import Sampling
+
+ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
+NAME_LIMIT = 200
+"""Characters of what a server calls itself, its model or a request."""
+
+
+class OpenAIChat:
+    """One model server's chat completions."""
+
+    def __init__(self, http: ModelHTTP) -> None:
+        self._http = http
+        self._client = openai_client(http)
+
+    @property
+    def found(self) -> None:
+        """Chat mode knows of no tokens, and so finds out nothing about them."""
+
+    async def sample_turn(self, call: TurnCall) -> SampledTurn:
+        """Sample one assistant message, once. Raises ModelUnavailable, ModelRejected or ContextOverflow."""
+        started, clock = time.time(), time.perf_counter()
+        async with self._http.errors():
+            answer = await self._answer(call)
+            completion = read_completion(answer.content)
+        message, defects = completion.answer(call.key, tools_offered=bool(call.tools))
+        return SampledTurn(
+            message=message,
+            defects=defects,
+            finish_reason=completion.finish_reason,
+            usage=completion.token_usage(),
+            model=self._name(completion.model) or call.model,
+            sampling=call.sampling,
+            started=started,
+            seconds=time.perf_counter() - clock,
+            system_fingerprint=self._name(completion.system_fingerprint),
+            provider_request_id=self._name(answer.headers.get("x-request-id")),
+            reasoning_details=completion.reasoning_details(),
+        )
+
+    async def check(self, model: str) -> None:
+        """Raise what sampling from `model` would raise: servers list their models, but not always all."""
+        async with self._http.errors():
+            with self._classified(None):
+                try:
+                    listed = await self._client.models.with_raw_response.list()
+                except openai.NotFoundError:
+                    return
+            if model in read_model_list(listed.content):
+                return
+        greeting = ChatMessage(role="user", content="Hello")
+        await self.sample_turn(
+            TurnCall(key=f"check/{model}", model=model, messages=(greeting,), sampling=ONE_TOKEN)
+        )
+
+    async def _answer(self, call: TurnCall) -> LegacyAPIResponse[ChatCompletion]:
+        with self._classified(call.sampling.max_tokens):
+            # The body goes in as it is: the client would walk typed arguments one by one, which costs
+            # 5 ms of CPU for a transcript of twenty messages.
+            return await self._client.chat.completions.with_raw_response.create(
+                model=call.model,
+                messages=[],
+                extra_headers={"Idempotency-Key": call.key},
+                extra_body=request_body(call),
+            )
+
+    @contextmanager
+    def _classified(self, max_tokens: int | None) -> Iterator[None]:
+        """The client's errors in Clotho's vocabulary. What the transport raised comes wrapped in one of them."""
+        try:
+            yield
+        except openai.APIStatusError as error:
+            answer = error.response
+            raise refusal(
+                answer.status_code, answer.headers, answer.text, max_tokens, self._http.redact
+            ) from None
+        except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, ClothoError):
+                raise error.__cause__ from None
+            raise
+
+    def _name(self, name: str | None) -> str | None:
+        """What a server names, fit to be kept and shown."""
+        return bounded(for_line(self._http.redact(name)), NAME_LIMIT) if name else None
+
+
+def request_body(call: TurnCall) -> dict[str, JsonValue]:
+    """The fields of a chat completion request beside the model's name."""
+    sampling = call.sampling
+    body: dict[str, JsonValue] = sampling.model_dump(mode="json", exclude_none=True, exclude={"extra_body"})
+    for name in ("stop", "stop_token_ids"):
+        if not body[name]:
+            del body[name]
+    body["messages"] = [message.wire() for message in call.messages]
+    if call.tools:
+        body["tools"] = list(call.tools)
+    return body | sampling.extra_body

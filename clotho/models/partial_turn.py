@@ -1,0 +1,234 @@
+"""A turn's tokens while they are sampled, over however many requests that takes."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from clotho.errors import InexactTokens, ModelUnavailable, bounded
+from clotho.escaping import for_line
+from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan
+from clotho.models.stream_entry import StreamEntry
+from clotho.models.token_server import MASKED, VERSION_LIMIT, TokenChunk
+from clotho.models.weight_versions import at_step
+
+UNFINISHED = frozenset({"abort", "error"})
+NAME_LIMIT = 200
+
+
+@dataclass
+class GrowingTurn:
+    """What was sampled after `prompt_ids` so far; ids from `vocabulary` on mean nothing."""
+
+    prompt_ids: tuple[int, ...]
+    vocabulary: int
+    budget: int | None = None
+    """Tokens that it may have; None: as many as there come."""
+    started: float = field(default_factory=time.time)
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    sampling_mask: list[tuple[int, ...]] = field(default_factory=list)
+    routed_experts: str | None = None
+    versions: list[VersionSpan] = field(default_factory=list)
+    resumed_at: list[int] = field(default_factory=list)
+    known_version: str | None = None
+    trainer_step: int | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    cached_prompt_tokens: int = 0
+    system_fingerprint: str | None = None
+    _request_start: int = 0
+    _masked: int = 0
+    _seconds_before: float = 0.0
+    _clock: float = field(default_factory=time.perf_counter)
+    _unversioned: list[tuple[int, str | None]] = field(default_factory=list)
+    """Where requests that broke off ended, and the version that was known before each."""
+    _steps_before: list[VersionSpan] = field(default_factory=list)
+    """The weights of their tokens, as the trainer's step named them."""
+
+    @classmethod
+    def resumed(cls, entries: Sequence[StreamEntry], vocabulary: int) -> "GrowingTurn":
+        """A turn as its write-ahead has it; there is at least one entry."""
+        first, last = entries[0], entries[-1]
+        turn = cls(first.prompt_ids, vocabulary, started=first.started)
+        for entry in entries:
+            turn.ids += entry.ids
+            turn.logprobs += entry.logprobs
+            turn.sampling_mask += entry.sampling_mask
+            turn._unversioned.append((len(turn.ids), entry.known_version))
+            turn._steps_before += _stepped(entry.trainer_step, entry.offset, len(turn.ids))
+        turn.resumed_at, turn.versions = list(last.resumed_at), list(last.versions)
+        turn.finish_reason, turn.stop_reason = last.finish_reason, last.stop_reason
+        turn._seconds_before = last.seconds
+        return turn
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._clock
+
+    def ask_again(self, known_version: str | None, trainer_step: int | None = None) -> None:
+        """Another request goes on from here."""
+        self._request_start = len(self.ids)
+        self.known_version, self.trainer_step = known_version, trainer_step
+        if self.ids:
+            self.resumed_at.append(len(self.ids))
+
+    def add(self, chunk: TokenChunk) -> None:
+        """Raises InexactTokens and ModelUnavailable for chunks that can't be part of a turn."""
+        if outside := [token for token in chunk.ids if not 0 <= token < self.vocabulary]:
+            raise InexactTokens(
+                f"the model server sampled {outside[0]}, outside the vocabulary of {self.vocabulary}"
+            )
+        sampled = len(self.ids) - self._request_start + len(chunk.ids)
+        if chunk.sampled is not None and chunk.sampled != sampled:
+            raise InexactTokens(
+                f"the model server returns {sampled} token ids of {chunk.sampled} that it sampled"
+            )
+        if self.budget is not None and len(self.ids) + len(chunk.ids) > self.budget:
+            raise InexactTokens(
+                f"the model server samples more than the {self.budget} tokens it was asked for"
+            )
+        self._check_masks(chunk)
+        self._check_versions(chunk, sampled)
+        self.ids += chunk.ids
+        self.logprobs += chunk.logprobs
+        self.sampling_mask += chunk.sampling_mask
+        if chunk.finish_reason in UNFINISHED:
+            raise ModelUnavailable(f"the model server's answer is unfinished: {chunk.finish_reason}")
+        self.finish_reason = chunk.finish_reason or self.finish_reason
+        self.stop_reason = chunk.stop_reason if chunk.stop_reason is not None else self.stop_reason
+        self.routed_experts = chunk.routed_experts or self.routed_experts
+        self.system_fingerprint = _name(chunk.system_fingerprint) or self.system_fingerprint
+        self.cached_prompt_tokens = max(self.cached_prompt_tokens, chunk.cached_prompt_tokens)
+        for span in chunk.versions:
+            self._note(span.version, self._request_start + span.start, self._request_start + span.end)
+
+    def _check_masks(self, chunk: TokenChunk) -> None:
+        """Those of a chunk are one for each of its tokens, which is in it."""
+        masks = chunk.sampling_mask
+        if masks and len(masks) != len(chunk.ids):
+            raise InexactTokens(
+                f"the model server returns {len(masks)} sampling masks for {len(chunk.ids)} tokens"
+            )
+        for token, mask in zip(chunk.ids, masks, strict=False):
+            possible = set(mask)
+            fits = len(possible) == len(mask) and all(0 <= each < self.vocabulary for each in possible)
+            if not fits or token not in possible:
+                raise InexactTokens(
+                    f"the model server returns a sampling mask of {len(mask)} ids that no token was sampled from"
+                )
+        self._masked += sum(map(len, masks))
+        if self._masked > MASKED:
+            raise InexactTokens(
+                f"the model server's sampling masks hold more than {MASKED} ids: sample from fewer"
+            )
+
+    def _check_versions(self, chunk: TokenChunk, sampled: int) -> None:
+        """Spans are in order, and of tokens that were sampled."""
+        end = 0
+        for span in chunk.versions:
+            if not end <= span.start <= span.end <= sampled:
+                raise InexactTokens(
+                    f"the model server names weight versions of tokens [{span.start}, {span.end}) of {sampled}"
+                )
+            if len(span.version) > VERSION_LIMIT or not span.version.isprintable():
+                raise InexactTokens("the model server's name of a weight version is no name")
+            end = span.end
+
+    def _note(self, version: str, start: int, end: int) -> None:
+        """What is said of a token later counts, and neighbours of one version are one span."""
+        if start == end:
+            return
+        kept = self.versions
+        while kept and kept[-1].start >= start:
+            kept.pop()
+        if kept and kept[-1].end >= start:
+            cut = kept.pop()
+            if cut.version == version:
+                start = cut.start
+            else:
+                kept.append(cut.model_copy(update={"end": start}))
+        kept.append(VersionSpan(version=version, start=start, end=end))
+
+    def end_at(self, length: int, stop: str) -> None:
+        """The turn met `stop` with its first `length` tokens: what was sampled after them is none of it."""
+        for tokens in (self.ids, self.logprobs, self.sampling_mask):
+            del tokens[length:]
+        self.resumed_at = [at for at in self.resumed_at if at < length]
+        self.versions, self._steps_before = (
+            [span.model_copy(update={"end": min(span.end, length)}) for span in spans if span.start < length]
+            for spans in (self.versions, self._steps_before)
+        )
+        self.finish_reason, self.stop_reason = "stop", stop
+
+    def entry(self, offset: int) -> StreamEntry:
+        """What there is from token `offset` on, for the write-ahead."""
+        return StreamEntry(
+            offset=offset,
+            ids=tuple(self.ids[offset:]),
+            logprobs=tuple(self.logprobs[offset:]),
+            sampling_mask=tuple(self.sampling_mask[offset:]),
+            prompt_ids=self.prompt_ids if offset == 0 else (),
+            resumed_at=tuple(self.resumed_at),
+            versions=tuple(self.versions),
+            known_version=self.known_version,
+            trainer_step=self.trainer_step,
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+            started=self.started,
+            seconds=self.seconds,
+        )
+
+    def tokens(self, backend: Inference, mode: LogprobsMode) -> SampledTokens:
+        return SampledTokens(
+            prompt_ids=self.prompt_ids,
+            ids=tuple(self.ids),
+            logprobs=tuple(self.logprobs),
+            logprobs_mode=mode,
+            versions=self._known_versions(),
+            resumed_at=tuple(self.resumed_at),
+            backend=backend,
+            sampling_mask=tuple(self.sampling_mask),
+            routed_experts=self.routed_experts,
+        )
+
+    def _known_versions(self) -> tuple[VersionSpan, ...]:
+        """By the trainer's step, as known when they were asked for, of the tokens that the server names none of."""
+        stepped = [*self._steps_before, *_stepped(self.trainer_step, self._request_start, len(self.ids))]
+        named = self._proved_versions()
+        known = [*named, *(gap for span in stepped for gap in _gaps(span, named))]
+        joined: list[VersionSpan] = []
+        for span in sorted(known, key=lambda span: span.start):
+            if joined and (joined[-1].version, joined[-1].end) == (span.version, span.start):
+                span = joined.pop().model_copy(update={"end": span.end})
+            joined.append(span)
+        return tuple(joined)
+
+    def _proved_versions(self) -> tuple[VersionSpan, ...]:
+        """Servers name versions at a stream's end: what broke off between two sightings of one is of that one."""
+        missing = self.versions[0].start if self.versions else 0
+        before = [known for end, known in self._unversioned if end <= missing]
+        if not missing or not before or set(before) != {self.versions[0].version}:
+            return tuple(self.versions)
+        return (self.versions[0].model_copy(update={"start": 0}), *self.versions[1:])
+
+
+def _name(name: str | None) -> str | None:
+    """What a server calls itself, fit to be kept and shown."""
+    return bounded(for_line(name), NAME_LIMIT) if name else None
+
+
+def _stepped(step: int | None, start: int, end: int) -> list[VersionSpan]:
+    return (
+        [VersionSpan(version=at_step(step), start=start, end=end)] if step is not None and start < end else []
+    )
+
+
+def _gaps(span: VersionSpan, named: Sequence[VersionSpan]) -> Iterator[VersionSpan]:
+    """The parts of `span` that none of `named`, which are in order, covers."""
+    start = span.start
+    for other in named:
+        if start < other.start and start < span.end:
+            yield span.model_copy(update={"start": start, "end": min(other.start, span.end)})
+        start = max(start, other.end)
+    if start < span.end:
+        yield span.model_copy(update={"start": start})

@@ -1,0 +1,155 @@
+"""What a model server is, found out by sampling a few tokens from it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
+
+from clotho.errors import InexactTokens, InvalidInput, ModelRejected, ModelUnavailable
+from clotho.models.backend import Inference, LogprobsMode, ServedModel
+from clotho.models.model_http import ModelHTTP
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.sampling import Sampling
+from clotho.models.sglang import SGLang
+from clotho.models.token_server import TokenRequest, TokenServer
+from clotho.models.vllm import VLLMCompletions, VLLMGenerate
+
+SERVERS: tuple[type[VLLMGenerate] | type[VLLMCompletions] | type[SGLang], ...] = (
+    VLLMGenerate,
+    VLLMCompletions,
+    SGLang,
+)
+"""In the order in which they are tried."""
+TOKENS = 16
+SEED = 1
+CONFUSING = 48
+"""Tokens at the highest temperature that leave no model certain of what comes after them."""
+HIGHEST = 2.0
+"""What OpenAI's API allows, and vLLM with it."""
+CLEAR = 0.1
+"""Nats: more than batches and kernels change in a logprob, less than a temperature does in TOKENS of them."""
+CERTAIN = -1e-5
+"""The logprob of a token that nothing else could be sampled for, up to rounding."""
+RANDOM = -8.0
+"""The logprob of tokens that aren't repeated by chance."""
+ANY_TOKEN = 1 << 31
+HOT = Sampling(temperature=HIGHEST, max_tokens=TOKENS, seed=SEED)
+
+
+@dataclass(frozen=True)
+class Probed:
+    server: TokenServer
+    found: ServedModel
+
+
+class _Card(BaseModel):
+    id: str
+    max_model_len: int | None = None
+
+
+class _Cards(BaseModel):
+    data: list[_Card]
+
+
+async def find_server(
+    http: ModelHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...]
+) -> tuple[TokenServer, GrowingTurn]:
+    """The endpoint asked for, or the first there is, and what it sampled. Raises ModelRejected saying why."""
+    asked = [server(http) for server in SERVERS if inference in (Inference.TOKENS, server.inference)]
+    confusion = HOT.model_copy(update={"max_tokens": CONFUSING})
+    refusals = []
+    for server in asked:
+        try:
+            return server, await sample(server, model, prompt_ids, confusion)
+        except (ModelRejected, InexactTokens) as refused:
+            refusals.append(f"{server.inference}: {refused}")
+    raise ModelRejected(f"the model server offers no token-exact inference: {'; '.join(refusals)}")
+
+
+async def sample(
+    server: TokenServer, model: str, prompt_ids: tuple[int, ...], sampling: Sampling
+) -> GrowingTurn:
+    """What `server` samples after `prompt_ids`, not stopping before max_tokens."""
+    endless = sampling.model_copy(update={"extra_body": {"ignore_eos": True}})
+    turn = GrowingTurn(prompt_ids, ANY_TOKEN, budget=sampling.max_tokens)
+    request = TokenRequest(key=f"probe/{model}", model=model, prompt_ids=prompt_ids, sampling=endless)
+    stream: AsyncGenerator[object]
+    async with aclosing(server.stream(request)) as stream:
+        async for chunk in stream:
+            turn.add(chunk)
+    if not turn.ids:
+        raise ModelUnavailable("the model server sampled nothing")
+    return turn
+
+
+async def logprobs_mode(server: TokenServer, model: str, prompt_ids: tuple[int, ...]) -> LogprobsMode:
+    """Whether the most likely tokens' logprobs change with the temperature, or with cutting all others off."""
+    cold, hot, free = [
+        await sample(server, model, prompt_ids, Sampling(**fields, max_tokens=TOKENS, seed=SEED))
+        for fields in ({"top_k": 1}, {"top_k": 1, "temperature": HIGHEST}, {})
+    ]
+    if any(abs(a - b) > CLEAR for a, b in _alike(cold, hot)):
+        return "processed"
+    if any(logprob < -CLEAR for logprob in cold.logprobs):
+        return "raw"
+    # Certain of everything: so is a truncated distribution of one token, unless the whole one is as certain.
+    alone = cold.ids[0] != free.ids[0] and cold.logprobs[0] > CERTAIN
+    if alone or any(abs(a - b) > CLEAR for a, b in _alike(cold, free)):
+        return "processed"
+    return "unknown"
+
+
+def _alike(one: GrowingTurn, other: GrowingTurn) -> list[tuple[float, float]]:
+    """The logprobs of the tokens that both begin with."""
+    pairs = []
+    for ours, theirs, a, b in zip(one.ids, other.ids, one.logprobs, other.logprobs, strict=False):
+        if ours != theirs:
+            break
+        pairs.append((a, b))
+    return pairs
+
+
+async def noise(
+    server: TokenServer, model: str, prompt_ids: tuple[int, ...]
+) -> Literal["position", "sequence"]:
+    """Whether a continued generation with the same seed becomes what it would have been: then it may have it."""
+    whole = await sample(server, model, prompt_ids, HOT)
+    begun, rest = tuple(whole.ids[: TOKENS // 2]), whole.ids[TOKENS // 2 :]
+    half = HOT.model_copy(update={"max_tokens": TOKENS - len(begun)})
+    continued = await sample(server, model, (*prompt_ids, *begun), half)
+    random = sum(whole.logprobs[len(begun) :]) < RANDOM
+    return "position" if random and continued.ids == rest else "sequence"
+
+
+async def context_length(http: ModelHTTP, model: str) -> int | None:
+    """Tokens of prompt and answer together, where the server's list of models says so."""
+    try:
+        async with http.errors():
+            cards = _Cards.model_validate_json(await http.get(f"{http.root}/v1/models") or b"").data
+    except (ModelRejected, ValidationError):
+        return None
+    return next((card.max_model_len for card in cards if card.id == model), None)
+
+
+async def probe(
+    http: ModelHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...], renderer: str
+) -> Probed:
+    """Raises ModelRejected, ModelUnavailable, and InvalidInput for `Inference.CHAT`."""
+    if inference is Inference.CHAT:
+        raise InvalidInput("chat mode has no tokens")
+    server, seen = await find_server(http, inference, model, prompt_ids)
+    confused = (*prompt_ids, *seen.ids)
+    return Probed(
+        server=server,
+        found=ServedModel(
+            backend=server.inference,
+            base_url=http.base_url,
+            renderer=renderer,
+            logprobs_mode=await logprobs_mode(server, model, confused),
+            noise=await noise(server, model, confused),
+            context=await context_length(http, model),
+            weight_version=seen.versions[-1].version if seen.versions else None,
+        ),
+    )

@@ -1,0 +1,71 @@
+"""What turns messages into token ids and sampled ids back into messages, for one model."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from clotho.frozen_model import Record
+from clotho.models.messages import CallDefects, ChatMessage, ToolSchema
+
+
+class ReadAnswer(Record):
+    """A sampled answer as a message, and the calls in it that aren't run as they were written."""
+
+    message: ChatMessage
+    defects: CallDefects = CallDefects()
+
+
+class Renderer(Protocol):
+    """The chat format of one model. Deterministic, without I/O, and CPU-bound: call it in a thread."""
+
+    @property
+    def description(self) -> str:
+        """What was resolved: the tokenizer, the renderer, the tool-call parser and the treatment of reasoning."""
+
+    @property
+    def thinking_mode(self) -> bool:
+        """Whether think blocks stay in the history that later turns see, whatever the template does."""
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Any of these ends an assistant's turn; the one that did is the last sampled id."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Ids from here on mean nothing to the tokenizer."""
+
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema] = (),
+        *,
+        add_generation_prompt: bool = True,
+    ) -> tuple[int, ...]:
+        """The conversation from its first token; raises InvalidInput where the template refuses it."""
+
+    def bridge(
+        self,
+        previous_prompt_ids: Sequence[int],
+        previous_completion_ids: Sequence[int],
+        new_messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema] = (),
+    ) -> tuple[int, ...] | None:
+        """The next turn's prompt: the previous prompt and completion as they are, then `new_messages`.
+
+        None where it can't be proved that the template leaves what came before as it is.
+        """
+
+    def parse(
+        self,
+        completion_ids: Sequence[int],
+        tools: Sequence[ToolSchema] = (),
+        *,
+        prompt_ids: Sequence[int],
+        turn_key: str,
+    ) -> ReadAnswer:
+        """The assistant's message that was sampled after `prompt_ids`; never raises, whatever was sampled.
+
+        Calls without an id of the model's own get one derived from `turn_key`.
+        """
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, special tokens included."""

@@ -1,0 +1,21 @@
+"""Which tokenizer, renderer and parser a run's conversations go through."""
+
+from clotho.frozen_model import Record
+from clotho.models.tool_call_parsers import family_parser, model_name
+
+
+class Rendering(Record):
+    """How conversations become tokens and tokens messages, as `clotho.models.rendering.resolve` takes it."""
+
+    tokenizer: str = ""
+    """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""
+    renderer: str | None = None
+    tool_call_parser: str | None = None
+    """None: what `clotho.models.rendering.resolve` finds for the model's architecture; see the run's served model."""
+    thinking_mode: bool = False
+
+    def named(self, model: str) -> "Rendering":
+        """With a tokenizer, by default that of `model`, and the tool-call parser that its name stands for."""
+        tokenizer = self.tokenizer or model
+        reads = self.tool_call_parser or family_parser(model_name(tokenizer))
+        return self.model_copy(update={"tokenizer": tokenizer, "tool_call_parser": reads})

@@ -1,0 +1,104 @@
+"""A renderer for whatever has a chat template: fine-tunes, checkpoints, families that no other is made for."""
+
+from collections.abc import Sequence
+
+from clotho.errors import InvalidInput
+from clotho.models.messages import ChatMessage, ToolSchema
+from clotho.models.rendering.answers import AnswerReader
+from clotho.models.rendering.bridging import following_text
+from clotho.models.rendering.chat_template import ChatTemplate
+from clotho.models.rendering.reasoning import TAGS, has_reasoning
+from clotho.models.rendering.renderer import ReadAnswer
+from clotho.models.rendering.tokenizers import Tokenizer
+from clotho.models.tool_call_parsers import ToolCallParser
+
+
+class TemplateRenderer:
+    """Renders by the tokenizer's chat template, reads tool calls by a parser, and bridges by suffix.
+
+    `without_parser`: what to say of tools that are offered without a parser. Raises InvalidInput for a tokenizer
+    without a chat template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        parser: ToolCallParser | None,
+        *,
+        thinking_mode: bool,
+        description: str,
+        without_parser: str = "",
+    ) -> None:
+        self.description = description
+        self.thinking_mode = thinking_mode
+        self.vocabulary_size = tokenizer.size
+        self._tokenizer = tokenizer
+        self._parses = parser is not None
+        self._without_parser = without_parser
+        self._template = ChatTemplate(tokenizer, keep_reasoning=thinking_mode)
+        self.stop_token_ids = tuple(dict.fromkeys([*tokenizer.end_ids, *self._template.turn_ends().values()]))
+        self._ends = [tokenizer.decode([end]) for end in self.stop_token_ids]
+        self._answers = AnswerReader(tokenizer, self.stop_token_ids, parser)
+
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema] = (),
+        *,
+        add_generation_prompt: bool = True,
+    ) -> tuple[int, ...]:
+        if tools and not self._parses:
+            raise InvalidInput(self._without_parser)
+        return self._tokenizer.encode(
+            self._template(messages, tools, add_generation_prompt=add_generation_prompt)
+        )
+
+    def bridge(
+        self,
+        previous_prompt_ids: Sequence[int],
+        previous_completion_ids: Sequence[int],
+        new_messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema] = (),
+    ) -> tuple[int, ...] | None:
+        if not new_messages or any(message.role == "assistant" for message in new_messages):
+            return None
+        if self._answers.is_open(previous_completion_ids, previous_prompt_ids, tools):
+            return None
+        previous = (*previous_prompt_ids, *previous_completion_ids)
+        try:
+            following = following_text(
+                self._template,
+                new_messages,
+                tools,
+                self._ends,
+                reasoned=self._reasoned(previous),
+                keep_reasoning=self.thinking_mode,
+            )
+        except InvalidInput:
+            # A template may refuse the stand-in and accept the conversation.
+            return None
+        if following is None:
+            return None
+        closing, *rest = self._tokenizer.encode(following)
+        last = previous_completion_ids[-1] if previous_completion_ids else None
+        if last == closing:
+            return (*previous, *rest)
+        return None if last in self.stop_token_ids else (*previous, closing, *rest)
+
+    def parse(
+        self,
+        completion_ids: Sequence[int],
+        tools: Sequence[ToolSchema] = (),
+        *,
+        prompt_ids: Sequence[int],
+        turn_key: str,
+    ) -> ReadAnswer:
+        return self._answers.read(completion_ids, tools, prompt_ids, turn_key)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids)
+
+    def _reasoned(self, ids: Sequence[int]) -> bool:
+        added = self._tokenizer.added
+        possible = any(tag not in added or added[tag] in ids for tag, _ in TAGS)
+        return possible and has_reasoning(self._tokenizer.decode(ids))

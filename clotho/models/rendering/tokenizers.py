@@ -1,0 +1,113 @@
+"""A model's tokenizer and the little of its configuration that rendering needs."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.constants import HF_HUB_OFFLINE
+from huggingface_hub.errors import LocalEntryNotFoundError
+from pydantic import JsonValue
+from renderers.base import TRUSTED_REVISIONS, load_tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.utils import cached_file
+
+from clotho.errors import InvalidInput, ModelUnavailable
+from clotho.models.rendering.literals import Literals, drop_marks
+from clotho.models.rendering.messages import Templated
+
+Described = dict[str, JsonValue]
+
+
+class Tokenizer:
+    """A tokenizer with its chat template, fit to be used by several threads at once.
+
+    `name` is one on the Hugging Face hub, or a folder. Raises InvalidInput where no tokenizer can be loaded from
+    it, and ModelUnavailable while the hub can't be reached.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        try:
+            self.loaded = _loaded(name)
+            config, generation = _described(name, "config.json"), _described(name, "generation_config.json")
+        except (OSError, ValueError) as error:
+            if isinstance(error.__cause__, LocalEntryNotFoundError) and not HF_HUB_OFFLINE:
+                raise ModelUnavailable(f"the tokenizer of {name!r} can't be fetched: {error}") from error
+            raise InvalidInput(f"no tokenizer can be loaded from {name!r}: {error}") from error
+        self.size = len(self.loaded)
+        added = self.loaded.added_tokens_decoder
+        self.added = {token.content: id for id, token in added.items()}
+        self.literals = self._literals({token.content for token in added.values() if token.special})
+        architectures = config.get("architectures")
+        self.architectures = tuple(map(str, architectures)) if isinstance(architectures, list) else ()
+        self.end_ids = tuple(
+            dict.fromkeys([*_ids(self.loaded.eos_token_id), *_ids(generation.get("eos_token_id"))])
+        )
+
+    @property
+    def has_template(self) -> bool:
+        return bool(self.loaded.chat_template)
+
+    def _literals(self, special: set[str]) -> Literals:
+        """Nothing is marked for a tokenizer of its author's own making, which would keep the marks."""
+        if not self.loaded.is_fast:
+            return Literals((), ())
+        drop_marks(self.loaded)
+        template = str(self.loaded.chat_template)
+        return Literals(special, {token for token in self.added.keys() - special if token in template})
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.loaded.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids` as it is, special tokens included."""
+        text: str = self.loaded.decode(
+            list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def template(
+        self, messages: Sequence[Templated], tools: Sequence[Described], *, add_generation_prompt: bool
+    ) -> str:
+        """The conversation as the chat template writes it; raises whatever the template does."""
+        text: str = self.loaded.apply_chat_template(
+            list(messages),
+            tools=list(tools) or None,
+            add_generation_prompt=add_generation_prompt,
+            tokenize=False,
+        )
+        return text
+
+
+def _loaded(name: str) -> Any:
+    if name in TRUSTED_REVISIONS:
+        loaded = load_tokenizer(name)
+    else:
+        # AutoTokenizer goes by the model's type, and puts that type's pre-tokenizer in place of the model's own.
+        whole = _path(name, "tokenizer.json") is not None
+        loaded = (PreTrainedTokenizerFast if whole else AutoTokenizer).from_pretrained(name)
+    if loaded.is_fast:
+        # Setting these anew for each call would disturb the calls of other threads.
+        loaded.backend_tokenizer.no_truncation()
+        loaded.backend_tokenizer.no_padding()
+    return loaded
+
+
+def _path(name: str, file: str) -> str | None:
+    if Path(name).is_dir():
+        path = Path(name, file)
+        return str(path) if path.is_file() else None
+    found: str | None = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+    return found
+
+
+def _described(name: str, file: str) -> Described:
+    path = _path(name, file)
+    described = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return described if isinstance(described, dict) else {}
+
+
+def _ids(value: JsonValue) -> list[int]:
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, int)]

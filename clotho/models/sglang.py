@@ -1,0 +1,115 @@
+"""SGLang's /generate with input_ids."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated
+
+from pydantic import BaseModel, Field, JsonValue
+
+from clotho.errors import InexactTokens, ModelUnavailable
+from clotho.models.backend import Inference, VersionSpan
+from clotho.models.model_http import ModelHTTP, raise_embedded, read_event
+from clotho.models.provider_errors import refusal
+from clotho.models.token_server import (
+    REASON_LIMIT,
+    Count,
+    StopReason,
+    TokenChunk,
+    TokenRequest,
+    paired,
+    sampling_fields,
+)
+from clotho.models.weight_versions import UNNAMED
+
+RENAMED = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}
+
+
+class _Finish(BaseModel):
+    type: Annotated[str, Field(max_length=REASON_LIMIT)]
+    matched: StopReason | None = None
+    message: str | None = None
+    status_code: int | None = Field(default=None, ge=400, lt=600)
+
+
+class _Meta(BaseModel):
+    output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
+    completion_tokens: Count
+    cached_tokens: Count = 0
+    finish_reason: _Finish | None = None
+    weight_version: str | None = None
+
+
+class _Event(BaseModel):
+    output_ids: list[int] | None = None
+    meta_info: _Meta | None = None
+    error: JsonValue = None
+
+
+class SGLang:
+    """A stream repeats what it said before, unless the server streams increments: the counts tell which."""
+
+    inference = Inference.SGLANG
+
+    def __init__(self, http: ModelHTTP) -> None:
+        self._http = http
+
+    async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
+        fields = {RENAMED.get(name, name): value for name, value in sampling_fields(request).items()}
+        body: dict[str, JsonValue] = {
+            "input_ids": list(request.prompt_ids),
+            "sampling_params": fields,
+            "return_logprob": True,
+            "stream": True,
+        }
+        if request.cache_salt is not None:
+            body["extra_key"] = request.cache_salt
+        url = f"{self._http.root}/generate"
+        events = self._http.events(url, body, request.key, request.sampling.max_tokens)
+        seen = 0
+        async with self._http.errors(), aclosing(events):
+            async for content in events:
+                event = read_event(_Event, content)
+                raise_embedded(event.error)
+                if event.meta_info is None:
+                    raise ModelUnavailable("the model server's answer is not understood: it has no meta_info")
+                yield _chunk(event, event.meta_info, seen)
+                seen = event.meta_info.completion_tokens
+
+
+def _chunk(event: _Event, meta: _Meta, seen: int) -> TokenChunk:
+    finish = meta.finish_reason
+    if finish is not None and finish.type == "abort":
+        raise refusal(finish.status_code or 502, {}, finish.message or "aborted")
+    rows = _new(meta, seen)
+    if event.output_ids is not None and event.output_ids[len(event.output_ids) - len(rows) :] != [
+        token for _, token, _ in rows
+    ]:
+        raise InexactTokens("the model server returns logprobs of other tokens than it sampled")
+    ids, logprobs = paired([token for _, token, _ in rows], [logprob for logprob, _, _ in rows])
+    version = meta.weight_version
+    return TokenChunk(
+        ids=ids,
+        logprobs=logprobs,
+        finish_reason=finish.type if finish else None,
+        stop_reason=finish.matched if finish else None,
+        versions=(VersionSpan(version=version, start=seen, end=meta.completion_tokens),)
+        if version not in (None, UNNAMED)
+        else (),
+        sampled=meta.completion_tokens,
+        cached_prompt_tokens=meta.cached_tokens,
+    )
+
+
+def _new(meta: _Meta, seen: int) -> list[tuple[float | None, int, str | None]]:
+    rows = meta.output_token_logprobs
+    if rows is None:
+        if meta.completion_tokens > seen:
+            raise InexactTokens("the model server returns no logprobs")
+        return []
+    if len(rows) == meta.completion_tokens:
+        return rows[seen:]
+    if len(rows) == meta.completion_tokens - seen:
+        return rows
+    raise InexactTokens(
+        f"the model server returns {len(rows)} logprobs for {meta.completion_tokens} sampled tokens"
+    )

@@ -1,0 +1,195 @@
+"""Token-exact mode: prompts extend what was sampled, and every sampled id and logprob is kept as returned."""
+
+import asyncio
+from bisect import bisect_left
+from contextlib import aclosing
+
+from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
+from clotho.identifiers.hashed import derived_seed
+from clotho.journal import Journal
+from clotho.models.backend import Inference, SampledTurn, ServedModel, TurnCall, Usage
+from clotho.models.messages import ChatMessage
+from clotho.models.model_http import ModelHTTP
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.probes import Probed, probe
+from clotho.models.rendering.prompts import next_prompt
+from clotho.models.rendering.renderer import Renderer
+from clotho.models.rendering_thread import RenderingThread
+from clotho.models.sampling import Sampling
+from clotho.models.token_server import TokenRequest
+from clotho.models.weight_versions import at_step
+from clotho.models.write_ahead import Pace, WriteAhead
+
+PROBE = (ChatMessage(role="user", content="Tell me something that nobody knows yet."),)
+
+
+class TokenExact:
+    """Samples turns of one model through a token-exact endpoint, written ahead in `journal`.
+
+    What kind of server it is is found out before the first turn, and again by `check`.
+    """
+
+    def __init__(
+        self,
+        http: ModelHTTP,
+        rendering: RenderingThread,
+        journal: Journal,
+        inference: Inference,
+        pace: Pace,
+    ) -> None:
+        self._http = http
+        self._rendering = rendering
+        self._journal = journal
+        self._inference = inference
+        self._pace = pace
+        self._probed: Probed | None = None
+        self._probing = asyncio.Lock()
+        self._version: str | None = None
+
+    @property
+    def found(self) -> ServedModel | None:
+        return self._probed.found if self._probed is not None else None
+
+    async def check(self, model: str) -> ServedModel:
+        self._probed = None
+        return (await self._server(model)).found
+
+    async def sample_turn(self, call: TurnCall) -> SampledTurn:
+        """Sample one assistant message, going on with what an interrupted attempt has sampled of it.
+
+        Raises ModelUnavailable, ModelRejected, ContextOverflow, InexactTokens, and InvalidInput for settings
+        that no turn can be sampled with.
+        """
+        probed = await self._server(call.model)
+        renderer = await self._rendering.renderer()
+        ahead = WriteAhead(self._journal, call.key, self._pace)
+        turn = await self._begun(call, renderer, ahead)
+        sampling = _explicit(call.sampling, renderer, len(turn.prompt_ids), probed.found.context)
+        turn.budget = sampling.max_tokens
+        if turn.ids and turn.finish_reason is None:
+            await self._rendering.run(lambda renderer: _end_if_ended(turn, sampling, renderer))
+        if turn.finish_reason is None:
+            await self._stream(call, probed, turn, sampling, ahead)
+            if turn.resumed_at:
+                await self._rendering.run(lambda renderer: _end_at_stop(turn, sampling, renderer))
+        answer = await self._rendering.run(
+            lambda renderer: renderer.parse(
+                turn.ids, call.tools, prompt_ids=turn.prompt_ids, turn_key=call.key
+            )
+        )
+        return SampledTurn(
+            message=answer.message,
+            defects=answer.defects,
+            finish_reason=turn.finish_reason,
+            stop_reason=turn.stop_reason,
+            usage=Usage(
+                prompt_tokens=len(turn.prompt_ids),
+                completion_tokens=len(turn.ids),
+                cached_prompt_tokens=turn.cached_prompt_tokens,
+            ),
+            model=call.model,
+            sampling=sampling,
+            started=turn.started,
+            seconds=turn.seconds,
+            system_fingerprint=turn.system_fingerprint and self._http.redact(turn.system_fingerprint),
+            tokens=turn.tokens(probed.found.backend, probed.found.logprobs_mode),
+        )
+
+    async def _server(self, model: str) -> Probed:
+        async with self._probing:
+            if self._probed is None:
+                renderer = await self._rendering.renderer()
+                prompt_ids = await self._rendering.run(lambda renderer: renderer.render(PROBE))
+                self._probed = await probe(
+                    self._http, self._inference, model, prompt_ids, renderer.description
+                )
+                self._version = self._probed.found.weight_version
+            return self._probed
+
+    async def _begun(self, call: TurnCall, renderer: Renderer, ahead: WriteAhead) -> GrowingTurn:
+        if entries := await ahead.read():
+            return GrowingTurn.resumed(entries, renderer.vocabulary_size)
+        prompt_ids = await self._rendering.run(
+            lambda renderer: next_prompt(renderer, call.messages, call.tools, call.prior)
+        )
+        return GrowingTurn(prompt_ids, renderer.vocabulary_size)
+
+    async def _stream(
+        self, call: TurnCall, probed: Probed, turn: GrowingTurn, sampling: Sampling, ahead: WriteAhead
+    ) -> None:
+        turn.ask_again(self._version, call.trainer_step)
+        request = _request(call, turn, sampling, probed.found, self._newest_version(call))
+        try:
+            async with aclosing(probed.server.stream(request)) as stream:
+                async for chunk in stream:
+                    turn.add(chunk)
+                    ahead.offer(turn)
+            if turn.finish_reason is None:
+                raise ModelUnavailable("the model server's stream ended before the turn did")
+        except ModelUnavailable:
+            await ahead.flush(turn)
+            raise
+        await ahead.settle()
+        self._version = turn.versions[-1].version if turn.versions else self._version
+
+    def _newest_version(self, call: TurnCall) -> str | None:
+        """Of the weights, as far as anybody has said."""
+        if self._version is None and call.trainer_step is not None:
+            return at_step(call.trainer_step)
+        return self._version
+
+
+def _explicit(sampling: Sampling, renderer: Renderer, prompt: int, context: int | None) -> Sampling:
+    """`sampling` with the tokens that end a turn, and with as many as there is room for after the prompt."""
+    room = None if context is None else context - prompt
+    if room is not None and room < 1:
+        raise ContextOverflow(f"a prompt of {prompt} tokens leaves no room in a context of {context}")
+    budget = min((bound for bound in (sampling.max_tokens, room) if bound is not None), default=None)
+    if budget is None:
+        raise InvalidInput("the model server doesn't say how long its context is: give --max-tokens")
+    stops = dict.fromkeys((*sampling.stop_token_ids, *renderer.stop_token_ids))
+    return sampling.model_copy(update={"max_tokens": budget, "stop_token_ids": tuple(stops)})
+
+
+def _request(
+    call: TurnCall, turn: GrowingTurn, sampling: Sampling, served: ServedModel, version: str | None
+) -> TokenRequest:
+    """The rest of the turn. The same random numbers again would repeat themselves in what they choose."""
+    offset = len(turn.ids)
+    assert sampling.max_tokens is not None
+    seed = sampling.seed
+    if offset and served.noise == "sequence" and seed is not None:
+        seed = derived_seed(seed, offset)
+    return TokenRequest(
+        key=f"{call.key}/{offset}" if offset else call.key,
+        model=call.model,
+        prompt_ids=(*turn.prompt_ids, *turn.ids),
+        sampling=sampling.model_copy(update={"max_tokens": sampling.max_tokens - offset, "seed": seed}),
+        cache_salt=version,
+    )
+
+
+def _end_if_ended(turn: GrowingTurn, sampling: Sampling, renderer: Renderer) -> None:
+    """A write-ahead that is whole: asking for more would sample what comes after the turn."""
+    assert sampling.max_tokens is not None
+    _end_at_stop(turn, sampling, renderer)
+    if turn.finish_reason is None and turn.ids[-1] in sampling.stop_token_ids:
+        turn.finish_reason, turn.stop_reason = "stop", turn.ids[-1]
+    elif turn.finish_reason is None and len(turn.ids) >= sampling.max_tokens:
+        turn.finish_reason = "length"
+
+
+def _end_at_stop(turn: GrowingTurn, sampling: Sampling, renderer: Renderer) -> None:
+    """End the turn with the token that completes a stop string, where there is one.
+
+    A server finds those that it samples whole, but not one of which a request before sampled the beginning.
+    """
+
+    def met(length: int) -> str | None:
+        text = renderer.decode(turn.ids[:length])
+        return next((stop for stop in sampling.stop if stop in text), None)
+
+    if sampling.stop and met(len(turn.ids)) is not None:
+        lengths = range(1, len(turn.ids) + 1)
+        length = 1 + bisect_left(lengths, True, key=lambda length: met(length) is not None)
+        turn.end_at(length, str(met(length)))

@@ -1,0 +1,68 @@
+"""The XML dialect of GLM 4.5 and later (glm45, glm47): `<tool_call>NAME` and pairs of key and value.
+
+    <tool_call>NAME
+    <arg_key>KEY</arg_key>
+    <arg_value>VALUE</arg_value>
+    </tool_call>
+
+Values are kept to the letter and take the types of the tool's schema. As in vLLM, which reads both with one
+parser: a call of a tool that wasn't offered is no call; an answer cut off inside a call still calls with the
+arguments that were complete; text after calls is left out of the content. What is left out is in the
+remainder. Unlike vLLM, a block without a name isn't given one from its arguments.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from clotho.models.messages import ToolSchema
+from clotho.models.tool_call_parsers.argument_types import is_offered, properties_of, typed
+from clotho.models.tool_call_parsers.json_text import encode
+from clotho.models.tool_call_parsers.markup import Block, Prose, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
+
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+KEY, VALUE_END = "<arg_key>", "</arg_value>"
+KEY_TO_VALUE = re.compile(r"</arg_key>\s*<arg_value>")
+
+
+class GlmParser:
+    ends_reasoning = CALL
+
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
+        return conclude(_segments(text), lambda block: _call(block, tools))
+
+
+def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
+    name = block.name.strip()
+    if not name:
+        return Unread.MALFORMED
+    if tools and not is_offered(tools, name):
+        return Unread.UNOFFERED
+    complete, cut = _arguments(block.body)
+    arguments = encode(typed(complete, properties_of(tools, name)))
+    return parsed_call(name, arguments, truncated=cut or not block.text.endswith(CALL_END))
+
+
+def _arguments(body: str) -> tuple[dict[str, str], bool]:
+    """The arguments that are complete, and whether another one is begun after them."""
+    complete: dict[str, str] = {}
+    start = body.find(KEY)
+    while start >= 0 and (middle := KEY_TO_VALUE.search(body, start + len(KEY))):
+        end = body.find(VALUE_END, middle.end())
+        if end < 0:
+            break
+        complete[body[start + len(KEY) : middle.start()].strip()] = body[middle.end() : end]
+        start = body.find(KEY, end)
+    return complete, start >= 0
+
+
+def _segments(text: str) -> Iterator[Segment]:
+    position = 0
+    while (start := text.find(CALL, position)) >= 0:
+        yield Prose(text[position:start])
+        end = text.find(CALL_END, start)
+        inside = text[start + len(CALL) : end if end >= 0 else len(text)]
+        position = end + len(CALL_END) if end >= 0 else len(text)
+        name, key, arguments = inside.partition(KEY)
+        yield Block(name=name, body=key + arguments, text=text[start:position])
+    yield Prose(text[position:])

@@ -1,0 +1,63 @@
+"""JSON as models write it: every way in which it can't be read is a ValueError."""
+
+import json
+from typing import Any
+
+from pydantic import JsonValue
+
+from clotho.models.tool_call_parsers.parser import ParsedCall, parsed_call
+
+DECODER = json.JSONDecoder()
+DEEPEST = 100
+"""Far more than any tool asks for, and far less than what the interpreter's stack holds."""
+
+
+def decode(text: str) -> Any:
+    """Raises ValueError."""
+    try:
+        return _shallow(json.loads(text))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def decode_first(text: str, start: int = 0) -> tuple[Any, int]:
+    """The value that starts at `start`, and where it ends. Raises ValueError."""
+    try:
+        value, end = DECODER.raw_decode(text, start)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return _shallow(value), end
+
+
+def encode(value: JsonValue, *, finite: bool = False) -> str:
+    """JSON in any script. With `finite`, raises ValueError for NaN and infinities."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=not finite)
+
+
+def _shallow(value: Any) -> Any:
+    """`value`, unless its nesting could exhaust the stack of whoever walks it later."""
+    layer = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(DEEPEST):
+        inner = (each.values() if isinstance(each, dict) else each for each in layer)
+        layer = [item for items in inner for item in items if isinstance(item, (dict, list))]
+        if not layer:
+            return value
+    raise ValueError("nested too deeply")
+
+
+def decoded_call(name: JsonValue, arguments: JsonValue) -> ParsedCall:
+    """Raises ValueError where `name` is no text.
+
+    Arguments that are text already, holding an object, aren't encoded a second time.
+    """
+    if not isinstance(name, str):
+        raise ValueError("a name is text")
+    held = isinstance(arguments, str) and _holds_object(arguments)
+    return parsed_call(name, str(arguments) if held else encode(arguments))
+
+
+def _holds_object(text: str) -> bool:
+    try:
+        return isinstance(decode(text), dict)
+    except ValueError:
+        return False

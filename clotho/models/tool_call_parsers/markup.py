@@ -1,0 +1,79 @@
+"""What the dialects with markup of their own share: an answer cut into segments, and what they come to."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined
+
+
+@dataclass(frozen=True)
+class Prose:
+    """Text outside any markup."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Debris:
+    """Text between markup, where no text belongs; `is_call`: in the place of a call."""
+
+    text: str
+    is_call: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """A call as written: the raw name, the raw arguments, and all of it."""
+
+    name: str
+    body: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What comes next is a call's: prose ends here."""
+
+    text: str = ""
+
+
+class Unread(Enum):
+    """Why a block is no call."""
+
+    MALFORMED = "malformed"
+    UNOFFERED = "unoffered"
+
+
+Segment = Prose | Debris | Opening | Block
+
+
+def conclude(
+    segments: Iterable[Segment], read: Callable[[Block], ParsedCall | Unread], *, trims: bool = True
+) -> ParsedAnswer:
+    """Content is the prose before the first block, or all prose where no block is a call.
+
+    Blank content beside a block is none. `trims`: content beside calls loses the white space at its ends.
+    """
+    written = tuple(segments)
+    parsed = [read(segment) if isinstance(segment, Block) else None for segment in written]
+    calls = tuple(call for call in parsed if isinstance(call, ParsedCall))
+    blocks = [index for index, segment in enumerate(written) if isinstance(segment, Block | Opening)]
+    prose_ends = blocks[0] if calls else len(written)
+    shown = [isinstance(segment, Prose) and index < prose_ends for index, segment in enumerate(written)]
+    content = "".join(segment.text for segment, here in zip(written, shown, strict=True) if here)
+    if blocks and ((trims and calls) or not content.strip()):
+        content = content.strip()
+    rest = (
+        segment.text
+        for segment, call, here in zip(written, parsed, shown, strict=True)
+        if not (isinstance(call, ParsedCall) or here)
+    )
+    empty = sum(isinstance(segment, Debris) and segment.is_call for segment in written)
+    return ParsedAnswer(
+        content=content or None,
+        calls=calls,
+        remainder=joined(rest),
+        malformed=parsed.count(Unread.MALFORMED) + empty,
+        unoffered=parsed.count(Unread.UNOFFERED),
+    )

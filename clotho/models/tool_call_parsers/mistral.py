@@ -1,0 +1,106 @@
+"""The two Mistral dialects, told apart by what follows the first `[TOOL_CALLS]`.
+
+    [TOOL_CALLS][{"name": NAME, "arguments": {…}}, …]                     up to tokenizer version 10
+    [TOOL_CALLS]NAME{…}[TOOL_CALLS]NAME{…}    or    NAME[ARGS]{…}         since version 11
+
+vLLM goes by the tokenizer. Apart from that, as in vLLM: a call without a name is a call with an empty one, text
+after the JSON is left out of the content (it is in the remainder), and
+
+- up to version 10, entries that aren't calls are skipped, and an object alone is a call; where no call can be
+  read, what follows the mark is the content;
+- since version 11, arguments that aren't JSON are kept as they are, and types follow the tool's schema.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pydantic import JsonValue
+
+from clotho.models.messages import ToolSchema
+from clotho.models.tool_call_parsers.argument_types import properties_of, typed_text
+from clotho.models.tool_call_parsers.json_text import decode, decode_first, encode
+from clotho.models.tool_call_parsers.markup import Block, Debris, Prose, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined, parsed_call
+
+MARK = "[TOOL_CALLS]"
+AS_ARRAY = re.compile(r"\[TOOL_CALLS\](?:\s|\[TOOL_CALLS\])*+(?!\[ARGS\])[\[{]")
+NAME_END = re.compile(r"\[ARGS\]|(?=\{)")
+
+
+class MistralParser:
+    ends_reasoning = MARK
+
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
+        start = text.find(MARK)
+        if start >= 0 and AS_ARRAY.match(text, start):
+            return _parse_array(text)
+        return conclude(_segments(text, start), lambda block: _call(block, tools))
+
+
+def _segments(text: str, start: int) -> Iterator[Segment]:
+    yield Prose(text[: start if start >= 0 else len(text)])
+    while start >= 0:
+        name = start + len(MARK)
+        separator = NAME_END.search(text, name)
+        body = separator.end() if separator else len(text)
+        following = text.find(MARK, body)
+        end = following if following >= 0 else len(text)
+        arguments, trailing = _first_value(text[body:end])
+        yield Block(
+            name=text[name : separator.start() if separator else end],
+            body=arguments,
+            text=text[start:end],
+        )
+        yield Debris(trailing)
+        start = following
+
+
+def _first_value(text: str) -> tuple[str, str]:
+    """The JSON value that `text` begins with, and what follows it; all of it where that is no JSON."""
+    start = len(text) - len(text.lstrip())
+    try:
+        _, end = decode_first(text, start)
+    except ValueError:
+        return text, ""
+    return text[start:end], text[end:]
+
+
+def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
+    if not (block.name or block.body):
+        return Unread.MALFORMED
+    name = block.name.strip()
+    return parsed_call(name, typed_text(block.body.strip() or "{}", properties_of(tools, name)))
+
+
+def _parse_array(text: str) -> ParsedAnswer:
+    content, *written = (piece.strip() for piece in text.split(MARK))
+    array, *rest = (piece for piece in written if piece)
+    parsed, around = _array(array)
+    entries = parsed if isinstance(parsed, list) else [parsed]
+    calls = tuple(call for entry in entries if (call := _entry(entry)))
+    if not calls:
+        return ParsedAnswer(content=array, remainder=joined([content, *rest]), malformed=1)
+    shown = text[: text.index(MARK)] if content else None
+    malformed = len(entries) - len(calls)
+    return ParsedAnswer(content=shown, calls=calls, remainder=joined([*around, *rest]), malformed=malformed)
+
+
+def _array(text: str) -> tuple[JsonValue, tuple[str, ...]]:
+    """The JSON that `text` begins with, else the array within it; and the text around that."""
+    try:
+        value, end = decode_first(text)
+        return value, (text[end:],)
+    except ValueError:
+        start, end = text.find("[{"), text.rfind("}]") + 2
+    try:
+        return decode(text[start:end]), (text[:start], text[end:])
+    except ValueError:
+        return None, ()
+
+
+def _entry(entry: JsonValue) -> ParsedCall | None:
+    if not isinstance(entry, dict) or not entry.keys() & {"name", "arguments"}:
+        return None
+    name, arguments = entry.get("name"), entry.get("arguments")
+    written = arguments if isinstance(arguments, str) else encode({} if arguments is None else arguments)
+    return parsed_call(name if isinstance(name, str) else "", written)

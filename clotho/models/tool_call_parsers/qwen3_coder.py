@@ -1,0 +1,100 @@
+"""The XML dialect of Qwen3-Coder and of Qwen from 3.5 on.
+
+    <tool_call>
+    <function=NAME>
+    <parameter=KEY>
+    VALUE
+    </parameter>
+    </function>
+    </tool_call>
+
+Values lose one newline at each end and take the types of the tool's schema. As in vLLM: `<tool_call>` may be
+missing, an answer cut off inside a call still calls with the parameters that were complete, and text between
+and after calls is left out of the content. It is in the remainder.
+
+Unlike vLLM, a function without a name isn't given one from its parameters.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from clotho.models.messages import ToolSchema
+from clotho.models.tool_call_parsers.argument_types import properties_of, typed
+from clotho.models.tool_call_parsers.json_text import encode
+from clotho.models.tool_call_parsers.markup import Block, Debris, Opening, Prose, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
+
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+IN_PROSE = re.compile(f"{CALL}|{FUNCTION}")
+IN_CALL = re.compile(f"{CALL_END}|{FUNCTION}")
+AFTER_FUNCTION = re.compile(f"{CALL}|{CALL_END}|{FUNCTION}")
+TAG_IN_NAME = re.compile(f"</?think>|</?tool_call>|</parameter>|{FUNCTION_END}|>")
+PARAMETER = re.compile(r"<\s*parameter\s*=\s*")
+PARAMETER_END = re.compile(rf"<\s*/\s*parameter\s*>|{PARAMETER.pattern}")
+
+
+class Qwen3CoderParser:
+    ends_reasoning = CALL
+
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
+        return conclude(_segments(text), lambda block: _call(block, tools))
+
+
+def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
+    if not (name := block.name.strip()):
+        return Unread.MALFORMED
+    complete, cut = _parameters(block.body)
+    arguments = encode(typed(complete, properties_of(tools, name)))
+    return parsed_call(name, arguments, truncated=cut or not block.text.endswith(FUNCTION_END))
+
+
+def _parameters(body: str) -> tuple[dict[str, str], bool]:
+    """The parameters that are complete, and whether another one is begun after them.
+
+    One ends at its closing tag or at the next one.
+    """
+    complete: dict[str, str] = {}
+    opening = PARAMETER.search(body)
+    while opening and (name_end := body.find(">", opening.end())) >= 0:
+        closing = PARAMETER_END.search(body, name_end + 1)
+        if closing is None:
+            break
+        value = body[name_end + 1 : closing.start()]
+        complete[body[opening.end() : name_end]] = value.removeprefix("\n").removesuffix("\n")
+        opening = PARAMETER.search(body, closing.start())
+    return complete, opening is not None
+
+
+def _segments(text: str) -> Iterator[Segment]:
+    position, expected = 0, IN_PROSE
+    while tag := expected.search(text, position):
+        gap = text[position : tag.start()]
+        empty = expected is IN_CALL and tag[0] == CALL_END
+        yield Prose(gap) if expected is IN_PROSE else Debris(gap, is_call=empty)
+        position = tag.end()
+        if tag[0] == CALL:
+            yield Opening()
+            expected = IN_CALL
+        elif tag[0] == CALL_END:
+            expected = IN_PROSE
+        else:
+            block = _function(text, tag.start(), position)
+            yield block
+            position = tag.start() + len(block.text)
+            expected = AFTER_FUNCTION
+    rest = text[position:]
+    yield Prose(rest) if expected is IN_PROSE else Debris(rest, is_call=expected is IN_CALL)
+
+
+def _function(text: str, start: int, name: int) -> Block:
+    """The function that starts at `start`, up to its closing tag or the end of the text."""
+    tags = TAG_IN_NAME.finditer(text, name)
+    tag = next((tag for tag in tags if tag[0] in (">", FUNCTION_END)), None)
+    if tag is None:
+        return Block(name=text[name:], body="", text=text[start:])
+    if tag[0] == FUNCTION_END:
+        return Block(name=text[name : tag.start()], body="", text=text[start : tag.end()])
+    closing = text.find(FUNCTION_END, tag.end())
+    body_end, end = (closing, closing + len(FUNCTION_END)) if closing >= 0 else (len(text), len(text))
+    return Block(name=text[name : tag.start()], body=text[tag.end() : body_end], text=text[start:end])

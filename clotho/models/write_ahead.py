@@ -1,0 +1,82 @@
+"""A turn's tokens in the journal before the turn is: an interrupted one goes on instead of being sampled anew.
+
+Sampling unfinished turns anew favours short ones. What a killed process had not written yet is sampled anew, so
+what is written soon bounds that.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from clotho.errors import ModelUnavailable, StoreUnavailable
+from clotho.identifiers.rollout_keys import stream_prefix
+from clotho.journal import Journal
+from clotho.models.partial_turn import GrowingTurn
+from clotho.models.stream_entry import StreamEntry
+
+log = logging.getLogger("clotho")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """An entry is due after so many tokens, or so many seconds with any."""
+
+    tokens: int = 256
+    seconds: float = 2.0
+
+
+class WriteAhead:
+    """The write-ahead of one turn: one entry at a time, of all that came in meanwhile; the stream doesn't wait."""
+
+    def __init__(self, journal: Journal, key: str, pace: Pace) -> None:
+        self._journal = journal
+        self._prefix = stream_prefix(key)
+        self._pace = pace
+        self._number = self._written = 0
+        self._last = time.monotonic()
+        self._writing: asyncio.Task[None] | None = None
+
+    async def read(self) -> list[StreamEntry]:
+        """What earlier attempts wrote, in order; what is written now comes after it."""
+        keys = await self._journal.keys(self._prefix)
+        entries = [entry for entry in await self._journal.read_many(keys, StreamEntry) if entry is not None]
+        self._number = len(entries)
+        self._written = sum(len(entry.ids) for entry in entries)
+        return entries
+
+    def offer(self, turn: GrowingTurn) -> None:
+        """Begin to write what is new if it is due. Raises ModelUnavailable once another attempt has gone ahead."""
+        if self._writing is not None:
+            if not self._writing.done():
+                return
+            writing, self._writing = self._writing, None
+            writing.result()
+        new = len(turn.ids) - self._written
+        if new >= self._pace.tokens or (new and time.monotonic() - self._last >= self._pace.seconds):
+            self._writing = asyncio.create_task(self._write(turn.entry(self._written)))
+
+    async def flush(self, turn: GrowingTurn) -> None:
+        """Write all that is new: the stream broke off."""
+        await self.settle()
+        if len(turn.ids) > self._written:
+            await self._write(turn.entry(self._written))
+
+    async def settle(self) -> None:
+        """Wait for what is being written; what came of it no longer matters."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    async def _write(self, entry: StreamEntry) -> None:
+        self._last = time.monotonic()
+        try:
+            found = await self._journal.write(f"{self._prefix}{self._number:06}", entry)
+        except StoreUnavailable as error:
+            log.warning(
+                "write-ahead %s: %s", self._prefix, error
+            )  # the stream is paid for: the next entry has all
+            return
+        if found.offset != entry.offset or found.ids != entry.ids[: len(found.ids)]:
+            raise ModelUnavailable("another attempt goes on with this turn")
+        self._number += 1
+        self._written = found.offset + len(found.ids)

@@ -1,1 +1,0 @@
-"""What crosses the boundary between workflows and activities: references and small counters, never content."""

@@ -1,0 +1,1 @@
+"""Runs, groups and rollouts: messages between workflows and activities, and journal entries."""

@@ -1,0 +1,153 @@
+"""A rollout's tokens as training data: the sequences that a model was given and continued.
+
+A turn whose prompt begins with all that came before extends the branch; otherwise, where a template rewrote the
+history, a turn was edited or the context compacted, it begins a new one. Every sampled token is in exactly
+one branch, as it was sampled: no tokenizer is needed.
+"""
+
+from clotho.errors import JournalCorrupt
+from clotho.frozen_model import Record
+from clotho.identifiers.rollout_keys import turn_key
+from clotho.journal import Journal
+from clotho.models.backend import LogprobsMode, SampledTokens, SampledTurn, VersionSpan
+from clotho.models.messages import ChatMessage
+from clotho.models.sampling import Sampling
+from clotho.rollouts.transcript import Transcript, read_transcript
+
+
+class SampledSpan(Record):
+    """Tokens [start, end) of a branch are those that one turn sampled."""
+
+    turn: int
+    start: int
+    end: int
+    sampling: Sampling
+    """As sent."""
+    logprobs_mode: LogprobsMode
+    finish_reason: str | None
+
+
+class Branch(Record):
+    """A token sequence that a rollout's model saw whole; `ids`, `mask` and `logprobs` are equally long."""
+
+    rollout: str
+    index: int
+    """Among the rollout's branches, in the order of their first turns."""
+    ids: tuple[int, ...]
+    mask: tuple[bool, ...]
+    """Where a token was sampled."""
+    logprobs: tuple[float, ...]
+    """Natural logarithm; 0.0 where not sampled."""
+    spans: tuple[SampledSpan, ...]
+    """One for each turn, in order; nothing else is sampled."""
+    versions: tuple[VersionSpan, ...]
+    """Positions in `ids` whose weight version is known; in order, and within `spans`."""
+    messages: tuple[ChatMessage, ...]
+    """The conversation that the ids show."""
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """What each token was sampled at; 0.0 where not sampled. Raises JournalCorrupt where unknown."""
+        temperatures = [0.0] * len(self.ids)
+        for span in self.spans:
+            if span.sampling.temperature is None:
+                raise JournalCorrupt(
+                    f"{turn_key(self.rollout, span.turn)}: has tokens but no temperature that they were sampled at"
+                )
+            temperatures[span.start : span.end] = [span.sampling.temperature] * (span.end - span.start)
+        return tuple(temperatures)
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        return tuple(span.turn for span in self.spans)
+
+
+async def read_branches(journal: Journal, rollout: str, turns: int) -> tuple[Branch, ...]:
+    """The branches of the first `turns` turns of `rollout`. Raises JournalCorrupt."""
+    return branches_of(rollout, await read_transcript(journal, rollout, turns))
+
+
+def branches_of(rollout: str, transcript: Transcript) -> tuple[Branch, ...]:
+    """The branches of `rollout`; none of its turns whose tokens aren't known (chat mode) is in any.
+
+    Raises JournalCorrupt for a turn whose tokens, logprobs and versions don't fit together.
+    """
+    growing: list[_Growing] = []
+    for turn, step in enumerate(transcript.steps):
+        sampled = step.turn.sampled
+        if sampled is None or sampled.tokens is None:
+            continue
+        _check(sampled.tokens, turn_key(rollout, turn))
+        if not growing or not growing[-1].begins(sampled.tokens.prompt_ids):
+            growing.append(_Growing())
+        growing[-1].extend(turn, sampled, sampled.tokens)
+    return tuple(
+        branch.grown(rollout, index, _messages(transcript, branch)) for index, branch in enumerate(growing)
+    )
+
+
+class _Growing:
+    """A branch while turns are added to it."""
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._mask: list[bool] = []
+        self._logprobs: list[float] = []
+        self._versions: list[VersionSpan] = []
+        self.spans: list[SampledSpan] = []
+
+    def begins(self, prompt_ids: tuple[int, ...]) -> bool:
+        return prompt_ids[: len(self._ids)] == tuple(self._ids)
+
+    def extend(self, turn: int, sampled: SampledTurn, tokens: SampledTokens) -> None:
+        self._append(tokens.prompt_ids[len(self._ids) :], None)
+        start = len(self._ids)
+        self._append(tokens.ids, tokens.logprobs)
+        self._versions += [
+            VersionSpan(version=span.version, start=start + span.start, end=start + span.end)
+            for span in tokens.versions
+        ]
+        self.spans.append(
+            SampledSpan(
+                turn=turn,
+                start=start,
+                end=len(self._ids),
+                sampling=sampled.sampling,
+                logprobs_mode=tokens.logprobs_mode,
+                finish_reason=sampled.finish_reason,
+            )
+        )
+
+    def _append(self, ids: tuple[int, ...], logprobs: tuple[float, ...] | None) -> None:
+        self._ids += ids
+        self._mask += [logprobs is not None] * len(ids)
+        self._logprobs += logprobs if logprobs is not None else [0.0] * len(ids)
+
+    def grown(self, rollout: str, index: int, messages: tuple[ChatMessage, ...]) -> Branch:
+        return Branch(
+            rollout=rollout,
+            index=index,
+            ids=tuple(self._ids),
+            mask=tuple(self._mask),
+            logprobs=tuple(self._logprobs),
+            spans=tuple(self.spans),
+            versions=tuple(self._versions),
+            messages=messages,
+        )
+
+
+def _check(tokens: SampledTokens, key: str) -> None:
+    sampled = len(tokens.ids)
+    if len(tokens.logprobs) != sampled:
+        raise JournalCorrupt(f"{key}: {sampled} sampled tokens with {len(tokens.logprobs)} logprobs")
+    end = 0
+    for span in tokens.versions:
+        if not end <= span.start <= span.end <= sampled:
+            raise JournalCorrupt(f"{key}: weight versions that don't fit {sampled} sampled tokens")
+        end = span.end
+
+
+def _messages(transcript: Transcript, branch: _Growing) -> tuple[ChatMessage, ...]:
+    last = branch.spans[-1].turn
+    sampled = transcript.steps[last].turn.sampled
+    return (*transcript.messages_before(last), *([sampled.message] if sampled else []))

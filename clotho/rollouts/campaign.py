@@ -1,0 +1,132 @@
+"""A campaign: what it is asked, and how far it has come."""
+
+from clotho.frozen_model import Record
+from clotho.identifiers.ids import group_id
+from clotho.rollouts.group import GroupRequest, GroupSummary, RepairBounds, SiblingFailure
+from clotho.rollouts.outcome import Limits
+from clotho.rollouts.task_queues import Stations
+
+KEPT_FAILURES = 20
+
+
+TAKEN_BACK = 10_000
+"""Failed groups of one kind, at most, that a run tries again when it stops for that kind."""
+
+
+class CampaignProgress(Record):
+    """What a campaign has come to so far: also its answer to the query `progress`, and its result."""
+
+    groups: int = 0
+    """How many there are to do; 0 before the items are enumerated."""
+    running: int = 0
+    paused: str | None = None
+    """Why no group is started and no turn is sampled; None while the run goes on."""
+    skipped: int = 0
+    """Groups that were scored before this campaign started."""
+    scored: int = 0
+    failed: int = 0
+    failures: tuple[SiblingFailure, ...] = ()
+    """The first twenty."""
+    rollouts: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    sampled_tokens: int = 0
+    reward_sum: float = 0.0
+
+    def with_group(self, group: GroupSummary) -> "CampaignProgress":
+        siblings = group.siblings
+        return self.model_copy(
+            update={
+                "scored": self.scored + 1,
+                "rollouts": self.rollouts + len(siblings),
+                "turns": self.turns + sum(sibling.turns for sibling in siblings),
+                "tool_calls": self.tool_calls + sum(sibling.tool_calls for sibling in siblings),
+                "sampled_tokens": self.sampled_tokens + sum(sibling.sampled_tokens for sibling in siblings),
+                "reward_sum": self.reward_sum + sum(sibling.score for sibling in siblings),
+            }
+        )
+
+    def with_failure(self, failure: SiblingFailure) -> "CampaignProgress":
+        return self.model_copy(
+            update={"failed": self.failed + 1, "failures": (*self.failures, failure)[:KEPT_FAILURES]}
+        )
+
+
+class Streak(Record):
+    """Rollouts that failed one after the other for the same reason, no group being scored in between."""
+
+    kind: str = ""
+    reason: str = ""
+    rollouts: int = 0
+
+    def with_group(self, failures: tuple[SiblingFailure, ...]) -> "Streak":
+        """After one more failed group: a new streak unless all of it failed as the ones before did."""
+        last = failures[-1]
+        if any(failure.kind != last.kind for failure in failures):
+            return Streak()
+        before = self.rollouts if self.kind == last.kind else 0
+        return Streak(kind=last.kind, reason=last.reason, rollouts=before + len(failures))
+
+    def __str__(self) -> str:
+        return f"{self.rollouts} rollouts in a row failed alike: {self.reason}"
+
+
+class CampaignRequest(Record):
+    run: str
+    environment: str
+    groups: int
+    """How many groups of the manifest this campaign drives, counted from the first."""
+    group_size: int
+    limits: Limits
+    stations: Stations
+    max_open_groups: int = 16
+    repairs: RepairBounds = RepairBounds()
+    stop_after_failures: int = 8
+    """Rollouts that fail in a row for the same reason, no group being scored in between, before the run pauses."""
+    look_ahead: int = 500
+    """Groups whose end is looked up at once; what is scored already is skipped without a workflow."""
+    next_group: int = 0
+    """The first that was not looked up. This and what follows is carried over a continue-as-new."""
+    waiting: tuple[int, ...] = ()
+    """Items that were looked up and not started, or are to be tried again."""
+    open: tuple[int, ...] = ()
+    """Items whose groups were running."""
+    progress: CampaignProgress | None = None
+    streak: Streak | None = None
+    failed_alike: dict[str, tuple[int, ...]] = {}
+    """Kind of failure -> the items whose groups failed with it: what is tried again if the run stops for it."""
+
+    def group(self, item: int) -> GroupRequest:
+        """What rolls one item out."""
+        return GroupRequest(
+            run=self.run,
+            group=group_id(self.run, item),
+            environment=self.environment,
+            item=item,
+            size=self.group_size,
+            limits=self.limits,
+            stations=self.stations,
+            repairs=self.repairs,
+        )
+
+
+class ModelCheck(Record):
+    run: str
+
+
+class ItemsRequest(Record):
+    run: str
+    groups: int
+
+
+class UnfinishedRequest(Record):
+    run: str
+    first: int
+    groups: int
+
+
+class PauseRequest(Record):
+    """A run that stops itself, and why."""
+
+    run: str
+    reason: str

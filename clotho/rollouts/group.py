@@ -1,0 +1,154 @@
+"""A group of siblings: its request, its tools, its repairs, and its end."""
+
+from clotho.frozen_model import Record
+from clotho.models.messages import ToolSchema
+from clotho.rollouts.item import Item
+from clotho.rollouts.outcome import Limits
+from clotho.rollouts.rollout import RolloutRequest, RolloutSummary
+from clotho.rollouts.task_queues import Stations
+
+
+class RepairBounds(Record):
+    """How often siblings that failed for infrastructure reasons are started again."""
+
+    per_group: int = 4
+    per_run: int = 200
+
+
+class GroupRequest(Record):
+    run: str
+    group: str
+    environment: str
+    item: int
+    """Index of the dataset item in the run's manifest."""
+    size: int
+    limits: Limits
+    stations: Stations
+    repairs: RepairBounds = RepairBounds()
+
+    def sibling(self, rollout: str) -> RolloutRequest:
+        """What runs one of its rollouts."""
+        return RolloutRequest(
+            run=self.run,
+            rollout=rollout,
+            environment=self.environment,
+            limits=self.limits,
+            stations=self.stations,
+        )
+
+
+class AwaitClosed(Record):
+    workflow: str
+
+
+class AwaitAnyClosed(Record):
+    run: str
+    workflows: tuple[str, ...]
+
+
+class PreparedGroup(Record):
+    """What resolving a group's tools came to, and who its siblings are by now."""
+
+    siblings: tuple[str, ...]
+    """The rollouts to run: replacements in place of those that can't go on."""
+    attempt: int
+    """How many attempts at the group ended incomplete."""
+
+    toolsets: tuple[str, ...]
+    tools: tuple[str, ...]
+    unavailable: tuple[str, ...]
+
+
+class SiblingFailure(Record):
+    """A rollout or group that ended without a result, and why."""
+
+    workflow: str
+    kind: str
+    """The type of the error: failures of one kind in a row have one cause."""
+    reason: str
+
+
+class RepairRequest(Record):
+    """A sibling that shall be started again, if the bounds allow."""
+
+    run: str
+    group: str
+    attempt: int
+    number: int
+    """Of this repair, within the attempt at the group."""
+    failure: SiblingFailure
+    from_scratch: bool
+    bounds: RepairBounds
+
+
+class GroupFailure(Record):
+    """The details of a group that failed."""
+
+    failures: tuple[SiblingFailure, ...]
+
+
+class GroupAttempt(Record):
+    """An attempt at a group that ends incomplete."""
+
+    run: str
+    group: str
+    number: int
+    siblings: tuple[RolloutSummary, ...]
+    failures: tuple[SiblingFailure, ...]
+
+
+class GroupConclusion(Record):
+    run: str
+    group: str
+    siblings: tuple[RolloutSummary, ...]
+
+
+class GroupSummary(Record):
+    group: str
+    siblings: tuple[RolloutSummary, ...]
+
+
+class OfferedTool(Record):
+    name: str
+    toolset: str
+    sandboxed: bool
+    tool_schema: ToolSchema
+
+
+class ToolManifest(Record):
+    """The tools of one group: the same for all of its siblings."""
+
+    toolsets: tuple[str, ...]
+    tools: tuple[OfferedTool, ...]
+    unavailable: dict[str, str]
+    """Tool -> why it was dropped."""
+
+    def offered(self, name: str) -> OfferedTool | None:
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+
+class RepairEntry(Record):
+    """A sibling that failed for infrastructure reasons was started again."""
+
+    failure: SiblingFailure
+    turns: int
+    """How far it had come, in turns and sampled tokens: failures that meet long rollouts more often show here."""
+    sampled_tokens: int
+    continued_as: str
+    """The same rollout, which goes on from its last journalled turn, or a replacement that starts from scratch."""
+
+
+class AttemptEntry(Record):
+    """A group's attempt that ended incomplete."""
+
+    siblings: tuple[RolloutSummary, ...]
+    failures: tuple[SiblingFailure, ...]
+
+
+class GroupEntry(Record):
+    """A complete, scored group."""
+
+    item: Item
+    toolsets: tuple[str, ...]
+    siblings: tuple[RolloutSummary, ...]
+    repairs: tuple[RepairEntry, ...] = ()

@@ -1,0 +1,32 @@
+"""Dataset items of a run: enumerated at once, or drawn one at a time."""
+
+from pydantic import JsonValue
+
+from clotho.frozen_model import Record
+
+Item = dict[str, JsonValue]
+
+
+class ItemChunk(Record):
+    """Consecutive dataset items of a run."""
+
+    items: tuple[Item, ...]
+
+
+class DrawnItem(Record):
+    """An item that was drawn by itself, and the group that rolls it out."""
+
+    item: Item
+    group: str
+    step: int
+    """The trainer's, when it was drawn."""
+
+
+class Delivery(Record):
+    """The end of a drawn group's way: the trainer's API has it, or it is never sent.
+
+    `reason` is then one word for why.
+    """
+
+    reason: str | None = None
+    detail: str = ""

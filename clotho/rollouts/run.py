@@ -1,0 +1,123 @@
+"""A run: its manifest, which may not change, how its groups are started, and whether it is paused."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from clotho.frozen_model import Record
+from clotho.models.rendering.rendering import Rendering
+from clotho.models.sampling import Sampling
+from clotho.rollouts.group import GroupRequest, RepairBounds
+from clotho.rollouts.outcome import Limits
+from clotho.rollouts.task_queues import Stations
+from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
+from clotho.sandbox.backend import SandboxSpec
+from clotho.tools.tool import ToolSettings
+
+
+class ToolSelection(Record):
+    """Which toolsets a run offers: all available, the enabled ones, or a sample of a distribution."""
+
+    enabled: tuple[str, ...] | None = None
+    disabled: tuple[str, ...] = ()
+    distribution: str | None = None
+    tools: tuple[str, ...] | None = None
+    """The names of the only tools to offer of those; None: all of them."""
+
+
+OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "on_reward_error")
+
+
+SETTINGS = {
+    "limits": ("keep_diverged",),
+    "sandbox": ("memory_mb", "disk_mb", "max_processes", "limits", "expose_usr_local", "unsafe_local"),
+    "tool_settings": ("max_result_chars", "max_turn_chars", "preview_chars", "result_chars", "redact"),
+}
+"""Where in a manifest the fields of RunSettings are: its own ones, and those of its parts."""
+
+
+class RunManifest(Record):
+    """What may not change between restarts of a run."""
+
+    run: str
+    environment: str
+    environment_config: dict[str, JsonValue]
+    model: str
+    sampling: Sampling
+    rendering: Rendering | None = None
+    """None: chat mode, in which the server renders, and nobody knows the tokens."""
+    seed: int
+    system_prompt: str | None
+    selection: ToolSelection
+    tool_settings: ToolSettings
+    sandbox: SandboxSpec
+    checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN
+    checkpoint_mb: int = 256
+    """Workspaces larger than this, before compression, aren't checkpointed."""
+    on_reward_error: OnRewardError = OnRewardError.FAIL
+    limits: Limits
+    group_size: int
+
+    def named(self, model: str) -> "RunManifest":
+        """With the model's name, and all of its rendering that the name decides."""
+        rendering = self.rendering.named(model) if self.rendering is not None else None
+        return self.model_copy(update={"model": model, "rendering": rendering})
+
+    def with_settings(self, *settings: RunSettings) -> "RunManifest":
+        """With what its user asks for, the last word counting."""
+        asked = {
+            name: value
+            for each in settings
+            for name in RunSettings.model_fields
+            if (value := getattr(each, name)) is not None
+        }
+        parts: dict[str, Record] = {
+            part: getattr(self, part).model_copy(update=_of(names, asked)) for part, names in SETTINGS.items()
+        }
+        return self.model_copy(update={**_of(OWN_SETTINGS, asked), **parts})
+
+    @property
+    def settings(self) -> dict[str, JsonValue]:
+        """What its user may ask for, as it is."""
+        whole = self.model_dump(mode="json")
+        return {
+            **_of(OWN_SETTINGS, whole),
+            **{name: whole[part][name] for part, names in SETTINGS.items() for name in names},
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def _of(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+class PauseEntry(Record):
+    """A run was paused, or went on: the last entry counts."""
+
+    paused: bool
+    reason: str = ""
+
+
+class DrawnOrder(Record):
+    """How a run's groups are rolled out whose items are drawn one at a time: the last entry counts."""
+
+    stations: Stations = Stations()
+    repairs: RepairBounds = RepairBounds()
+
+    def group(self, manifest: RunManifest, group: str, item: int) -> GroupRequest:
+        """What rolls the run's item number `item` out."""
+        return GroupRequest(
+            run=manifest.run,
+            group=group,
+            environment=manifest.environment,
+            item=item,
+            size=manifest.group_size,
+            limits=manifest.limits,
+            stations=self.stations,
+            repairs=self.repairs,
+        )

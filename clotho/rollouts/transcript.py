@@ -1,0 +1,106 @@
+"""Journal entries of a rollout as the conversation that they record."""
+
+import asyncio
+from collections.abc import Sequence
+
+from clotho.frozen_model import Record
+from clotho.identifiers.ids import call_id
+from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
+from clotho.journal import Journal
+from clotho.models.backend import PriorTurn
+from clotho.models.messages import ChatMessage
+from clotho.rollouts.call import CallEntry, ToolError
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.turn import TurnEntry
+
+
+class Step(Record):
+    """A turn and the results of its tool calls, in order."""
+
+    turn: TurnEntry
+    calls: tuple[CallEntry, ...]
+
+
+class Transcript(Record):
+    """A rollout so far."""
+
+    prompt: Prompt
+    steps: tuple[Step, ...]
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """The conversation in the OpenAI wire format, as the next turn's prompt shows it."""
+        return self.messages_before(len(self.steps))
+
+    def messages_before(self, turn: int) -> tuple[ChatMessage, ...]:
+        """The prompt of turn number `turn`, counted from 0."""
+        messages = list(self.prompt.messages)
+        for step in self.steps[:turn]:
+            if step.turn.sampled is None:
+                break
+            messages.append(step.turn.sampled.message)
+            messages += [
+                ChatMessage(
+                    role="tool", tool_call_id=call.id, name=call.function.name, content=result.content
+                )
+                for call, result in zip(step.turn.tool_calls, step.calls, strict=False)
+            ]
+        return tuple(messages)
+
+    @property
+    def prior(self) -> PriorTurn | None:
+        """The last turn, if its tokens are known: what the next one extends."""
+        sampled = self.steps[-1].turn.sampled if self.steps else None
+        if sampled is None or sampled.tokens is None:
+            return None
+        before = self.messages_before(len(self.steps) - 1)
+        return PriorTurn(messages=(*before, sampled.message), tokens=sampled.tokens)
+
+    @property
+    def tool_errors(self) -> tuple[ToolError, ...]:
+        return tuple(call.error for step in self.steps for call in step.calls if call.error is not None)
+
+    @property
+    def reasoning(self) -> tuple[str | None, ...]:
+        """The reasoning of each sampled turn, where the model has any."""
+        return tuple(
+            step.turn.sampled.message.reasoning_content
+            for step in self.steps
+            if step.turn.sampled is not None
+        )
+
+
+async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcript:
+    """The first `turns` turns of `rollout` with their tool results, read in two parallel sweeps.
+
+    A last turn whose calls haven't all been made yet has fewer results than calls. Raises JournalCorrupt
+    if the prompt or a turn is missing.
+    """
+    prompt, turn_entries = await asyncio.gather(
+        journal.require(prompt_key(rollout), Prompt),
+        journal.read_many([turn_key(rollout, turn) for turn in range(turns)], TurnEntry),
+    )
+    steps = []
+    present = [turn for turn in turn_entries if turn is not None]
+    if len(present) != turns:
+        await journal.require(turn_key(rollout, turn_entries.index(None)), TurnEntry)
+    keys = [
+        [call_key(rollout, call_id(t, i)) for i in range(len(e.tool_calls))] for t, e in enumerate(present)
+    ]
+    results = await journal.read_many([key for turn_keys in keys for key in turn_keys], CallEntry)
+    position = 0
+    for turn, turn_keys in zip(present, keys, strict=True):
+        made = results[position : position + len(turn_keys)]
+        position += len(turn_keys)
+        steps.append(Step(turn=turn, calls=_leading(made)))
+    return Transcript(prompt=prompt, steps=tuple(steps))
+
+
+def _leading(calls: Sequence[CallEntry | None]) -> tuple[CallEntry, ...]:
+    """The calls made so far: they run in order, so the first gap is the end."""
+    made: list[CallEntry] = []
+    for call in calls:
+        if call is None:
+            break
+        made.append(call)
+    return tuple(made)

@@ -1,0 +1,56 @@
+"""A turn: its request, its result, and its journal entry."""
+
+from clotho.frozen_model import Record, Seconds
+from clotho.models.backend import SampledTurn
+from clotho.models.messages import CallDefects, ToolCall
+
+
+class ModelProcessRequest(Record):
+    """Which process shall sample a rollout's turns: the one at `queue`, while it is there."""
+
+    rollout: str
+    queue: str | None
+
+
+class TurnRequest(Record):
+    run: str
+    rollout: str
+    turn: int
+
+
+class ToolCallReference(Record):
+    """One tool call of a turn. Its arguments stay in the journal."""
+
+    name: str
+    """Bounded and escaped: a model invents it."""
+    sandboxed: bool
+
+
+class TurnResult(Record):
+    tool_calls: tuple[ToolCallReference, ...]
+    context_overflow: bool
+    truncated: bool
+    """The answer was cut off at the turn's token limit."""
+    resumed: bool = False
+    """It was interrupted, and went on from the tokens that were journalled."""
+    prompt_tokens: int
+    sampled_tokens: int
+    seconds: Seconds
+    defective_calls: int = 0
+    """Calls that are not run, or not as the model wrote them."""
+
+
+class TurnEntry(Record):
+    """A sampled turn, or the finding that the prompt no longer fits."""
+
+    sampled: SampledTurn | None
+    context_overflow: str | None = None
+    """The model server's words."""
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return self.sampled.message.tool_calls if self.sampled is not None else ()
+
+    @property
+    def defects(self) -> CallDefects:
+        return self.sampled.defects if self.sampled is not None else CallDefects()

@@ -1,0 +1,46 @@
+"""Verification of a rollout: its request, its result, and its journal entries."""
+
+from clotho.frozen_model import Record
+from clotho.rollouts.lease import Lease
+from clotho.rollouts.outcome import Ending
+
+
+class RewardRequest(Record):
+    run: str
+    rollout: str
+    ending: Ending
+    turns: int
+    lease: Lease | None
+    checkpoint: str | None = None
+    """The call after which the sandbox was last checkpointed."""
+    shell: str | None = None
+    """The call that last ran a command: verification starts in the directory that it left."""
+    exhausted: str | None = None
+    """What verification used up each time that it lost its sandbox: it isn't tried again, and the score is 0."""
+
+
+class RewardResult(Record):
+    score: float
+    lease: Lease | None
+    """The sandbox it verified in, which verification may have opened itself."""
+
+
+class EpochEntry(Record):
+    """An attempt at verification was given up; the next one has keys of its own."""
+
+    reason: str
+
+
+class RewardEntry(Record):
+    score: float
+    breakdown: dict[str, float]
+    log: str
+    lease: Lease | None
+    epoch: int
+    seconds: float
+    error: str | None = None
+    """How the verifier failed, where the score is 0 for that reason alone."""
+    refused: str | None = None
+    """How what the agent left kept the verifier from its work, where the score is 0 for that reason alone."""
+    in_agents_instance: bool = False
+    """It was verified beside the agent's own processes, which the environment asked to keep."""

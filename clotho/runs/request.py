@@ -1,0 +1,117 @@
+"""A run as it is asked for: what its environment wants, and what its user says otherwise."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import JsonValue, ValidationError
+
+from clotho.environment import EnvironmentConfig
+from clotho.environment.loading import make_environment
+from clotho.errors import InvalidInput
+from clotho.frozen_model import Record
+from clotho.identifiers.ids import checked_run_name
+from clotho.models.endpoint import Endpoint
+from clotho.models.rendering.rendering import Rendering
+from clotho.models.sampling import Sampling
+from clotho.rollouts.group import RepairBounds
+from clotho.rollouts.item import Item
+from clotho.rollouts.outcome import Limits
+from clotho.rollouts.run import RunManifest, ToolSelection
+from clotho.rollouts.task_queues import Stations
+from clotho.run_settings import RunSettings
+from clotho.sandbox.backend import SandboxSpec
+from clotho.tools.registry import Registry
+from clotho.tools.resolution import resolve
+from clotho.tools.tool import ToolSettings
+
+NOTHING = RunSettings()
+
+
+class RunOrder(Record):
+    """A run as a user asks for it."""
+
+    manifest: RunManifest
+    endpoint: Endpoint
+    groups: int
+    max_open_groups: int
+    items: tuple[Item, ...] | None = None
+    """None: the environment's own."""
+    stations: Stations = Stations()
+    repairs: RepairBounds = RepairBounds()
+    stop_after_failures: int = 8
+    """Rollouts that fail in a row for the same reason before the run pauses itself."""
+
+
+def run_manifest(
+    environment: str,
+    run: str,
+    model_name: str,
+    *,
+    overrides: Mapping[str, JsonValue] = MappingProxyType({}),
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    extra_body: dict[str, JsonValue] | None = None,
+    standard_sampling: bool = False,
+    rendering: Rendering | None = None,
+    seed: int = 0,
+    group_size: int = 4,
+    settings: RunSettings = NOTHING,
+) -> RunManifest:
+    """What the environment asks for, with what the user overrides; token-exact with a `rendering`.
+
+    Raises InvalidInput for unknown names, and for sampling parameters left to the server in token-exact mode.
+    """
+    asked = make_environment(environment, overrides).config
+    if standard_sampling and rendering is not None:
+        raise InvalidInput(
+            "token-exact inference sends all sampling parameters: leave --standard-sampling out"
+        )
+    manifest = RunManifest(
+        run=checked_run_name(run),
+        environment=environment,
+        environment_config=asked.model_dump(mode="json"),
+        model=model_name,
+        sampling=_sampling(asked, temperature, max_tokens, extra_body, standard_sampling),
+        rendering=rendering,
+        seed=seed,
+        system_prompt=asked.system_prompt,
+        selection=tool_selection(asked),
+        tool_settings=ToolSettings(terminal_timeout=asked.terminal_timeout),
+        sandbox=SandboxSpec(writable_roots=asked.writable_roots, aliases=asked.path_aliases),
+        limits=Limits(
+            max_turns=asked.max_agent_turns,
+            max_sampled_tokens=asked.max_sampled_tokens,
+            max_active_seconds=asked.max_active_seconds,
+            max_calls_per_turn=asked.max_calls_per_turn,
+        ),
+        group_size=group_size,
+    ).with_settings(settings)
+    return manifest.named(model_name) if model_name else manifest
+
+
+def _sampling(
+    asked: EnvironmentConfig,
+    temperature: float | None,
+    max_tokens: int | None,
+    extra_body: dict[str, JsonValue] | None,
+    standard: bool,
+) -> Sampling:
+    try:
+        sampling = Sampling(
+            temperature=asked.agent_temperature if temperature is None else temperature,
+            max_tokens=max_tokens or asked.max_token_length,
+            extra_body=asked.extra_body if extra_body is None else extra_body,
+        )
+    except ValidationError as error:
+        raise InvalidInput("; ".join(fault["msg"] for fault in error.errors())) from error
+    left_out = {"top_k": None, "min_p": None, "repetition_penalty": None} if standard else {}
+    return sampling.model_copy(update=left_out)
+
+
+def tool_selection(asked: EnvironmentConfig) -> ToolSelection:
+    """What the environment asks for; raises InvalidInput for names that nobody knows."""
+    selection = ToolSelection(
+        enabled=asked.enabled_toolsets, disabled=asked.disabled_toolsets, distribution=asked.distribution
+    )
+    resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
+    return selection

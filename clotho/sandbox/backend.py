@@ -1,0 +1,291 @@
+"""What a sandbox backend offers: leases on sandboxes, and keyed jobs and files inside them.
+
+A *lease* names one sandbox of one rollout. A *job* is a command that the sandbox starts at most once
+under its key and that outlives whoever asked for it. An *instance* is one running supervisor over the
+sandbox's files: the agent has one, verification gets another over the same workspace.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pydantic import model_validator
+
+from clotho.frozen_model import Record
+from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
+from clotho.sandbox.exhaustion import Exhausted
+from clotho.sandbox.places import AGENT_HOME as AGENT_HOME
+from clotho.sandbox.places import WORKSPACE as WORKSPACE
+from clotho.sandbox.places import check_places
+from clotho.sandbox.states import JobState as JobState
+from clotho.sandbox.verification import USUAL, VerifierSetup
+
+MOST_OUTPUT = 50_000_000
+"""Bytes that a command may write."""
+CHECKPOINT_BYTES = 1 << 30
+CHECKPOINT_SECONDS = 60.0
+"""Bounds of a checkpoint: on an archive before compression, and on the time for which commands stand still."""
+
+
+def below_home(path: str) -> str:
+    """`path` with ~ in place of $HOME: the file verbs take both."""
+    return f"~{path.removeprefix('$HOME')}" if path == "$HOME" or path.startswith("$HOME/") else path
+
+
+class SandboxSpec(Record):
+    """What a run asks of its sandboxes."""
+
+    backend: Literal["local"] = "local"
+    """Where sandboxes are made."""
+    memory_mb: int = 5120
+    """Memory of a sandbox, in MiB."""
+    disk_mb: int = 51_200
+    """Disk of a sandbox, in MiB."""
+    max_processes: int = 256
+    """Processes of a sandbox."""
+    limits: Literal["required", "best_effort"] = "best_effort"
+    """Whether memory, process and disk bounds that this host can't enforce are an error."""
+    lease_seconds: int = 600
+    """Seconds that a sandbox outlives the last renewal by its host's workers."""
+    unsafe_local: bool = False
+    """Run without isolation where it can't be proved. Commands then own the worker's machine."""
+    expose_usr_local: bool = False
+    """Whether sandboxes see the host's /usr/local, read-only."""
+    writable_roots: tuple[str, ...] = ()
+    """Further folders that commands may write to, as paths: checkpointed as the workspace is."""
+    aliases: dict[str, str] = {}
+    """Further paths of the workspace (/work), the home (/home/agent), /tmp and writable roots."""
+
+    @model_validator(mode="after")
+    def _places(self) -> "SandboxSpec":
+        check_places(self.writable_roots, self.aliases)
+        return self
+
+
+class Job(Record):
+    """A command and the key under which it runs at most once."""
+
+    key: str
+    """32 hexadecimal digits."""
+    script: str
+    """Given to a fresh `bash -c`."""
+    after: str | None = None
+    """Key of the job whose working directory and exported variables this one inherits."""
+    workdir: str | None = None
+    """Overrides the inherited directory."""
+    timeout: float | None = None
+    """Seconds after which the whole process tree is ended."""
+    max_output: int = MOST_OUTPUT
+    """Bytes of output after which it is ended."""
+    stdin: bytes | None = None
+    session: str | None = None
+    """Set for a background job that the agent talks to later: it then has a writable standard input."""
+    pty: bool = False
+
+
+class JobStatus(Record):
+    state: JobState
+    exit_code: int | None
+    """As a shell reports it: 124 after a time-out, 137 when killed; None while running, absent or lost."""
+    output_size: int
+    pid: int | None = None
+    exhausted: Exhausted | None = None
+    """What a command that failed, or was lost, had run out of: its own doing."""
+
+
+class SessionInfo(Record):
+    """A background job of the agent, as `process list` shows it."""
+
+    key: str
+    session: str
+    script: str
+    started: float
+    """Unix seconds."""
+    status: JobStatus
+
+
+class Labels(Record):
+    """Whose a sandbox is: of the rollout's workflow that used it last."""
+
+    store: str
+    """Identity of the store that holds the rollout's journal."""
+    cluster: str
+    namespace: str
+    rollout: str
+
+    def same_namespace(self, other: "Labels | None") -> bool:
+        """Whether `other` is a workflow's of the same namespace of the same cluster."""
+        return other is not None and (self.cluster, self.namespace) == (other.cluster, other.namespace)
+
+
+class LeaseRecord(Record):
+    """A sandbox that a backend holds."""
+
+    lease: str
+    labels: Labels | None
+    expires: float
+    """Unix seconds at which it ends by itself unless it is renewed."""
+
+
+class FileContent(Record):
+    """A regular file, or why there is none."""
+
+    error: (
+        Literal[
+            "not_found",
+            "is_directory",
+            "not_regular",
+            "too_large",
+            "permission_denied",
+            "name_too_long",
+            "inaccessible",
+            "outside",
+        ]
+        | None
+    )
+    """`outside`: in a verifier, the agent's path leads out of the agent's folders."""
+    size: int = 0
+    content: bytes = b""
+
+
+class SandboxInstance(Protocol):
+    """One supervisor, reached from the host. Every method may raise SandboxLost or SandboxUnavailable."""
+
+    @property
+    def incarnation(self) -> str: ...
+
+    @property
+    def workspace(self) -> str:
+        """Where commands start: WORKSPACE, or a folder of the host where there is no isolation.
+
+        `workdir` and the file verbs take WORKSPACE and AGENT_HOME in either case.
+        """
+
+    @property
+    def home(self) -> str:
+        """The agent's home, which `~` stands for in the file verbs."""
+
+    @property
+    def hidden_files(self) -> str | None:
+        """The folder that a verifier sees its hidden files in; None in the agent's instance."""
+
+    def is_agents(self, path: str) -> bool:
+        """Whether `path`, as the file verbs take it, is in a folder where the agent can have put anything."""
+
+    async def start(self, job: Job) -> None:
+        """Start `job`, or attach to it if its key is known. Raises CommandConflict for another command."""
+
+    async def wait(self, key: str, timeout: float) -> JobStatus:
+        """Return when the job has ended, or its status after `timeout` seconds."""
+
+    async def output(self, key: str, offset: int = 0, limit: int = MOST_OUTPUT) -> bytes:
+        """Standard output and error of a job, interleaved as written: at most `limit` bytes from byte `offset`.
+
+        Of a job that has ended, no more than its status tells.
+        """
+
+    async def kill(self, key: str) -> None:
+        """End the job's whole process tree; a job not yet started never will be."""
+
+    async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
+        """Queue `data` for the job's standard input; at most once for a `request` (32 hexadecimal digits)."""
+
+    async def close_input(self, key: str) -> None: ...
+
+    async def sessions(self) -> Sequence[SessionInfo]: ...
+
+    async def read_file(self, path: str, max_bytes: int, after: str | None = None) -> FileContent:
+        """Read as the sandbox's user. Relative paths start in the directory that job `after` left; `~` is HOME."""
+
+    async def write_file(
+        self, path: str, content: bytes, after: str | None = None, key: str | None = None
+    ) -> str:
+        """Write by temporary file and rename, making parents; returns the resolved path.
+
+        A link is written through. With a `key` (32 hexadecimal digits) it happens at most once, and `applied`
+        tells of it. Raises FileRefused for what isn't a regular file or may not be written.
+        """
+
+    async def renew(self, seconds: float) -> None:
+        """Keep the sandbox alive for `seconds` from now."""
+
+    async def freeze(self, seconds: float) -> None:
+        """Stop all commands, for `seconds` at most; what is asked of jobs meanwhile happens after."""
+
+    async def thaw(self) -> None: ...
+
+    async def checkpoint(
+        self,
+        to: Path,
+        *,
+        after: str | None = None,
+        previous: Checkpoint | None = None,
+        max_bytes: int = CHECKPOINT_BYTES,
+        timeout: float = CHECKPOINT_SECONDS,
+    ) -> Checkpoint | NotTaken:
+        """Archive workspace, HOME and /tmp, all commands stopped meanwhile, with the shell state job `after` left.
+
+        The blob is written to file `to`; there is none where nothing has changed since `previous`, whose blob is
+        then this one's too. `max_bytes` bounds the archive before compression. Raises SandboxUnavailable for an
+        archive that failed; the sandbox goes on in any case.
+        """
+
+    async def manifest(self) -> Manifest | None:
+        """The files of the workspace, all commands stopped meanwhile; None where they can't be listed in time."""
+
+    async def applied(self) -> frozenset[str]:
+        """The keys of jobs that were started and of files that were written."""
+
+
+class SandboxBackend(Protocol):
+    """Creates and finds sandboxes by lease; every method is idempotent."""
+
+    async def system(self) -> str:
+        """What sandboxes see beside their own files: two that have the same have the same programs."""
+
+    async def create(
+        self,
+        lease: str,
+        spec: SandboxSpec,
+        labels: Labels | None = None,
+        restore: Restore | None = None,
+        private: Sequence[Path] = (),
+    ) -> SandboxInstance:
+        """The sandbox of `lease`, made from `restore` unless one lives that was made from the same checkpoint.
+
+        Nobody ever sees one that was restored half. Raises JournalCorrupt for a damaged blob, and
+        IsolationUnavailable where commands would see a `private` path of this host.
+        """
+
+    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:
+        """The sandbox, which carries `labels` from now on; raises SandboxLost if that incarnation is gone."""
+
+    async def open_verifier(
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None = None,
+        setup: VerifierSetup = USUAL,
+    ) -> SandboxInstance:
+        """End the agent's processes, then start a fresh instance over the same workspace, home and /tmp.
+
+        An epoch has one instance: what is asked for when it is there already, such as `hidden_files`, is not used.
+        """
+
+    async def verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
+    ) -> SandboxInstance:
+        """The agent's own instance for verification, its processes alive. There are no hidden files in it."""
+
+    async def destroy(self, lease: str, labels: Labels | None = None) -> None:
+        """With `labels`, only a sandbox that carries the namespace of these."""
+
+    async def renew(self, lease: str, seconds: float) -> None:
+        """Keep the sandbox alive for `seconds` from now; raises SandboxLost if it is gone."""
+
+    async def leases(self) -> Sequence[LeaseRecord]:
+        """What this backend holds on this host."""
+
+    async def reap(self) -> Sequence[str]:
+        """Destroy the sandboxes past their lease and a grace; returns their names."""

@@ -1,0 +1,122 @@
+"""Keeps the sandboxes of open rollouts alive on their host, and ends those whose rollout has closed."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from clotho.errors import SandboxLost, Unavailable
+from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend
+from clotho.sandbox.threads import with_host
+
+PERIOD = 60.0
+"""Seconds between two looks: a small part of a lease, so that a few failed looks do no harm."""
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds to wait for the state of an owner."""
+
+log = logging.getLogger("clotho")
+
+
+class OwnerState(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+    UNKNOWN = "unknown"
+    """The server doesn't know the rollout: a deleted database must not kill live work, its lease decides."""
+    FOLLOWED = "followed"
+    """The store says that the rollout holds a later lease, whichever namespace it runs in."""
+
+
+class Owners(Protocol):
+    async def state(self, rollout: str) -> OwnerState:
+        """Raises Unavailable where nobody can tell now."""
+
+
+Backends = Callable[[], Sequence[SandboxBackend]]
+Followed = Callable[[str, int], Awaitable[bool]]
+"""Whether a rollout has a lease after the one of that number. May raise Unavailable."""
+
+
+class LeaseKeeper:
+    """One per host. What it can't do now, it does at its next look, or the lease's expiry does.
+
+    `labels` are those of the owners' namespace: another namespace on the same store may run a rollout that has
+    closed here, so only what carries them is destroyed for being closed. Renewed is what anybody's is.
+    `others` are the backends of other stores that had sandboxes here: of one that no worker serves any more,
+    nobody else clears away what has expired.
+    """
+
+    def __init__(
+        self,
+        backend: SandboxBackend,
+        owners: Owners,
+        followed: Followed,
+        labels: Labels,
+        lease_seconds: float,
+        others: Backends = tuple,
+    ) -> None:
+        self._backend = backend
+        self._owners = owners
+        self._followed = followed
+        self._labels = labels
+        self._lease_seconds = lease_seconds
+        self._others = others
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Unavailable as error:
+                log.warning("leases not looked at: %s", error)
+            await asyncio.sleep(PERIOD)
+
+    async def look(self) -> None:
+        """Renew the leases of open rollouts; destroy the sandboxes of closed ones, and those that others followed.
+
+        While nobody can tell which is which, all are renewed: an outage must cost no sandbox. A host that comes
+        back finds here that its rollouts went on elsewhere.
+        """
+        answers = True
+        for held in await self._backend.leases():
+            rollout, _, number = held.lease.partition("/lease/")
+            state = await self._state(rollout, int(number)) if answers else None
+            answers = state is not None
+            try:
+                await self._act(held, state)
+            except Unavailable as error:  # the others can be looked after all the same
+                log.warning("lease %s not looked after: %s", held.lease, error)
+        await self._backend.reap()
+        for other in await with_host(self._others):
+            try:
+                await other.reap()
+            except Unavailable as error:  # one whose folder somebody is clearing away, say
+                log.info("another store's sandboxes not reaped: %s", error)
+
+    async def _state(self, rollout: str, number: int) -> OwnerState | None:
+        """None where nobody can tell now. A client may wait for a server much longer than a lease lasts."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                if await self._followed(rollout, number):
+                    return OwnerState.FOLLOWED
+                return await self._owners.state(rollout)
+        except (Unavailable, TimeoutError) as error:
+            log.warning("open rollouts are not known now: %s", error or "no answer")
+            return None
+
+    async def _act(self, held: LeaseRecord, state: OwnerState | None) -> None:
+        match state:
+            case None | OwnerState.OPEN:
+                await self._renew(held.lease)
+            case OwnerState.FOLLOWED:
+                log.info("destroying %s: its rollout holds another", held.lease)
+                await self._backend.destroy(held.lease)
+            case OwnerState.CLOSED if self._labels.same_namespace(held.labels):
+                log.info("destroying %s: its rollout has closed", held.lease)
+                await self._backend.destroy(held.lease, self._labels)
+
+    async def _renew(self, lease: str) -> None:
+        try:
+            await self._backend.renew(lease, self._lease_seconds)
+        except SandboxLost as error:
+            log.warning("lease %s: %s", lease, error)

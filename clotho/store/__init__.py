@@ -1,1 +1,0 @@
-"""Blob stores: where the journal's entries live."""

@@ -1,0 +1,71 @@
+"""How sandboxes and workers die by force, and what the host still has of them afterwards."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from clotho.sandbox.local.backend import REGISTRY
+from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.local.launch import lock_holder
+from clotho.sandbox.local.processes import processes_of
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.testing.execution_markers import MARKS
+
+
+def kill_supervisors(folder: SandboxFolder) -> None:
+    """SIGKILL to the PID 1 of every instance, with which the kernel ends the rest; files stay."""
+    for path in folder.instances():
+        alive = ControlDirectory(path, None).alive_file
+        if alive.exists() and (pid := lock_holder(alive)) is not None:
+            os.kill(pid, signal.SIGKILL)
+            while lock_holder(alive) is not None:
+                pass
+
+
+def marks_in_workspaces(folders: Sequence[SandboxFolder]) -> Counter[str]:
+    """Call -> how often it has run so far in these sandboxes."""
+    found: Counter[str] = Counter()
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            found.update((folder.workspace / Path(MARKS).name).read_text().split())
+    return found
+
+
+def worker_processes(parent: int, role: str) -> list[int]:
+    """Process ids of the workers under `parent` that serve `role`."""
+    processes = (process for process in Path("/proc").iterdir() if process.name.isdigit())
+    return [int(process.name) for process in processes if _serves(process, parent, role)]
+
+
+def _serves(process: Path, parent: int, role: str) -> bool:
+    try:
+        status = (process / "stat").read_text().rpartition(")")[2].split()
+        _, _, roles = (process / "cmdline").read_bytes().decode().partition("\0--roles\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return int(status[1]) == parent and role in roles.rstrip("\0").split(",")
+
+
+def processes_below(root: Path) -> list[str]:
+    """Those that run as a user claimed for a sandbox below `root`, or see one of its folders."""
+    users = {int(path.name) for path in REGISTRY.glob("[0-9]*") if _claimed_below(path, root)}
+    every = (process for process in Path("/proc").iterdir() if process.name.isdigit())
+    watching = (process for process in every if _sees(process, root))
+    return [f"process {process.name}" for process in {*processes_of(users), *watching}]
+
+
+def _claimed_below(claim: Path, root: Path) -> bool:
+    try:
+        return Path(claim.read_text()).is_relative_to(root)
+    except FileNotFoundError:
+        return False
+
+
+def _sees(process: Path, root: Path) -> bool:
+    try:
+        return f"--bind\0{root}".encode() in (process / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

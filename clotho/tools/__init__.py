@@ -1,0 +1,1 @@
+"""Tools that agents call, and their dispatch."""

@@ -1,0 +1,243 @@
+"""Running one tool call as a model made it: every fault of the model's becomes a result that it can read."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from pydantic import JsonValue
+
+from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInput, bounded
+from clotho.host_failures import described, is_host_failure
+from clotho.identifiers.ids import displayable
+from clotho.tools import budget, catalogue
+from clotho.tools.coercion import coerce, violation
+from clotho.tools.registry import Registry
+from clotho.tools.results import problem, refusal
+from clotho.tools.secrecy import Redactor
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+
+ARGUMENTS_SHOWN = 150
+ERROR_SHOWN = 300
+
+log = logging.getLogger(__name__)
+
+Outcome = TypeVar("Outcome", bound=ToolOutcome | None)
+
+
+class Judged(Protocol):
+    """What a replay is judged by."""
+
+    @property
+    def exit_code(self) -> int | None: ...
+
+    @property
+    def troubled(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class CallFailure:
+    """A call that counts as a tool error, bounded for metrics."""
+
+    tool: str
+    arguments: str
+    """As the model wrote them, at most 150 characters."""
+    error: str
+    """At most 300 characters."""
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """What a call came to, ready for the journal."""
+
+    content: str
+    """What the model is shown."""
+    failure: CallFailure | None = None
+    state: dict[str, JsonValue] = field(default_factory=dict)
+    changes: bool = False
+    """The tool ran, and the call may have changed the sandbox."""
+    spilled: bool = False
+    """The result was too long, and went into a file of the sandbox."""
+    exit_code: int | None = None
+    """As the result says it, where it is one of a command."""
+    troubled: bool = False
+    """The result names an error, whether or not it counts as one."""
+
+    def same_as(self, other: "Judged") -> bool:
+        """Whether two calls came to the same: output says little about that, since times and names vary."""
+        return (self.exit_code, self.troubled) == (other.exit_code, other.troubled)
+
+
+class Dispatcher:
+    """Runs tool calls. `variable` reads an environment variable: a run names those that no result may show."""
+
+    def __init__(self, registry: Registry, variable: Callable[[str], str | None]) -> None:
+        self._registry = registry
+        self._variable = variable
+        self._redactors: dict[tuple[str, ...], Redactor] = {}
+
+    async def run(
+        self, name: str, arguments: str, offered: Collection[str], context: CallContext, turn_chars: int = 0
+    ) -> Dispatched:
+        """Run the call of tool `name` with JSON text `arguments`.
+
+        `offered` are the rollout's tools, `turn_chars` the characters of the earlier results of this turn.
+        Errors of the infrastructure and cancellation propagate: they are nothing a model should see.
+        """
+        tool = self._registry.get(name) if name in offered else None
+        if tool is None:
+            return self._dispatched(name, arguments, refusal(unknown_tool(name, offered)), context)
+        accepted = _accepted(tool, arguments)
+        if isinstance(accepted, ToolOutcome):
+            return self._dispatched(name, arguments, accepted, context)
+        outcome = await _outcome(tool.run(accepted, context))
+        done = replace(
+            self._dispatched(name, arguments, outcome, context), changes=_may_change(tool, accepted)
+        )
+        if budget.exceeds(done.content, tool, context.settings, turn_chars):
+            return await _spilled(done, tool, context)
+        return done
+
+    async def replay(
+        self, name: str, arguments: str, context: CallContext, shown: str, spilled: bool
+    ) -> Dispatched | None:
+        """Repeat a call that changed a lost sandbox, in the one that follows it; None where that can't be done.
+
+        `shown` is what the model was shown of it, `spilled` whether its result went into a file.
+        """
+        tool = self._registry.get(name)
+        accepted = None if tool is None else _accepted(tool, arguments)
+        if tool is None or accepted is None or isinstance(accepted, ToolOutcome):
+            return None
+        work = (
+            tool.replay(accepted, context, shown)
+            if _may_change(tool, accepted)
+            else tool.run(accepted, context)
+        )
+        outcome = await _outcome(work)
+        if outcome is None:
+            return None
+        done = self._dispatched(name, arguments, outcome, context)
+        return await _spilled(done, tool, context) if spilled else done
+
+    def _redactor(self, variables: tuple[str, ...]) -> Redactor:
+        if variables not in self._redactors:
+            values = {name: self._variable(name) for name in variables}
+            if unset := [name for name, value in values.items() if value is None]:
+                log.warning("to be redacted, and not set here: %s", ", ".join(unset))
+            self._redactors[variables] = Redactor(value for value in values.values() if value)
+        return self._redactors[variables]
+
+    def _dispatched(
+        self, name: str, arguments: str, outcome: ToolOutcome, context: CallContext
+    ) -> Dispatched:
+        redact = self._redactor(context.settings.redact)
+        content = redact(outcome.content)
+        result = _fields(content)
+        code = result.get("exit_code")
+        error = outcome.error or negative_exit(result)
+        failure = error and CallFailure(
+            tool=displayable(name),
+            arguments=redact(arguments)[:ARGUMENTS_SHOWN],
+            error=bounded(redact(error), ERROR_SHOWN),
+        )
+        return Dispatched(
+            content,
+            failure or None,
+            outcome.state,
+            exit_code=code if isinstance(code, int) else None,
+            troubled=bool(result.get("error")),
+        )
+
+
+async def _spilled(done: Dispatched, tool: Tool, context: CallContext) -> Dispatched:
+    kept = tool.sandboxed
+    content = await budget.spill(done.content, tool, context)
+    return replace(done, content=content, spilled=kept, changes=done.changes or kept)
+
+
+def beyond_limit(name: str, limit: int, left_out: int) -> Dispatched:
+    """The result of the first call after as many as a turn may have; it speaks for all that follow."""
+    error = (
+        f"Not run: a turn may have {limit} tool calls. This call and all after it, {left_out} in number, were "
+        "left out. Make them in the next turn."
+    )
+    return Dispatched(refusal(error).content, CallFailure(displayable(name), "", error))
+
+
+def unknown_tool(name: str, offered: Collection[str]) -> str:
+    shown = displayable(name)
+    if name in catalogue.OUTSIDE_ROLLOUTS:
+        return f"{shown} is {catalogue.reason_missing(name)}"
+    return f"Unknown tool '{shown}'. Available tools: {', '.join(sorted(offered)) or 'none'}"
+
+
+def _accepted(tool: Tool, text: str) -> Arguments | ToolOutcome:
+    """The arguments that `text` holds, or what the model is told of their fault."""
+    try:
+        parsed = parsed_arguments(text)
+    except (ValueError, RecursionError) as error:
+        return refusal(
+            f"Invalid JSON in tool arguments: {bounded(str(error), ERROR_SHOWN)}. "
+            "Please retry with valid JSON."
+        )
+    arguments: Arguments = coerce(parsed, tool.parameters)
+    if fault := violation(arguments, tool.parameters):
+        return refusal(f"Invalid arguments for {tool.name}: {fault}")
+    return arguments
+
+
+def _may_change(tool: Tool, arguments: Arguments) -> bool:
+    """Whether the call may change the sandbox; where the tool's own code fails to say so, it may."""
+    try:
+        return tool.sandboxed and tool.changes(arguments)
+    except Exception:
+        log.warning("tool %s doesn't say what it changes", tool.name, exc_info=True)
+        return True
+
+
+async def _outcome(work: Awaitable[Outcome]) -> Outcome | ToolOutcome:
+    try:
+        return await work
+    except (InvalidInput, FileRefused) as error:
+        return problem(bounded(str(error)))
+    except ClothoError:
+        raise
+    except Exception as error:
+        if is_host_failure(error):
+            raise HostUnavailable(f"in a tool: {described(error)}") from error
+        log.warning("a tool failed", exc_info=True)
+        return refusal(f"Tool execution failed: {bounded(described(error))}")
+
+
+def parsed_arguments(text: str) -> Arguments:
+    """The arguments that `text` holds; none at all mean no arguments. Raises ValueError for anything else."""
+    arguments = json.loads(text or "{}", parse_constant=_no_constant)
+    if not isinstance(arguments, dict):
+        raise ValueError(f"expected an object, not {type(arguments).__name__}")
+    json.dumps(arguments, ensure_ascii=False).encode()
+    return arguments
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _fields(content: str) -> dict[str, JsonValue]:
+    """Those of a result that is a JSON object with an exit code or an error; else none."""
+    if '"exit_code"' not in content and '"error"' not in content:
+        return {}
+    try:
+        result = json.loads(content)
+    except ValueError:
+        return {}
+    return result if isinstance(result, dict) else {}
+
+
+def negative_exit(result: Mapping[str, JsonValue]) -> str | None:
+    """The error of a result that has one and a negative exit code."""
+    match result:
+        case {"error": str(error), "exit_code": int(code)} if error and code < 0:
+            return error
+    return None

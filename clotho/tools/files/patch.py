@@ -1,0 +1,230 @@
+"""The `patch` tool: replacing text in a file, and V4A patches over several.
+
+A patch reads files and writes them back, so making it twice may not be the same as making it once. Before
+anything is changed, the call records what it will do: the steps, each file's whole new text, the hash of the
+old one, and the result. An attempt that finds this record carries it out, whatever the files hold by now.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import JsonValue
+
+from clotho.errors import FileRefused, InvalidInput
+from clotho.frozen_model import Record
+from clotho.tools import shell, write_once
+from clotho.tools.files import fuzzy, v4a
+from clotho.tools.files.diff import unified
+from clotho.tools.files.lint import lint
+from clotho.tools.files.paths import located, quoted, refuse_protected
+from clotho.tools.files.text_file import TextFile, is_text
+from clotho.tools.results import problem, text
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+
+LARGEST = 5_000_000
+RECORD = "patch"
+
+
+class Write(Record):
+    path: str
+    content: str
+    before: str | None
+    """Hash of the file that is replaced; None for a new one."""
+
+
+class Intent(Record):
+    """What a patch does, and what it says once that is done."""
+
+    steps: tuple[v4a.Step, ...] = ()
+    writes: tuple[Write, ...]
+    result: str
+
+
+class Patch(Tool):
+    name = "patch"
+    toolset = "file"
+    description = (
+        "Edit files in place; use it rather than sed or awk in the terminal. mode=replace replaces old_string by "
+        "new_string in one file: matching tolerates differences in whitespace, indentation and quotes, and must "
+        "be unique unless replace_all is set. mode=patch applies a V4A patch to any number of files, all or "
+        "none: '*** Begin Patch', then '*** Update File: path' with hunks of ' ', '-' and '+' lines after "
+        "'@@ a line before @@', '*** Add File: path' with '+' lines, '*** Delete File: path', "
+        "'*** Move File: old -> new', and '*** End Patch'. The result has the diff, and a syntax check."
+    )
+    parameters: ClassVar[dict[str, JsonValue]] = {
+        "type": "object",
+        "properties": {
+            "mode": {
+                "type": "string",
+                "enum": ["replace", "patch"],
+                "description": "replace needs path, old_string and new_string; patch needs patch",
+                "default": "replace",
+            },
+            "path": {"type": "string", "description": "File to edit"},
+            "old_string": {
+                "type": "string",
+                "description": "Text to replace, with enough around it to be unique",
+            },
+            "new_string": {"type": "string", "description": "What to put there; empty deletes"},
+            "replace_all": {"type": "boolean", "description": "Replace every match", "default": False},
+            "patch": {"type": "string", "description": "A patch in the V4A format"},
+        },
+        "required": ["mode"],
+    }
+
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
+        return await self.run(arguments, context)
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        try:
+            intent = await self._recorded(context)
+            if intent is not None:
+                await _carry_on(intent, context)
+            else:
+                intent = await _planned(arguments, context)
+                await write_once.record(context, RECORD, intent.model_dump_json().encode())
+                await _carry_out(intent, context)
+        except (InvalidInput, FileRefused) as error:
+            return problem(str(error), success=False)
+        return ToolOutcome(content=intent.result)
+
+    async def _recorded(self, context: CallContext) -> Intent | None:
+        found = await write_once.recall(context, RECORD)
+        return None if found is None else Intent.model_validate_json(found)
+
+
+async def _planned(arguments: Arguments, context: CallContext) -> Intent:
+    needed = ("path", "old_string", "new_string") if arguments["mode"] == "replace" else ("patch",)
+    for name in needed:
+        if name not in arguments:
+            raise InvalidInput(f"mode={arguments['mode']} needs {name}")
+    if arguments["mode"] == "patch":
+        return await _planned_patch(arguments["patch"], context)
+    path = arguments["path"]
+    refuse_protected(located(path, context))
+    file = await _read(path, context)
+    if file is None:
+        raise InvalidInput(f"{path}: no such file")
+    return await asyncio.to_thread(_replacement, arguments, file, located(path, context))
+
+
+def _replacement(arguments: Arguments, file: TextFile, path: str) -> Intent:
+    done = fuzzy.replace(
+        file.text, arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False)
+    )
+    shown = arguments["path"]
+    result = text(
+        success=True,
+        diff=unified(shown, file.text, done.text),
+        files_modified=[shown],
+        lint=lint(shown, done.text),
+    )
+    return Intent(writes=(_write(path, file, done.text),), result=result)
+
+
+async def _planned_patch(patch: str, context: CallContext) -> Intent:
+    operations = v4a.parse(patch)
+    edited = v4a.edited(operations)
+    files = {}
+    for path in v4a.paths(operations):
+        refuse_protected(located(path, context))
+        files[path] = await _read(path, context, needs_text=path in edited)
+    plan = await asyncio.to_thread(
+        v4a.plan, operations, lambda path: file.text if (file := files[path]) else None
+    )
+    return await asyncio.to_thread(_patch_intent, plan, files, context)
+
+
+def _patch_intent(plan: v4a.Plan, files: Mapping[str, TextFile | None], context: CallContext) -> Intent:
+    writes = [
+        _write(located(write.path, context), files[write.origin] if write.origin else None, write.text)
+        for write in plan.writes
+    ]
+    listed: dict[str, Any] = {
+        "files_modified": [
+            c.moved_to or c.path for c in plan.changes if c.before is not None and c.after is not None
+        ],
+        "files_created": [c.path for c in plan.changes if c.before is None],
+        "files_deleted": [c.path for c in plan.changes if c.after is None],
+    }
+    result = text(
+        success=True,
+        diff="\n".join(unified(c.path, c.before, c.after, c.moved_to) for c in plan.changes),
+        **{name: paths for name, paths in listed.items() if paths},
+        lint={write.path: lint(write.path, write.text) for write in plan.writes},
+    )
+    return Intent(steps=plan.steps, writes=tuple(writes), result=result)
+
+
+def _write(path: str, file: TextFile | None, after: str) -> Write:
+    """The file as it will be on disk, with the line ends and the mark it has now."""
+    before = None if file is None else _hash(file.encoded(file.text))
+    return Write(path=path, content=(file or TextFile("")).encoded(after).decode(), before=before)
+
+
+async def _read(path: str, context: CallContext, needs_text: bool = True) -> TextFile | None:
+    """The file, None where there is none; as an empty text where it is no text and needs not be."""
+    found = await context.sandbox.read_file(located(path, context), LARGEST, shell.last_command(context))
+    if found.error == "not_found":
+        return None
+    if not needs_text and (found.error == "too_large" or not is_text(found.content)):
+        return TextFile("")
+    if found.error is not None:
+        raise InvalidInput(f"{path}: {found.error.replace('_', ' ')}")
+    return TextFile.decoded(found.content, path)
+
+
+async def _carry_out(intent: Intent, context: CallContext) -> None:
+    await _take_steps(intent, context)
+    for index, write in enumerate(intent.writes):
+        await _make(write, index, context)
+
+
+async def _carry_on(intent: Intent, context: CallContext) -> None:
+    """Finish what an earlier attempt began: its steps and writes happen once by their keys."""
+    await _take_steps(intent, context)
+    made = await context.sandbox.applied()
+    for index, write in enumerate(intent.writes):
+        if _write_key(index, context) in made:
+            continue
+        found = await context.sandbox.read_file(write.path, LARGEST, shell.last_command(context))
+        now = None if found.error == "not_found" else _hash(found.content)
+        if now == _hash(write.content.encode()):
+            continue
+        if now != write.before:
+            raise InvalidInput(
+                f"{write.path} was changed by another process while it was patched: read it again"
+            )
+        await _make(write, index, context)
+
+
+async def _make(write: Write, index: int, context: CallContext) -> None:
+    previous, key = shell.last_command(context), _write_key(index, context)
+    await context.sandbox.write_file(write.path, write.content.encode(), previous, key)
+
+
+def _write_key(index: int, context: CallContext) -> str:
+    return context.job_key("write", index)
+
+
+async def _take_steps(intent: Intent, context: CallContext) -> None:
+    for index, step in enumerate(intent.steps):
+        job = shell.job(context, "step", index, script=_script(step), timeout=60)
+        status = await shell.finish(job, context)
+        if status.exit_code != 0:
+            said = (await context.sandbox.output(job.key)).decode(errors="replace").strip()
+            raise InvalidInput(f"{step.path}: {said[:300] or 'failed'}")
+
+
+def _script(step: v4a.Step) -> str:
+    path = quoted(step.path)
+    if step.destination is None:
+        return f"rm -- {path}"
+    to = quoted(step.destination)
+    return f'mkdir -p -- "$(dirname -- {to})" && mv -nT -- {path} {to}'
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,139 @@
+"""The `read_file` tool: text files by windows of numbered lines."""
+
+import asyncio
+import posixpath
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Any, ClassVar
+
+from pydantic import JsonValue
+
+from clotho.sandbox.backend import FileContent
+from clotho.tools import shell
+from clotho.tools.files.paths import located, quoted
+from clotho.tools.files.text_file import MARK, is_binary
+from clotho.tools.files.windows import window
+from clotho.tools.results import problem, text
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+
+MOST_LINES = 2_000
+DEFAULT_LINES = 500
+MOST_CHARS = 100_000
+LARGEST = 20_000_000
+MOST_SIMILAR, SIMILAR = 5, 0.4
+LONGEST_NAME = 255
+LISTING = 100_000
+IMAGES = frozenset({".bmp", ".gif", ".ico", ".jpeg", ".jpg", ".png", ".webp"})
+
+WORDS = {
+    "not_found": "File not found",
+    "is_directory": "It is a directory: use search_files or the terminal to list it",
+    "not_regular": "Not a regular file",
+    "permission_denied": "Permission denied",
+    "name_too_long": "File name too long",
+    "inaccessible": "It can't be read",
+    "outside": "The path leads out of the agent's folders",
+    "too_large": f"Over {LARGEST:,} bytes: use head, tail or sed in the terminal",
+}
+
+
+class ReadFile(Tool):
+    name = "read_file"
+    toolset = "file"
+    changes_workspace = False
+    unlimited_result = True
+    description = (
+        "Read a text file with line numbers, in the form 'number|text'. Use it rather than cat, head or tail in "
+        f"the terminal. For long files give offset and limit; at most {MOST_LINES} lines and {MOST_CHARS:,} "
+        "characters at a time. A path that doesn't exist is answered with similar ones."
+    )
+    parameters: ClassVar[dict[str, JsonValue]] = {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "Absolute, relative or ~ path"},
+            "offset": {"type": "integer", "description": "First line, from 1", "default": 1, "minimum": 1},
+            "limit": {
+                "type": "integer",
+                "description": f"Lines to read, at most {MOST_LINES}",
+                "default": DEFAULT_LINES,
+                "minimum": 1,
+            },
+        },
+        "required": ["path"],
+    }
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        path = located(arguments["path"], context)
+        file = await context.sandbox.read_file(path, LARGEST, shell.last_command(context))
+        if file.error == "not_found":
+            similar = await _similar(arguments["path"], context)
+            return problem(f"{WORDS['not_found']}: {arguments['path']}", similar_files=similar)
+        if file.error is not None:
+            return problem(f"{arguments['path']}: {WORDS[file.error]}", file_size=file.size)
+        return await asyncio.to_thread(_shown, file, arguments)
+
+
+def _shown(file: FileContent, arguments: Arguments) -> ToolOutcome:
+    image = PurePosixPath(arguments["path"]).suffix.lower() in IMAGES
+    if image or is_binary(file.content):
+        kind = "an image" if image else "binary"
+        return problem(
+            f"The file is {kind} and can't be shown as text",
+            file_size=file.size,
+            is_binary=True,
+            is_image=image,
+        )
+    offset, limit = arguments.get("offset", 1), min(arguments.get("limit", DEFAULT_LINES), MOST_LINES)
+    part = window(file.content.decode(errors="replace").removeprefix(MARK), offset, limit)
+    if len(part.content) > MOST_CHARS:
+        return problem(
+            f"These lines come to {len(part.content):,} characters, over the maximum of {MOST_CHARS:,}: "
+            "read fewer with offset and limit",
+            total_lines=part.total,
+            file_size=file.size,
+        )
+    fields: dict[str, Any] = {
+        "content": part.content,
+        "total_lines": part.total,
+        "file_size": file.size,
+        "truncated": part.last < part.total,
+        "is_binary": False,
+        "is_image": False,
+    }
+    if part.first > max(part.total, 1):
+        fields["hint"] = f"The file has {part.total} lines"
+    elif part.last < part.total:
+        fields["hint"] = (
+            f"Use offset={part.last + 1} to go on (lines {part.first}-{part.last} of {part.total})"
+        )
+    return ToolOutcome(content=text(**fields))
+
+
+async def _similar(path: str, context: CallContext) -> list[str]:
+    """Files beside `path` with a name like it."""
+    folder, name = posixpath.split(path)
+    script = f"ls -1A -- {quoted(folder or '.')} 2>/dev/null | head -c {LISTING}"
+    job = shell.job(context, "similar", script=script, timeout=10)
+    await shell.finish(job, context)
+    names = (await context.sandbox.output(job.key)).decode(errors="replace").splitlines()
+    close = await asyncio.to_thread(similar_names, name, names)
+    return [posixpath.join(folder, each) for each in close]
+
+
+def similar_names(name: str, names: Sequence[str]) -> list[str]:
+    """Those of `names` most like `name`, by the pairs of characters that they share: in linear time."""
+    wanted = _pairs(name)
+    likeness = {
+        each: 2 * (wanted & (pairs := _pairs(each))).total() / (wanted.total() + pairs.total())
+        for each in names
+    }
+    close = sorted((each for each in likeness if likeness[each] >= SIMILAR), key=lambda each: -likeness[each])
+    return close[:MOST_SIMILAR]
+
+
+def _pairs(name: str) -> Counter[str]:
+    """Of neighbours in the name, its two ends among them."""
+    marked = f"^{name.lower()[:LONGEST_NAME]}$"
+    return Counter(map("".join, pairwise(marked)))

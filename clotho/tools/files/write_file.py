@@ -1,0 +1,59 @@
+"""The `write_file` tool: whole files."""
+
+import asyncio
+import posixpath
+from typing import ClassVar
+
+from pydantic import JsonValue
+
+from clotho.tools import shell, write_once
+from clotho.tools.files.lint import lint
+from clotho.tools.files.paths import located, refuse_protected
+from clotho.tools.results import text
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+
+CREATED, PRESENT = b"created", b"present"
+
+
+class WriteFile(Tool):
+    name = "write_file"
+    toolset = "file"
+    description = (
+        "Write a whole file, replacing what was there and making missing directories. Use it rather than echo or "
+        "a heredoc in the terminal; to change a part of a file use patch. The syntax of Python, JSON and TOML "
+        "files is checked, and the finding is in the result."
+    )
+    parameters: ClassVar[dict[str, JsonValue]] = {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "Absolute, relative or ~ path"},
+            "content": {"type": "string", "description": "The whole content of the file"},
+        },
+        "required": ["path", "content"],
+    }
+
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
+        return await self.run(arguments, context)
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        path = located(arguments["path"], context)
+        refuse_protected(path)
+        parents = await write_once.recall(context, "parents") or await _look_at_parents(path, context)
+        content = arguments["content"].encode()
+        await context.sandbox.write_file(path, content, shell.last_command(context), context.job_key("write"))
+        return ToolOutcome(
+            content=text(
+                bytes_written=len(content),
+                dirs_created=parents == CREATED,
+                lint=await asyncio.to_thread(lint, path, arguments["content"]),
+            )
+        )
+
+
+async def _look_at_parents(path: str, context: CallContext) -> bytes:
+    """Whether this call will make directories; recorded, since a second attempt finds those of the first."""
+    folder = posixpath.dirname(path) or "."
+    found = await context.sandbox.read_file(folder, 0, shell.last_command(context))
+    if found.error == "is_directory":
+        return PRESENT
+    return await write_once.record(context, "parents", CREATED)

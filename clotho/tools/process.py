@@ -1,0 +1,178 @@
+"""The `process` tool: background processes that `terminal` started."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar
+
+from pydantic import JsonValue
+
+from clotho.sandbox.backend import JobState, JobStatus, SessionInfo
+from clotho.tools import shell, write_once
+from clotho.tools.output import last_output
+from clotho.tools.results import RAN_OUT, problem, text
+from clotho.tools.terminal import LONGEST_FOREGROUND, MOST_SESSIONS
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+
+BUFFER_CHARS = 200_000
+PREVIEW_CHARS = 1_000
+WAIT_CHARS = 2_000
+LOG_LINES = 200
+COMMAND_CHARS = 200
+KILLED_EXIT = -15
+ONLY_LOOKS = frozenset({"list", "poll", "log", "wait"})
+"""The actions that change nothing. The others reach a process that its sandbox took along: none is replayed."""
+
+
+class Process(Tool):
+    name = "process"
+    toolset = "terminal"
+    description = (
+        "Look after background processes started with terminal(background=true). list: all of them. poll: "
+        "status and the latest output. log: the last lines, or lines from offset on. wait: until it ends or "
+        "the timeout is over. kill: end it. write: send data to its input. submit: send data and Enter. "
+        "close: end its input."
+    )
+    parameters: ClassVar[dict[str, JsonValue]] = {
+        "type": "object",
+        "properties": {
+            "action": {
+                "type": "string",
+                "enum": ["list", "poll", "log", "wait", "kill", "write", "submit", "close"],
+                "description": "What to do",
+            },
+            "session_id": {"type": "string", "description": "From terminal; for every action but list"},
+            "data": {"type": "string", "description": "Text for write and submit"},
+            "timeout": {"type": "integer", "description": "Seconds that wait waits at most", "minimum": 1},
+            "offset": {"type": "integer", "description": "Lines that log skips; 0 shows the last lines"},
+            "limit": {"type": "integer", "description": "How many lines log shows", "minimum": 1},
+        },
+        "required": ["action"],
+    }
+
+    def changes(self, arguments: Arguments) -> bool:
+        return arguments["action"] not in ONLY_LOOKS
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        sessions = await context.sandbox.sessions()
+        if any(session.status.state is JobState.LOST for session in sessions):
+            await shell.require_alive(context)
+        action = arguments["action"]
+        if action == "list":
+            return await _list(sessions, context)
+        if "session_id" not in arguments:
+            return problem(f"session_id is required for {action}")
+        session = next((s for s in sessions if s.session == arguments["session_id"]), None)
+        if session is None:
+            return problem(f"No process with id {arguments['session_id']}", status="not_found")
+        return await ACTIONS[action](session, arguments, context)
+
+
+async def _list(sessions: Sequence[SessionInfo], context: CallContext) -> ToolOutcome:
+    newest = sorted(sessions, key=lambda session: session.started)[-MOST_SESSIONS:]
+    return ToolOutcome(content=text(processes=[await _description(session, context) for session in newest]))
+
+
+async def _poll(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
+    return ToolOutcome(content=text(**await _description(session, context)))
+
+
+async def _log(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
+    output = await last_output(context.sandbox, session.key, session.status.output_size, BUFFER_CHARS)
+    lines = output.removesuffix("\n").split("\n") if output else []
+    limit, offset = arguments.get("limit", LOG_LINES), arguments.get("offset", 0)
+    shown = lines[offset : offset + limit] if offset > 0 else lines[-limit:]
+    return ToolOutcome(
+        content=text(
+            session_id=session.session,
+            status=_state(session.status),
+            output="\n".join(shown),
+            total_lines=len(lines),
+            showing=f"{len(shown)} lines",
+        )
+    )
+
+
+async def _wait(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
+    timeout = min(arguments.get("timeout", context.settings.terminal_timeout), LONGEST_FOREGROUND)
+    status = await shell.follow(context.sandbox, session.key, context, timeout)
+    if status.state is JobState.LOST:
+        await shell.require_alive(context)
+    output = await last_output(context.sandbox, session.key, status.output_size, WAIT_CHARS)
+    if status.state in shell.UNFINISHED:
+        return ToolOutcome(
+            content=text(status="timeout", output=output, timeout_note=f"Still running after {timeout:g}s")
+        )
+    return ToolOutcome(content=text(status=_state(status), **_end(status), output=output))
+
+
+async def _kill(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
+    if session.status.state not in (JobState.RUNNING, JobState.KILLED):
+        return ToolOutcome(content=text(status="already_exited", exit_code=_exit_code(session.status)))
+    await context.sandbox.kill(session.key)
+    return ToolOutcome(content=text(status="killed", session_id=session.session, exit_code=KILLED_EXIT))
+
+
+async def _write(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
+    return await _send(session, arguments.get("data", ""), context)
+
+
+async def _submit(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
+    return await _send(session, arguments.get("data", "") + "\n", context)
+
+
+async def _close(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
+    await context.sandbox.close_input(session.key)
+    return ToolOutcome(content=text(status="ok", message="The process's input is closed"))
+
+
+Action = Callable[[SessionInfo, Arguments, CallContext], Awaitable[ToolOutcome]]
+
+ACTIONS: dict[str, Action] = {
+    "poll": _poll,
+    "log": _log,
+    "wait": _wait,
+    "kill": _kill,
+    "write": _write,
+    "submit": _submit,
+    "close": _close,
+}
+
+
+async def _send(session: SessionInfo, data: str, context: CallContext) -> ToolOutcome:
+    """Send input once, whatever attempt asks; the record tells whether the process lived when the first one did."""
+    if await write_once.recall(context, "input") is None:
+        if session.status.state not in shell.UNFINISHED:
+            return problem(
+                "The process has ended", status="already_exited", exit_code=_exit_code(session.status)
+            )
+        await write_once.record(context, "input", b"")
+    await context.sandbox.send_input(session.key, data.encode(), context.job_key("input"))
+    return ToolOutcome(content=text(status="ok", bytes_written=len(data.encode())))
+
+
+async def _description(session: SessionInfo, context: CallContext) -> dict[str, Any]:
+    status = session.status
+    fields: dict[str, Any] = {
+        "session_id": session.session,
+        "command": session.script[:COMMAND_CHARS],
+        "status": _state(status),
+        "pid": status.pid,
+        "uptime_seconds": int(time.time() - session.started),
+        "output_preview": await last_output(context.sandbox, session.key, status.output_size, PREVIEW_CHARS),
+    }
+    return fields if status.state in shell.UNFINISHED else fields | _end(status)
+
+
+def _end(status: JobStatus) -> dict[str, Any]:
+    note = {"note": RAN_OUT[status.exhausted]} if status.exhausted else {}
+    return {"exit_code": _exit_code(status), **note}
+
+
+def _state(status: JobStatus) -> str:
+    if status.state is JobState.LOST:
+        return "lost"
+    return "running" if status.state in shell.UNFINISHED else "exited"
+
+
+def _exit_code(status: JobStatus) -> int | None:
+    return KILLED_EXIT if status.state is JobState.KILLED else status.exit_code

@@ -1,0 +1,76 @@
+"""Which tools this installation has: those in this package, and those that other packages offer.
+
+A tool of Clotho's is any concrete Tool subclass in a module below clotho.tools. Another package offers
+one by an entry point in the group "clotho.tools" that names its Tool subclass.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable, Iterator
+from importlib.metadata import entry_points
+from types import ModuleType
+
+import clotho.tools
+from clotho.errors import InvalidInput
+from clotho.tools.tool import Tool
+
+ENTRY_POINTS = "clotho.tools"
+
+
+class Registry:
+    """Tools by name. Raises InvalidInput where two claim one name."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            taken = self._tools.setdefault(tool.name, tool)
+            if taken is not tool:
+                raise InvalidInput(
+                    f"tool {tool.name!r} is defined by both {_origin(taken)} and {_origin(tool)}"
+                )
+
+    @classmethod
+    def discover(cls) -> "Registry":
+        """Import every module of this package and every entry point; what fails to import, raises."""
+        return cls(kind() for kind in (*_own_tools(), *_offered_tools()))
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._tools))
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools[name] for name in self.names)
+
+
+def _own_tools() -> Iterator[type[Tool]]:
+    for module in pkgutil.walk_packages(clotho.tools.__path__, f"{clotho.tools.__name__}."):
+        yield from tools_in(importlib.import_module(module.name))
+
+
+def _offered_tools() -> Iterator[type[Tool]]:
+    for point in entry_points(group=ENTRY_POINTS):
+        kind = point.load()
+        if not _is_tool(kind):
+            raise InvalidInput(
+                f"entry point {point.name!r} of {ENTRY_POINTS}: {point.value} is no concrete Tool class"
+            )
+        yield kind
+
+
+def tools_in(module: ModuleType) -> Iterator[type[Tool]]:
+    """The concrete Tool subclasses that `module` itself defines."""
+    for value in vars(module).values():
+        if _is_tool(value) and value.__module__ == module.__name__:
+            yield value
+
+
+def _is_tool(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Tool) and not inspect.isabstract(value)
+
+
+def _origin(tool: Tool) -> str:
+    return f"{type(tool).__module__}.{type(tool).__qualname__}"

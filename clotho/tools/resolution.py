@@ -1,0 +1,97 @@
+"""From what a run asks for to the tools that a group of rollouts is offered."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from clotho.errors import InvalidInput
+from clotho.tools import catalogue, distributions
+from clotho.tools.registry import Registry
+from clotho.tools.tool import Tool
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The tools on offer, and what was asked for in vain."""
+
+    toolsets: tuple[str, ...]
+    """The leaf toolsets of which at least one tool is on offer, sorted."""
+    tools: tuple[Tool, ...]
+    """Sorted by name."""
+    unavailable: Mapping[str, str]
+    """Tool -> why it was dropped."""
+
+    @property
+    def schemas(self) -> tuple[dict[str, JsonValue], ...]:
+        return tuple(tool.schema() for tool in self.tools)
+
+
+def resolve(
+    registry: Registry,
+    enabled: Sequence[str] | None = None,
+    disabled: Sequence[str] | None = None,
+    distribution: str | None = None,
+    seed: int = 0,
+    only: Sequence[str] | None = None,
+) -> Resolution:
+    """Resolve toolset names to tools.
+
+    `enabled=None` without a distribution means every tool that this installation has, `[]` means none.
+    `disabled` is taken off last; of what is left, `only` names the tools to offer. `seed` fixes what is drawn
+    from `distribution`. Raises InvalidInput for unknown names, and where both `enabled` and `distribution` are
+    given.
+    """
+    members = _members(registry)
+    if distribution is not None:
+        if enabled is not None:
+            raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
+        enabled = distributions.sample(distribution, seed)
+    leaves = _expand(enabled, members) if enabled is not None else frozenset(members)
+    wanted = _tools(leaves, members) if enabled is not None else frozenset(registry.names)
+    wanted -= _tools(_expand(disabled or (), members), members)
+    if only is not None:
+        _check_known(only, members)
+        wanted &= frozenset(only)
+    unavailable = {name: reason for name in sorted(wanted) if (reason := _missing(registry.get(name), name))}
+    tools = tuple(tool for tool in registry if tool.name in wanted and tool.name not in unavailable)
+    offered = {tool.name for tool in tools}
+    return Resolution(
+        toolsets=tuple(sorted(leaf for leaf in leaves if members[leaf] & offered)),
+        tools=tools,
+        unavailable=unavailable,
+    )
+
+
+def _check_known(tools: Iterable[str], members: Mapping[str, frozenset[str]]) -> None:
+    known = frozenset().union(*members.values())
+    if unknown := sorted(frozenset(tools) - known):
+        raise InvalidInput(f"unknown tools {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+
+
+def _members(registry: Registry) -> dict[str, frozenset[str]]:
+    """The tools of every leaf toolset, catalogued or brought by a tool."""
+    members = {name: frozenset(tools) for name, tools in catalogue.LEAVES.items()}
+    for tool in registry:
+        members[tool.toolset] = members.get(tool.toolset, frozenset()) | {tool.name}
+    return members
+
+
+def _expand(names: Iterable[str], members: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The leaves that `names` stand for."""
+    leaves: set[str] = set()
+    for name in names:
+        parts = catalogue.COMPOSITES.get(name, (name,))
+        if not members.keys() >= set(parts):
+            known = ", ".join(sorted({*members, *catalogue.COMPOSITES}))
+            raise InvalidInput(f"unknown toolset {name!r}; known are {known}")
+        leaves.update(parts)
+    return frozenset(leaves)
+
+
+def _tools(leaves: Iterable[str], members: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*(members[leaf] for leaf in leaves))
+
+
+def _missing(tool: Tool | None, name: str) -> str | None:
+    return catalogue.reason_missing(name) if tool is None else tool.missing()

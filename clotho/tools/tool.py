@@ -1,0 +1,109 @@
+"""What a tool is, and what it is given when it runs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+from pydantic import JsonValue
+
+from clotho.frozen_model import Record
+from clotho.sandbox.backend import SandboxInstance
+
+Arguments = dict[str, Any]
+"""Tool arguments after coercion to the tool's schema."""
+
+
+class ToolSettings(Record):
+    """How a run's tools behave; part of the run's fingerprint."""
+
+    terminal_timeout: float = 120.0
+    terminal_cwd: str = "/work"
+    max_result_chars: int = 100_000
+    max_turn_chars: int = 200_000
+    preview_chars: int = 1_500
+    result_chars: dict[str, int] = {}
+    """Per-tool overrides of max_result_chars."""
+    redact: tuple[str, ...] = ()
+    """Environment variables of the process that runs the tools: no result shows their values."""
+
+
+class ToolOutcome(Record):
+    """What a tool call came to."""
+
+    content: str
+    """What the model is shown: JSON text, by convention."""
+    error: str | None = None
+    """Set where the call counts as a tool error."""
+    state: dict[str, JsonValue] = {}
+    """Slots of state left for later calls of this rollout; a slot belongs to the tools that name it."""
+
+
+class CallContext(Protocol):
+    """One call's place in its rollout."""
+
+    @property
+    def rollout(self) -> str: ...
+
+    @property
+    def tool_call_id(self) -> str:
+        """The id the model server gave this call: foreign text."""
+
+    @property
+    def settings(self) -> ToolSettings: ...
+
+    @property
+    def state(self) -> Mapping[str, JsonValue]:
+        """The slots as earlier calls left them."""
+
+    @property
+    def sandbox(self) -> SandboxInstance:
+        """The rollout's sandbox. Only for tools with `sandboxed = True`."""
+
+    @property
+    def call_key(self) -> str:
+        """32 hexadecimal digits that name this call: the same in every sandbox where it is made."""
+
+    def job_key(self, *suffix: str | int) -> str:
+        """The key for a command of this call: the same in every attempt."""
+
+    def progress(self, offset: int) -> None:
+        """Report how much of a long command's output was seen."""
+
+
+class Tool(ABC):
+    """One tool: a name, a JSON schema, and `run`. Instances hold no state of a rollout."""
+
+    name: ClassVar[str]
+    toolset: ClassVar[str]
+    description: ClassVar[str]
+    parameters: ClassVar[dict[str, JsonValue]]
+    sandboxed: ClassVar[bool] = True
+    changes_workspace: ClassVar[bool] = True
+    """Whether a call may change the sandbox: its files, or what runs in it. `changes` may say so for each call."""
+    unlimited_result: ClassVar[bool] = False
+    """Exempt from the result budget, because it has a limit of its own."""
+
+    def missing(self) -> str | None:
+        """Why this tool can't be offered on this machine, or None."""
+        return None
+
+    @abstractmethod
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome: ...
+
+    def changes(self, arguments: Arguments) -> bool:
+        """Whether a call with these arguments may change the sandbox."""
+        return self.changes_workspace
+
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
+        """Repeat a finished call in the sandbox that follows a lost one; `shown` is what the model was shown of it.
+
+        None: it can't be repeated, and the rollout is marked as diverged.
+        """
+        return None
+
+    def schema(self) -> dict[str, JsonValue]:
+        """The tool as the OpenAI API describes it."""
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": self.parameters},
+        }

@@ -1,0 +1,143 @@
+"""A rollout's sandbox over its losses: held by a lease, and by the next one when that is lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.sandbox import Sandboxes
+    from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
+    from clotho.rollouts.rollout import RolloutRequest
+    from clotho.rollouts.task_queues import Station
+
+from workflows.steps import CLEAN_UP_TIME, execute, step, was_unserved
+
+LOSSES_AT_ONE_STEP = 3
+"""A command that ends its sandbox so often does so every time."""
+MOST_LOSSES = 10
+LOST = "SandboxLost"
+FENCED = "SandboxFenced"
+"""Lost before, and followed: this workflow doesn't remember. It goes on in the next one."""
+
+Result = TypeVar("Result")
+
+
+class EndsItsSandbox(ApplicationError):
+    """A step was lost with its sandbox each time: a command's doing, if it was one, not the infrastructure's."""
+
+    def __init__(self, message: str, exhausted: str | None) -> None:
+        super().__init__(message, type=LOST, non_retryable=True)
+        self.exhausted = exhausted
+        """What the last of them ran out of, where that is known."""
+
+
+class HeldSandbox:
+    """Created when first used, restored when lost, released at the end."""
+
+    def __init__(self, request: RolloutRequest) -> None:
+        self.request = request
+        self.station = request.stations.sandbox
+        self.lease = request.state.lease if request.state else None
+        self.losses = request.state.losses if request.state else ()
+        self.lost = False
+        self.acquiring: asyncio.Future[Lease] | None = None
+
+    async def use(self, work: Callable[[Lease], Awaitable[Result]], turns: int) -> Result:
+        """Do `work` in the sandbox as it is after `turns` turns; where it is lost, in one that is like it.
+
+        Raises EndsItsSandbox if that doesn't help.
+        """
+        losses = 0
+        while True:
+            lease = await self.get(turns)
+            try:
+                return await work(lease)
+            except ActivityError as error:
+                gone = was_unserved(error) and not await self.host_is_present(lease)
+                if not gone and not was_unserved(error) and not is_loss(error) and not is_fenced(error):
+                    raise
+                self.lost = gone or is_loss(error) or is_fenced(error)
+                losses += is_loss(error)
+                exhausted = exhausted_by(error)
+            if losses >= LOSSES_AT_ONE_STEP:
+                raise EndsItsSandbox(f"{losses} sandboxes were lost at the same step", exhausted)
+            if self.lost and lease.number >= MOST_LOSSES:
+                raise self.too_many_losses(lease.number + 1, exhausted)
+
+    def too_many_losses(self, losses: int, exhausted: str | None) -> ApplicationError:
+        """The infrastructure's failure, unless the last sandbox was ended by a command that had used it up."""
+        message = f"{losses} sandboxes were lost"
+        if exhausted is not None:
+            return EndsItsSandbox(message, exhausted)
+        return ApplicationError(message, type=LOST, non_retryable=True)
+
+    async def get(self, turns: int) -> Lease:
+        """The lease that is held, or the next one."""
+        if self.lease is None or self.lost:
+            await self.acquire(turns)
+        assert self.lease is not None
+        return self.lease
+
+    async def acquire(self, turns: int) -> None:
+        number = 0 if self.lease is None else self.lease.number + 1
+        request = LeaseRequest(run=self.request.run, rollout=self.request.rollout, number=number, turns=turns)
+        summary = f"restore sandbox ({number})" if number else "create sandbox"
+        # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
+        self.acquiring = asyncio.ensure_future(execute(Sandboxes.acquire, request, self.station, summary))
+        self.hold(await asyncio.shield(self.acquiring))
+
+    def hold(self, lease: Lease) -> None:
+        self.lease, self.lost, self.acquiring = lease, False, None
+        if lease.fidelity is not None:
+            self.losses = (*self.losses, lease.fidelity)
+            self.require_kept(lease.fidelity)
+
+    def note_replay(self, fidelity: Fidelity) -> None:
+        """A call of the lost sandbox was found, and made again in this one, after this one had been made."""
+        order = list(Fidelity)
+        *earlier, last = self.losses or (Fidelity.EXACT,)
+        self.losses = (*earlier, max(last, fidelity, key=order.index))
+        self.require_kept(fidelity)
+
+    def require_kept(self, fidelity: Fidelity) -> None:
+        if fidelity is Fidelity.DIVERGED and not self.request.limits.keep_diverged:
+            raise ApplicationError(
+                "the sandbox is not what the lost one was",
+                type="SandboxDiverged",
+                non_retryable=True,
+            )
+
+    async def host_is_present(self, lease: Lease) -> bool:
+        check = HostCheck(rollout=self.request.rollout, queue=lease.queue)
+        return await step(Sandboxes.host_is_present, check, self.station, "look for the sandbox's host")
+
+    async def release(self) -> None:
+        lease = self.lease
+        if self.acquiring is not None:
+            lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP_TIME.total_seconds())
+        if lease is not None:
+            request = ReleaseRequest(rollout=self.request.rollout, number=lease.number)
+            station = self.station_of(lease).model_copy(update={"in_all": CLEAN_UP_TIME})
+            await execute(Sandboxes.release, request, station, "release sandbox")
+
+    def station_of(self, lease: Lease | None) -> Station:
+        """Where work with the sandbox of `lease` is served; any sandbox host, if there is none yet."""
+        return self.station.on(lease.queue) if lease else self.station
+
+
+def is_loss(error: ActivityError) -> bool:
+    return isinstance(error.cause, ApplicationError) and error.cause.type == LOST
+
+
+def is_fenced(error: ActivityError) -> bool:
+    return isinstance(error.cause, ApplicationError) and error.cause.type == FENCED
+
+
+def exhausted_by(error: ActivityError) -> str | None:
+    """What a command had run out of when its sandbox was lost."""
+    if not is_loss(error) or not isinstance(error.cause, ApplicationError) or not error.cause.details:
+        return None
+    return str(error.cause.details[0])
