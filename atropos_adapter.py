@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from clotho.atropos.compat.config import HermesAgentEnvConfig
-from clotho.atropos.compat.environment import OneInstance, PortedEnv
+from clotho.atropos.compat.environment import PortedEnv, SingletonEnvironments
 from clotho.atropos.compat.manual_rollouts import HermesAgentLoop, ToolContext
 from clotho.atropos.compat.tasks import (
     ToolExecutor,
@@ -61,7 +61,7 @@ class HermesAgentBaseEnv(PortedEnv):
                 await self.hand.close()
 
     async def _look_for_host(self) -> None:
-        queue = self.durable.groups.order.stations.sandbox.queue
+        queue = self.durable.groups.order.task_queues.sandbox.queue
         if not await is_present(self.durable.connections.journal, queue):
             log.warning(
                 "rollouts wait for a worker with the role tools on this host: nobody serves %s", queue
@@ -76,18 +76,18 @@ class HermesAgentBaseEnv(PortedEnv):
         from clotho.sandbox.local.backend import LocalBackend
 
         connected = self.durable.connections
-        stations = self.durable.groups.order.stations
+        task_queues = self.durable.groups.order.task_queues
         folder = connected.settings.sandbox.folder_of(connected.journal.store_identity)
         host = Host(
             connected.client,
             connected.journal,
             LocalBackend(folder, disk_budget_mb=connected.settings.sandbox.disk_budget_mb),
-            OneInstance(self),
-            stations.sandbox.queue,
+            SingletonEnvironments(self),
+            task_queues.sandbox.queue,
         )
         return Worker(
             connected.client,
-            task_queue=stations.environment.queue,
+            task_queue=task_queues.environment.queue,
             activities=(*host.of_groups, *host.of_verification),
             max_concurrent_activities=self.config.tool_pool_size,
         )

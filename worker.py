@@ -23,7 +23,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymen
 
 from activities.host import Host
 from activities.llm import Model
-from activities.pauses import WaitingRoom
+from activities.pauses import PauseActivities
 from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, host_name, load_settings, secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
@@ -35,15 +35,15 @@ from clotho.journal.open_store import open_store
 from clotho.logs import configure
 from clotho.models.backend import ModelBackend
 from clotho.models.endpoint import Endpoint
-from clotho.models.write_ahead import Pace
+from clotho.models.write_ahead import FlushPolicy
 from clotho.processes.group import REJECTED, ProcessGroup, ProcessPlan
-from clotho.processes.liveness import Presence
-from clotho.processes.process_slots import Seat
+from clotho.processes.liveness import Liveness
+from clotho.processes.process_slots import ProcessSlot
 from clotho.rollouts.run import RunManifest
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import is_followed
 from clotho.sandbox.local.backend import LocalBackend, backends_beside
-from clotho.sandbox.reaper import LeaseKeeper
+from clotho.sandbox.reaper import SandboxReaper
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels
@@ -74,7 +74,7 @@ class Composition:
     settings: Settings
     client: Client
     journal: Journal
-    stations: Stations
+    task_queues: TaskQueues
 
     def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
         """Of everything but the queues of one host or process: these serve all versions that are alive."""
@@ -87,8 +87,8 @@ class Composition:
     def workflows(self) -> list[Worker]:
         sizes = self.settings.worker
         served = (
-            (self.stations.workflows, PINNED, VersioningBehavior.PINNED),
-            (self.stations.campaigns, UPGRADED, VersioningBehavior.AUTO_UPGRADE),
+            (self.task_queues.workflows, PINNED, VersioningBehavior.PINNED),
+            (self.task_queues.campaigns, UPGRADED, VersioningBehavior.AUTO_UPGRADE),
         )
         return [
             Worker(
@@ -107,14 +107,14 @@ class Composition:
             for queue, workflows, behavior in served
         ]
 
-    def llm(self, own_queue: str, waiting: WaitingRoom) -> list[Worker]:
+    def llm(self, own_queue: str, waiting: PauseActivities) -> list[Worker]:
         # Imported here: a third of the time that a process takes to start, and other roles call no model.
         from clotho.models.backends import Backends
 
         sizes = self.settings.worker
-        pace = Pace(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)
+        flush_policy = FlushPolicy(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)
         backends = Backends(
-            self.journal, sizes.model_call_timeout, {TINY: BUNDLED}, pace, sizes.model_answer_mb << 20
+            self.journal, sizes.model_call_timeout, {TINY: BUNDLED}, flush_policy, sizes.model_answer_mb << 20
         )
 
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
@@ -123,7 +123,7 @@ class Composition:
 
         model = Model(self.journal, backend, own_queue)
         served: dict[str, list[Callable[..., Any]]] = {
-            self.stations.model.queue: [
+            self.task_queues.model.queue: [
                 model.begin,
                 model.choose_process,
                 model.check_model,
@@ -150,9 +150,9 @@ class Composition:
         host = Host(self.client, self.journal, backend, Environments(), host_queue)
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
         served = {
-            self.stations.sandbox.queue: in_sandbox,
+            self.task_queues.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,
-            self.stations.environment.queue: (*host.of_campaigns, *host.of_groups),
+            self.task_queues.environment.queue: (*host.of_campaigns, *host.of_groups),
         }
         return [
             Worker(
@@ -180,24 +180,24 @@ async def reach(settings: Settings) -> tuple[Client, Journal]:
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     client, journal = await reach(settings)
-    parts = Composition(settings, client, journal, Stations())
+    parts = Composition(settings, client, journal, TaskQueues())
     workers = parts.workflows() if "workflows" in roles else []
     host = host_name(settings)
     async with asyncio.TaskGroup() as tasks:
         beside: list[asyncio.Task[None]] = []
         if "llm" in roles:
-            seat = Seat(cache_folder() / "processes" / host)
-            own_queue = f"{parts.stations.model.queue}-{host}-{seat.number}"
-            waiting = WaitingRoom(journal, client)
+            seat = ProcessSlot(cache_folder() / "processes" / host)
+            own_queue = f"{parts.task_queues.model.queue}-{host}-{seat.number}"
+            waiting = PauseActivities(journal, client)
             workers += parts.llm(own_queue, waiting)
             beside.append(tasks.create_task(waiting.run()))
-            beside.append(tasks.create_task(Presence(journal, own_queue).run()))
+            beside.append(tasks.create_task(Liveness(journal, own_queue).run()))
         if "tools" in roles:
             folder = settings.sandbox.folder_of(journal.store_identity)
             backend = LocalBackend(folder, disk_budget_mb=settings.sandbox.disk_budget_mb)
-            host_queue = f"{parts.stations.sandbox.queue}-{host}"
+            host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             workers += parts.tools(backend, host_queue)
-            keeper = LeaseKeeper(
+            keeper = SandboxReaper(
                 backend,
                 RolloutOwners(client),
                 partial(is_followed, journal),
@@ -206,7 +206,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 partial(backends_beside, folder),
             )
             beside.append(tasks.create_task(keeper.run()))
-            beside.append(tasks.create_task(Presence(journal, host_queue).run()))
+            beside.append(tasks.create_task(Liveness(journal, host_queue).run()))
         for worker in workers:
             tasks.create_task(worker.run())
         stopped = stop_signal()
@@ -214,7 +214,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         await stopped.wait()
         log.info("draining")
         await asyncio.gather(*(worker.shutdown() for worker in workers))
-        await journal.land()
+        await journal.drain()
         for task in beside:
             task.cancel()
 

@@ -11,11 +11,11 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.guard import attempt
+from activities.guard import activity_guard
 from clotho.environment import Environment
 from clotho.environment.instances import Environments
 from clotho.errors import EnvironmentFailed, JournalCorrupt
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import attempt_prefix, scored_key, tools_key
 from clotho.identifiers.hashed import derived_seed
 from clotho.identifiers.ids import is_rollout, rollout_id
@@ -63,27 +63,27 @@ class Groups:
     @activity.defn
     async def enumerate_items(self, request: ItemsRequest) -> int:
         """Write the run's items into the store; returns how many there are, at most those asked for."""
-        async with attempt(request.run):
+        async with activity_guard(request.run):
             manifest = await read_manifest(self._journal, request.run)
             draw = partial(self._environments.draw, await self._environments.fresh(manifest))
             return await enumerate_items(self._journal, request.run, draw, request.groups)
 
     @activity.defn
     async def unfinished_groups(self, request: UnfinishedRequest) -> list[int]:
-        async with attempt(request.run):
+        async with activity_guard(request.run):
             return await unfinished(self._journal, request.run, request.first, request.first + request.groups)
 
     @activity.defn
     async def find_scored(self, group: str) -> GroupSummary | None:
         """The group's result, if it was scored before: by an earlier run of the workflow, or another database."""
-        async with attempt(group):
+        async with activity_guard(group):
             entry = await self._journal.read(scored_key(group), GroupEntry)
         return GroupSummary(group=group, siblings=entry.siblings) if entry else None
 
     @activity.defn
     async def prepare_group(self, request: GroupRequest) -> PreparedGroup:
         """Resolve the group's tools once, and write every sibling's prompt."""
-        async with attempt(request.group):
+        async with activity_guard(request.group):
             manifest = await read_manifest(self._journal, request.run)
             tools = await self._journal.once(
                 tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request.group)
@@ -108,9 +108,9 @@ class Groups:
     @activity.defn
     async def conclude_group(self, request: GroupConclusion) -> GroupSummary:
         """Write the scored group: complete, or not at all."""
-        async with attempt(request.group):
-            first = await self._journal.require(prompt_key(request.siblings[0].rollout), Prompt)
-            tools = await self._journal.require(tools_key(request.group), ToolManifest)
+        async with activity_guard(request.group):
+            first = await self._journal.read_required(prompt_key(request.siblings[0].rollout), Prompt)
+            tools = await self._journal.read_required(tools_key(request.group), ToolManifest)
             entry = GroupEntry(
                 item=first.item,
                 toolsets=tools.toolsets,
@@ -123,13 +123,13 @@ class Groups:
     @activity.defn
     async def repair_sibling(self, request: RepairRequest) -> str | None:
         """The rollout that goes on in a failed one's stead; None where the bounds of repair are reached."""
-        async with attempt(request.group):
+        async with activity_guard(request.group):
             manifest = await read_manifest(self._journal, request.run)
             return await claim_repair(self._journal, manifest, request)
 
     @activity.defn
     async def keep_attempt(self, request: GroupAttempt) -> None:
-        async with attempt(request.group):
+        async with activity_guard(request.group):
             entry = AttemptEntry(siblings=request.siblings, failures=request.failures)
             await self._journal.write(f"{attempt_prefix(request.group)}{request.number:03}", entry)
 
@@ -139,13 +139,13 @@ class Groups:
 
         Raises JournalCorrupt where it has completed and the store doesn't hold what it came to.
         """
-        async with attempt(request.workflow):
+        async with activity_guard(request.workflow):
             await self._closed(request.workflow)
 
     @activity.defn
     async def await_any_closed(self, request: AwaitAnyClosed) -> list[str]:
         """As `await_closed`, of several at once: the workflows that have closed, when at least one has."""
-        async with attempt(request.run):
+        async with activity_guard(request.run):
             waits = {name: asyncio.ensure_future(self._closed(name)) for name in request.workflows}
             try:
                 await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -170,7 +170,7 @@ class Groups:
 
     async def _require_result(self, workflow: str) -> None:
         """Temporal starts no completed workflow again: without its result there is no going on."""
-        result: Record | None
+        result: FrozenModel | None
         if is_rollout(workflow):
             result = await read_end(self._journal, workflow)
         else:

@@ -15,7 +15,7 @@ log = logging.getLogger("clotho")
 
 
 @asynccontextmanager
-async def attempt(
+async def activity_guard(
     work_for: str, progress: Callable[[], int] = lambda: 0, on_cancel: Callable[[], None] = lambda: None
 ) -> AsyncIterator[None]:
     """Heartbeat with `progress()` until the body ends, and hand its errors to Temporal classified.

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from temporalio import activity
 
-from activities.guard import attempt
-from activities.ttl_cache import Recent
+from activities.guard import activity_guard
+from activities.ttl_cache import TTLCache
 from clotho import failpoints
 from clotho.errors import ContextOverflow, InvalidInput
 from clotho.identifiers.group_keys import tools_key
@@ -57,17 +57,17 @@ class Model:
         self._journal = journal
         self._backends = backends
         self._queue = queue
-        self._pauses = Recent(partial(paused_because, journal))
-        self._endpoints = Recent(partial(read_endpoint, journal))
+        self._pauses = TTLCache(partial(paused_because, journal))
+        self._endpoints = TTLCache(partial(read_endpoint, journal))
         self._found: dict[str, ServedModel] = {}
         self._noted: dict[tuple[str, str], ServedModel] = {}
-        self._steps = Recent(partial(known_step, journal))
+        self._steps = TTLCache(partial(known_step, journal))
 
     @activity.defn
     async def sample_turn(self, request: TurnRequest) -> TurnResult | None:
         """Sample a rollout's next turn, or find it in the journal; None while the run is paused."""
         key = turn_key(request.rollout, request.turn)
-        async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
+        async with activity_guard(request.rollout, on_cancel=lambda: self._journal.cancel_flight(key)):
             try:
                 turn = await self._journal.once_from(
                     key,
@@ -79,14 +79,14 @@ class Model:
                 return None
             await failpoints.reach("turn.journalled", key)
             await self._note_served(request.run)
-            tools = await self._journal.require(tools_key(group_of(request.rollout)), ToolManifest)
+            tools = await self._journal.read_required(tools_key(group_of(request.rollout)), ToolManifest)
             manifest = await read_manifest(self._journal, request.run)
         return _result(turn, tools, manifest.limits.max_calls_per_turn)
 
     @activity.defn
     async def choose_process(self, request: ModelProcessRequest) -> str:
         """The queue for a rollout's turns: the one that it has while its process is there, else this process's."""
-        async with attempt(request.rollout):
+        async with activity_guard(request.rollout):
             return await self._queue_for(request)
 
     @activity.defn
@@ -95,7 +95,7 @@ class Model:
 
         Where it came to nothing yet, the queue for its turns.
         """
-        async with attempt(request.rollout):
+        async with activity_guard(request.rollout):
             entry = await read_end(self._journal, request.rollout)
             if entry is not None:
                 return RolloutStart(scored=entry.summary)
@@ -107,7 +107,7 @@ class Model:
 
         What a token-exact server turns out to be is said and kept.
         """
-        async with attempt(request.run):
+        async with activity_guard(request.run):
             manifest = await read_manifest(self._journal, request.run)
             endpoint = _required(await read_endpoint(self._journal, request.run), request.run)
             for server in endpoint.servers:
@@ -124,7 +124,7 @@ class Model:
         paused, manifest, tools, transcript, endpoint = await asyncio.gather(
             self._pauses.of(request.run),
             read_manifest(self._journal, request.run),
-            self._journal.require(tools_key(group_of(request.rollout)), ToolManifest),
+            self._journal.read_required(tools_key(group_of(request.rollout)), ToolManifest),
             read_transcript(self._journal, request.rollout, request.turn),
             self._endpoints.of(request.run),
         )
@@ -145,8 +145,8 @@ class Model:
         except ContextOverflow as overflow:
             return TurnEntry(sampled=None, context_overflow=str(overflow))
         await failpoints.reach("turn.answered", call.key)
-        if backend.found is not None:
-            self._found[request.run] = backend.found
+        if backend.capabilities is not None:
+            self._found[request.run] = backend.capabilities
         return TurnEntry(sampled=sampled)
 
     async def _note_served(self, run: str) -> None:

@@ -10,7 +10,7 @@ from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, 
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.guard import attempt
+from activities.guard import activity_guard
 from clotho.errors import Unavailable
 from clotho.journal import Journal
 from clotho.rollouts.campaign import PauseRequest
@@ -34,7 +34,7 @@ class Waiting:
     next_beat: float
 
 
-class WaitingRoom:
+class PauseActivities:
     """Activities of paused runs: they hold no slot, and one task of the process looks after all of them."""
 
     def __init__(self, journal: Journal, client: Client) -> None:
@@ -51,13 +51,13 @@ class WaitingRoom:
 
     @activity.defn
     async def paused_because(self, run: str) -> str | None:
-        async with attempt(run):
+        async with activity_guard(run):
             return await paused_because(self._journal, run)
 
     @activity.defn
     async def pause(self, request: PauseRequest) -> None:
         """For a run that stops itself."""
-        async with attempt(request.run):
+        async with activity_guard(request.run):
             await pause_run(self._journal, request.run, request.reason)
 
     async def run(self) -> None:

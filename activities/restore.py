@@ -35,7 +35,7 @@ from clotho.tools.shell import SLOT, last_job
 
 
 @dataclass(frozen=True)
-class Made:
+class JournalledCall:
     """A call that was made in a sandbox."""
 
     call: str
@@ -47,7 +47,7 @@ class Made:
 class StartingPoint:
     """What a sandbox that follows a lost one is made from."""
 
-    calls: Sequence[Made]
+    calls: Sequence[JournalledCall]
     """Those that were journalled until now."""
     covered: str
     """The last call whose effect the checkpoint holds."""
@@ -55,7 +55,7 @@ class StartingPoint:
     blob: bytes | None
 
     @property
-    def calls_since(self) -> Sequence[Made]:
+    def calls_since(self) -> Sequence[JournalledCall]:
         """Those to be made again."""
         after = call_order(self.covered)
         return [call for call in self.calls if call_order(call.call) > after and call.entry.changes]
@@ -130,18 +130,18 @@ class Restorer:
                 raise SandboxLost(f"the checkpoint of {request.rollout} is gone from the store")
             gone = checkpoint
 
-    async def calls_made(self, request: LeaseRequest) -> list[Made]:
+    async def calls_made(self, request: LeaseRequest) -> list[JournalledCall]:
         """The journalled calls of the rollout that ran in a sandbox, in their order."""
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
         return [
-            Made(call_id(number, index), asked, entry)
+            JournalledCall(call_id(number, index), asked, entry)
             for number, step in enumerate(transcript.steps)
             for index, (asked, entry) in enumerate(zip(step.turn.tool_calls, step.calls, strict=False))
             if entry.lease is not None
         ]
 
     async def _last_checkpoint(
-        self, request: LeaseRequest, made: Sequence[Made]
+        self, request: LeaseRequest, made: Sequence[JournalledCall]
     ) -> tuple[str, Checkpoint | None]:
         final = await self._journal.read(final_key(request.rollout), CheckpointEntry)
         if final is not None and final.checkpoint is not None:
@@ -158,7 +158,7 @@ class Restorer:
     async def _with_files(self, sandbox: SandboxInstance, request: LeaseRequest) -> SandboxInstance:
         """Put the item's files there, once: a process that was held up here may come after the first commands."""
         await failpoints.reach("sandbox.created", lease_key(request.rollout, request.number))
-        prompt = await self._journal.require(prompt_key(request.rollout), Prompt)
+        prompt = await self._journal.read_required(prompt_key(request.rollout), Prompt)
         for path, content in prompt.workspace_files.items():
             key = job_key(request.rollout, "file", path)
             await sandbox.write_file(path, base64.b64decode(content), key=key)
@@ -183,7 +183,7 @@ class Restorer:
         self,
         request: LeaseRequest,
         sandbox: SandboxInstance,
-        since: Sequence[Made],
+        since: Sequence[JournalledCall],
         state: dict[str, JsonValue],
     ) -> Replayed:
         """Repeat calls in the sandbox of a lease, after those that left `state`, at most once each."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from temporalio import activity
 
 from activities.checkpoints import take_checkpoint
-from activities.guard import attempt
+from activities.guard import activity_guard
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment import AgentResult, Environment, Reward
@@ -22,7 +22,7 @@ from clotho.errors import (
     EnvironmentFailed,
     SandboxLost,
     WorkspaceRefused,
-    bounded,
+    truncate_middle,
 )
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.rollout_keys import call_key, epoch_prefix, final_key, reward_key
@@ -64,7 +64,7 @@ class Verifier:
     async def verify(self, request: RewardRequest) -> RewardResult:
         """Score a rollout, or find its score in the journal."""
         key = reward_key(request.rollout)
-        async with attempt(request.rollout, on_cancel=lambda: self._journal.abandon(key)):
+        async with activity_guard(request.rollout, on_cancel=lambda: self._journal.cancel_flight(key)):
             last = activity.info().attempt >= ENVIRONMENT_ATTEMPTS
             entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request, last))
             await failpoints.reach("reward.journalled", key)
@@ -99,11 +99,11 @@ class Verifier:
                 await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(lost)))
                 raise
             except WorkspaceRefused as refusal:
-                reward, refused = Reward(score=0.0), bounded(str(refusal))
+                reward, refused = Reward(score=0.0), truncate_middle(str(refusal))
             except EnvironmentFailed as failure:
                 if not last or manifest.on_reward_error is not OnRewardError.ZERO:
                     raise
-                reward, failed = Reward(score=0.0), bounded(str(failure))
+                reward, failed = Reward(score=0.0), truncate_middle(str(failure))
             return RewardEntry(
                 score=reward.score,
                 breakdown=reward.breakdown,
@@ -148,7 +148,7 @@ class Verifier:
     async def _last_checkpoint(self, request: RewardRequest) -> Checkpoint | None:
         if request.checkpoint is None:
             return None
-        call = await self._journal.require(call_key(request.rollout, request.checkpoint), CallEntry)
+        call = await self._journal.read_required(call_key(request.rollout, request.checkpoint), CallEntry)
         return call.checkpoint
 
     def _workspace(

@@ -2,7 +2,7 @@
 
 from temporalio import activity
 
-from activities.guard import attempt
+from activities.guard import activity_guard
 from clotho import failpoints
 from clotho.identifiers.ids import original_of
 from clotho.identifiers.rollout_keys import end_key, reward_key
@@ -21,15 +21,15 @@ class Rollouts:
     @activity.defn
     async def find_end(self, rollout: str) -> RolloutSummary | None:
         """The rollout's summary, if it was scored before."""
-        async with attempt(rollout):
+        async with activity_guard(rollout):
             entry = await read_end(self._journal, rollout)
         return entry.summary if entry else None
 
     @activity.defn
     async def conclude(self, request: ConcludeRequest) -> RolloutSummary:
         """Write the rollout's end, then seal its entries into one object."""
-        async with attempt(request.rollout):
-            reward = await self._journal.require(reward_key(request.rollout), RewardEntry)
+        async with activity_guard(request.rollout):
+            reward = await self._journal.read_required(reward_key(request.rollout), RewardEntry)
             losses = await sandbox_losses(self._journal, request.rollout, request.losses)
             original = original_of(request.rollout)
             summary = RolloutSummary(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.guard import attempt
-from activities.restore import Made, Restorer, shell_job
+from activities.guard import activity_guard
+from activities.restore import JournalledCall, Restorer, shell_job
 from clotho.errors import InvalidInput, SandboxFenced
 from clotho.identifiers.ids import call_order
 from clotho.identifiers.rollout_keys import call_key, lease_key
@@ -39,20 +39,20 @@ class Sandboxes:
     @activity.defn
     async def acquire(self, request: LeaseRequest) -> Lease:
         """Create the sandbox of a lease on this host, or find where it was created."""
-        async with attempt(request.rollout):
+        async with activity_guard(request.rollout):
             return await self.lease(request)
 
     @activity.defn
     async def release(self, request: ReleaseRequest) -> None:
         """Destroy the sandbox, unless the rollout goes on in it in another namespace; idempotent."""
-        async with attempt(request.rollout):
+        async with activity_guard(request.rollout):
             lease = lease_key(request.rollout, request.number)
             await self.backend.destroy(lease, self._labels_of(request.rollout))
 
     @activity.defn
     async def host_is_present(self, request: HostCheck) -> bool:
         """Whether the host that serves a queue shows itself: that a task waits there proves nothing."""
-        async with attempt(request.rollout):
+        async with activity_guard(request.rollout):
             return await is_present(self._journal, request.queue)
 
     async def lease(self, request: LeaseRequest) -> Lease:
@@ -82,8 +82,12 @@ class Sandboxes:
             lease_key(rollout, number), entry.incarnation, self._labels_of(rollout), setup
         )
 
-    async def catch_up(
-        self, request: LeaseRequest, sandbox: SandboxInstance, late: Made, state: dict[str, JsonValue]
+    async def replay_late_call(
+        self,
+        request: LeaseRequest,
+        sandbox: SandboxInstance,
+        late: JournalledCall,
+        state: dict[str, JsonValue],
     ) -> Fidelity | None:
         """Make a call in the sandbox of a later lease than its own, unless that started with its effect."""
         started_with = (await self.entry(request.rollout, request.number)).made
@@ -111,12 +115,12 @@ class Sandboxes:
         """The key, in the sandbox of a lease, of the job whose shell state `call` left; None without a call."""
         if call is None:
             return None
-        made = await self._journal.require(call_key(rollout, call), CallEntry)
+        made = await self._journal.read_required(call_key(rollout, call), CallEntry)
         lease = await self.entry(rollout, number)
         return shell_job(rollout, call, made, number, lease)
 
     async def entry(self, rollout: str, number: int) -> LeaseEntry:
-        return await self._journal.require(lease_key(rollout, number), LeaseEntry)
+        return await self._journal.read_required(lease_key(rollout, number), LeaseEntry)
 
     async def _make(self, request: LeaseRequest) -> LeaseEntry:
         if request.number == 0:

@@ -9,11 +9,11 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities.checkpoints import take_checkpoint
-from activities.guard import attempt
-from activities.restore import Made, shell_job
+from activities.guard import activity_guard
+from activities.restore import JournalledCall, shell_job
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.errors import bounded
+from clotho.errors import truncate_middle
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.ids import call_id, group_of
 from clotho.identifiers.rollout_keys import call_key, turn_key
@@ -71,7 +71,9 @@ class Tools:
         call = call_id(request.turn, request.index)
         key = call_key(request.rollout, call)
         progress = Progress()
-        async with attempt(request.rollout, lambda: progress.offset, lambda: self._journal.abandon(key)):
+        async with activity_guard(
+            request.rollout, lambda: progress.offset, lambda: self._journal.cancel_flight(key)
+        ):
             await failpoints.reach("call.asked", key)
             entry = await self._journal.once_from(
                 key,
@@ -80,7 +82,7 @@ class Tools:
                 lambda inputs: self._call(request, inputs, progress),
             )
             await failpoints.reach("call.journalled", key)
-            replayed = await self._caught_up(request, entry)
+            replayed = await self._replay_if_late(request, entry)
             await self._forget_older_checkpoint(request, entry)
         return CallResult(
             call=call,
@@ -94,8 +96,8 @@ class Tools:
     async def _inputs(self, request: CallRequest) -> CallInputs:
         manifest, tools, turn, state, instance = await asyncio.gather(
             read_manifest(self._journal, request.run),
-            self._journal.require(tools_key(group_of(request.rollout)), ToolManifest),
-            self._journal.require(turn_key(request.rollout, request.turn), TurnEntry),
+            self._journal.read_required(tools_key(group_of(request.rollout)), ToolManifest),
+            self._journal.read_required(turn_key(request.rollout, request.turn), TurnEntry),
             self._state(request),
             self._attached(request),
         )
@@ -141,16 +143,16 @@ class Tools:
             turn_chars=await self._shown_this_turn(request),
         )
 
-    async def _caught_up(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
+    async def _replay_if_late(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
         """An attempt in a lost sandbox may write its entry late: the next one was made without its effect."""
         lease, made_in = request.lease, entry.lease
         if lease is None or made_in is None or made_in >= lease or not entry.changes:
             return None
-        turn = await self._journal.require(turn_key(request.rollout, request.turn), TurnEntry)
-        late = Made(call_id(request.turn, request.index), turn.tool_calls[request.index], entry)
+        turn = await self._journal.read_required(turn_key(request.rollout, request.turn), TurnEntry)
+        late = JournalledCall(call_id(request.turn, request.index), turn.tool_calls[request.index], entry)
         sandbox = await self._sandboxes.attach(request.rollout, lease)
         held = LeaseRequest(run=request.run, rollout=request.rollout, number=lease)
-        return await self._sandboxes.catch_up(held, sandbox, late, await self._state(request))
+        return await self._sandboxes.replay_late_call(held, sandbox, late, await self._state(request))
 
     async def _kept(
         self, request: CallRequest, manifest: RunManifest, context: BoundCall, entry: CallEntry, last: bool
@@ -171,7 +173,7 @@ class Tools:
     async def _checkpoint_of(self, rollout: str, call: str | None) -> Checkpoint | None:
         if call is None:
             return None
-        return (await self._journal.require(call_key(rollout, call), CallEntry)).checkpoint
+        return (await self._journal.read_required(call_key(rollout, call), CallEntry)).checkpoint
 
     async def _forget_older_checkpoint(self, request: CallRequest, entry: CallEntry) -> None:
         older = await self._checkpoint_of(request.rollout, request.checkpoint) if entry.checkpoint else None
@@ -228,5 +230,5 @@ def _error(turn: int, dispatched: Dispatched) -> ToolError | None:
         tool_name=failure.tool,
         arguments=failure.arguments,
         error=failure.error,
-        tool_result=bounded(dispatched.content, RESULT_SHOWN),
+        tool_result=truncate_middle(dispatched.content, RESULT_SHOWN),
     )

@@ -10,7 +10,7 @@ FRESH_SECONDS = 1.0
 Answer = TypeVar("Answer")
 
 
-class Recent(Generic[Answer]):
+class TTLCache(Generic[Answer]):
     """What `ask` says of each name, asked at most once in FRESH_SECONDS by one process."""
 
     def __init__(self, ask: Callable[[str], Awaitable[Answer]]) -> None:

@@ -13,9 +13,9 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from benchmarks.in_memory import InMemory, InMemoryConfig
 from benchmarks.table import Row
 from benchmarks.trainers_end import TrainersEnd
-from clotho.atropos.group_sender import Courier
+from clotho.atropos.group_sender import GroupSender
 from clotho.atropos.ledger import Ledger
-from clotho.atropos.scored import read_siblings, waves_of
+from clotho.atropos.scored import branch_groups_of, read_siblings
 from clotho.atropos.trainer_api import TrainerApi
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import Inference, SampledTokens, SampledTurn, Usage, VersionSpan
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.rendering.resolve import open_renderer
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenChunk
@@ -62,7 +62,7 @@ async def turn_cost(folder: Path) -> list[Row]:
     seconds = []
     for number in range(TURNS_TIMED):
         key = turn_key("turn-cost/g000000/r0", number)
-        growing = GrowingTurn(prompt_ids, renderer.vocabulary_size)
+        growing = PartialTurn(prompt_ids, renderer.vocabulary_size)
         growing.add(TokenChunk(ids=tuple(ids), logprobs=_logprobs(draw, TURN), finish_reason="stop"))
         clock = time.perf_counter()
         answer = await asyncio.to_thread(
@@ -92,7 +92,10 @@ async def delivery(api: TrainersEnd, folder: Path) -> list[Row]:
 
     async def from_the_journal(group: str) -> list[dict[str, Any]]:
         siblings = await read_siblings(Journal(FilesystemStore(folder)), entry)
-        return [wave.wire() for wave in await asyncio.to_thread(waves_of, group, siblings, ROWS)]
+        return [
+            branch_group.wire()
+            for branch_group in await asyncio.to_thread(branch_groups_of, group, siblings, ROWS)
+        ]
 
     async def timed(delivered: Awaitable[object]) -> float:
         clock = time.perf_counter()
@@ -103,15 +106,15 @@ async def delivery(api: TrainersEnd, folder: Path) -> list[Row]:
         return seconds
 
     async def durably(group: str) -> None:
-        courier = Courier(
+        courier = GroupSender(
             Ledger(Journal(FilesystemStore(folder)), "delivery"), trainer_api, current_env, lambda _: None
         )
         await courier.deliver(group, await from_the_journal(group))
 
     ours, theirs = [], []
-    (wave,) = await from_the_journal("delivery/g000000")
+    (branch_group,) = await from_the_journal("delivery/g000000")
     for number in range(REPEATS):
-        theirs.append(await timed(base._send_scored_data_to_api(wave)))
+        theirs.append(await timed(base._send_scored_data_to_api(branch_group)))
         ours.append(await timed(durably(f"delivery/sent.{number}")))
     await trainer_api.aclose()
     shape = f"{ROWS} × {TURNS * (SAMPLED + BETWEEN):,} tokens"

@@ -11,13 +11,13 @@ from chaos.faults import Fault
 from chaos.phases import Hit, NotReached, Phase, fail_folder, until
 from chaos.results import CellResult, Run, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
-from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, bounded
+from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, truncate_middle
 from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
 from clotho.rollouts.rollout import EndEntry
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import scored_groups
-from clotho.testing.duplicate_calls import bill
+from clotho.testing.duplicate_calls import duplicate_calls
 from clotho.testing.execution_markers import marks_in
 
 COMPLETION_SECONDS = 150.0
@@ -91,8 +91,8 @@ async def counted(stage: Stage, expected: Run, result: CellResult, ended_on_purp
     """What a completed run came to, beside what it should have come to."""
     to_janitor, orphans = await orphaned(stage)
     counts = {
-        "bill": bill(stage.provider.calls, stage.deaths, ended_on_purpose=ended_on_purpose),
-        "fell": stage.fell,
+        "bill": duplicate_calls(stage.provider.calls, stage.deaths, ended_on_purpose=ended_on_purpose),
+        "fell": stage.unexpected_exits,
         "to_janitor": to_janitor,
         "orphans": tuple(orphans),
     }
@@ -142,7 +142,7 @@ async def completion(
         except (WorkflowFailureError, RPCError) as error:
             if restarts == most_restarts:
                 first = str(error.__cause__ or error).rpartition("First: ")[2]
-                raise Stuck(f"failed: {bounded(first, 160)}") from error
+                raise Stuck(f"failed: {truncate_middle(first, 160)}") from error
         restarts += 1
         handle = await started_again(stage, deadline)
 
@@ -154,7 +154,7 @@ async def started_again(stage: Stage, deadline: float) -> CampaignHandle:
             return await stage.start_campaign()
         except (InvalidInput, StoreUnavailable) as refused:
             if time.monotonic() > deadline:
-                raise Stuck(f"not started again: {bounded(str(refused), 160)}") from refused
+                raise Stuck(f"not started again: {truncate_middle(str(refused), 160)}") from refused
         await asyncio.sleep(RETRY_SECONDS)
 
 
@@ -166,9 +166,9 @@ async def outcome(stage: Stage) -> Run:
     for group, entry in await scored_groups(journal, RUN):
         for number, sibling in enumerate(entry.siblings):
             place = f"{group}/r{number}"
-            reward = await journal.require(reward_key(sibling.rollout), RewardEntry)
+            reward = await journal.read_required(reward_key(sibling.rollout), RewardEntry)
             rewards[place], marks[place] = reward.score, dict(marks_in(reward.log))
-            end = await journal.require(end_key(sibling.rollout), EndEntry)
+            end = await journal.read_required(end_key(sibling.rollout), EndEntry)
             most_losses = max(most_losses, len(end.summary.losses))
     return Run(rewards=rewards, marks=marks, most_losses=most_losses)
 

@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.testing.duplicate_calls import Bill
 
 
-class Run(Record):
+class Run(FrozenModel):
     """What a whole run came to, in what the user keeps of it."""
 
     rewards: dict[str, float]
@@ -21,7 +21,7 @@ class Run(Record):
         return sum(len(marks) for marks in self.marks.values())
 
 
-class CellResult(Record):
+class CellResult(FrozenModel):
     fault: str
     phase: str
     problem: str | None = None
@@ -42,7 +42,7 @@ class CellResult(Record):
     losses_limit: int | None = None
     restarts: int = 0
     """How often somebody had to start the run again by name."""
-    fell: int = 0
+    unexpected_exits: int = 0
     """Workers that ended by themselves."""
     seconds: float = 0.0
 
@@ -61,7 +61,7 @@ class CellResult(Record):
             f"orphans {len(self.orphans)}": self.orphans,
             f"late: {self.recovery:g} s": late,
             f"{self.losses} sandboxes of a rollout lost": too_many,
-            f"{self.fell} workers ended by themselves": self.fell,
+            f"{self.unexpected_exits} workers ended by themselves": self.unexpected_exits,
         }
         return [text for text, missed in found.items() if missed]
 

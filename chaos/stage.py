@@ -87,7 +87,7 @@ class Stage:
     size: Size
     deaths: list[float] = field(default_factory=list)
     """When a process that calls models was killed."""
-    fell: int = 0
+    unexpected_exits: int = 0
     """Workers that ended by themselves, and were started again as a supervisor of processes would."""
     _store: FilesystemStore = field(init=False)
     _workers: dict[str, ChildProcess] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class Stage:
     async def _kept(self, roles: str) -> None:
         while True:
             await self._workers[roles].wait()
-            self.fell += 1
+            self.unexpected_exits += 1
             await asyncio.sleep(1)
             await self._workers[roles].start()
 

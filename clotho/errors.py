@@ -12,7 +12,7 @@ ClothoError
 │   └── WorkspaceRefused    what the agent left there keeps its verifier from a file: the policy's doing, scored 0
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
 │   └── SandboxFenced       another lease followed this one: its sandbox is none of the rollout's, alive or not
-├── Unfit                   a finished group that must not be trained on; says why
+├── GroupRejected                   a finished group that must not be trained on; says why
 ├── EnvironmentFailed       an exception from the author's code: retried a few times
 └── Unavailable             somebody's outage: retried until the activity's time runs out
     ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
@@ -93,7 +93,7 @@ class SandboxFenced(SandboxLost):
     """The lease was followed by another: the rollout goes on in that one's sandbox."""
 
 
-class Unfit(ClothoError):
+class GroupRejected(ClothoError):
     """A finished group that must not be trained on; `reason` is one word for why."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -147,7 +147,7 @@ def to_application_error(error: Exception, attempt: int) -> ApplicationError:
         retryable = False
     details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()
     return ApplicationError(
-        bounded(str(error) or repr(error)),
+        truncate_middle(str(error) or repr(error)),
         *details,
         type=type(error).__name__,
         non_retryable=not retryable,
@@ -162,7 +162,7 @@ def _retry_delay(error: Exception, attempt: int) -> timedelta:
     return min(timedelta(seconds=2 ** min(attempt - 1, 10)), LONGEST_DELAY)
 
 
-def bounded(text: str, limit: int = MESSAGE_LIMIT) -> str:
+def truncate_middle(text: str, limit: int = MESSAGE_LIMIT) -> str:
     """`text` cut to `limit` characters, the middle left out."""
     if len(text) <= limit:
         return text

@@ -8,7 +8,7 @@ Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 6))]
 """Written to the microsecond: further digits say nothing, and every step would carry them in its history."""
 
 
-class Record(BaseModel):
+class FrozenModel(BaseModel):
     """A frozen value; unknown fields are an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -43,7 +43,7 @@ from clotho.models.sampling import Sampling
 from clotho.models.token_exact import TokenExact
 from clotho.models.token_server import TokenRequest
 from clotho.models.vllm import VLLMCompletions, VLLMGenerate
-from clotho.models.write_ahead import Pace
+from clotho.models.write_ahead import FlushPolicy
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.rollouts.branches import branches_of
@@ -176,7 +176,9 @@ async def vllm(
 async def opened(url: str, inference: Inference, store: Path) -> AsyncIterator[TokenExact]:
     rendering = RenderingThread(lambda: open_renderer(str(BUNDLED), tool_call_parser="hermes"))
     async with aclosing(ModelHTTP(url)) as connection:
-        yield TokenExact(connection, rendering, Journal(FilesystemStore(store)), inference, Pace(64, 60.0))
+        yield TokenExact(
+            connection, rendering, Journal(FilesystemStore(store)), inference, FlushPolicy(64, 60.0)
+        )
 
 
 @pytest.mark.parametrize("temperature", [1.0, HOT])

@@ -14,17 +14,17 @@ from temporalio.exceptions import (
 with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.llm import Model
-    from activities.pauses import WaitingRoom
+    from activities.pauses import PauseActivities
     from clotho.escaping import for_markdown
     from clotho.identifiers.ids import group_id
     from clotho.rollouts.campaign import (
-        TAKEN_BACK,
+        MOST_REQUEUED,
         CampaignProgress,
         CampaignRequest,
+        FailureStreak,
         ItemsRequest,
         ModelCheck,
         PauseRequest,
-        Streak,
         UnfinishedRequest,
     )
     from clotho.rollouts.group import AwaitAnyClosed, GroupSummary, SiblingFailure
@@ -35,7 +35,7 @@ from workflows.failures import CANCELLED, DELIBERATE, failure_of, failures_withi
 from workflows.pausing import run_resume
 from workflows.rollout_group import RolloutGroup
 from workflows.slots import Slots
-from workflows.steps import clean_up, endless, step
+from workflows.steps import clean_up, run_activity, without_deadline
 
 
 @workflow.defn
@@ -52,11 +52,11 @@ class Campaign:
     @workflow.init
     def __init__(self, request: CampaignRequest) -> None:
         self.request = request
-        self.stations = request.stations
+        self.task_queues = request.task_queues
         self.next_group = request.next_group
         self.waiting = list(request.waiting)
         self.progress = request.progress or CampaignProgress()
-        self.streak = request.streak or Streak()
+        self.streak = request.streak or FailureStreak()
         self.failed_alike = dict(request.failed_alike)
         self.slots = Slots(request.max_open_groups, request.open)
         self.stopping = False
@@ -82,17 +82,23 @@ class Campaign:
     async def prepare(self) -> None:
         """Fail now what would fail every group; then have the items in the store."""
         run = self.request.run
-        await step(Model.check_model, ModelCheck(run=run), self.stations.model, "check model server")
+        await run_activity(
+            Model.check_model, ModelCheck(run=run), self.task_queues.model, "check model server"
+        )
         items = ItemsRequest(run=run, groups=self.request.groups)
-        station = self.stations.environment
-        self.count(groups=await step(Groups.enumerate_items, items, station, "enumerate items"))
+        activity_queue = self.task_queues.environment
+        self.count(
+            groups=await run_activity(Groups.enumerate_items, items, activity_queue, "enumerate items")
+        )
 
     async def unfinished(self, first: int) -> list[int]:
         """The next items from `first` whose groups aren't scored."""
         self.next_group = min(first + self.request.look_ahead, self.progress.groups)
         request = UnfinishedRequest(run=self.request.run, first=first, groups=self.next_group - first)
-        station = self.stations.environment
-        items = await step(Groups.unfinished_groups, request, station, f"look up groups from {first}")
+        activity_queue = self.task_queues.environment
+        items = await run_activity(
+            Groups.unfinished_groups, request, activity_queue, f"look up groups from {first}"
+        )
         self.count(skipped=self.progress.skipped + request.groups - len(items))
         return items
 
@@ -163,15 +169,17 @@ class Campaign:
 
     async def follow(self, items: list[int]) -> None:
         """Wait for groups that an earlier run of this campaign, or somebody else, has started."""
-        run, station = self.request.run, self.stations.environment
+        run, activity_queue = self.request.run, self.task_queues.environment
         groups = {group_id(run, item): item for item in items}
         while groups:
             request = AwaitAnyClosed(run=run, workflows=tuple(groups))
             what = f"wait for {len(groups)} groups"
-            for group in await step(Groups.await_any_closed, request, endless(station), what):
+            for group in await run_activity(
+                Groups.await_any_closed, request, without_deadline(activity_queue), what
+            ):
                 item = groups.pop(group)
-                scored = await step(Groups.find_scored, group, station, f"look up {group}")
-                self.slots.let_go(item)
+                scored = await run_activity(Groups.find_scored, group, activity_queue, f"look up {group}")
+                self.slots.release(item)
                 if scored is not None:
                     self.note_scored(scored)
                 else:
@@ -179,7 +187,7 @@ class Campaign:
 
     def note_scored(self, scored: GroupSummary) -> None:
         self.progress = self.progress.with_group(scored)
-        self.streak = Streak()
+        self.streak = FailureStreak()
 
     async def note_failure(self, item: int, error: ChildWorkflowError, *, stopped_meanwhile: bool) -> None:
         """Count the group as failed, or try it again when the run goes on from what it stopped for."""
@@ -195,26 +203,26 @@ class Campaign:
         if cancelled or not failures:
             return
         for kind in sorted({one.kind for one in failures}):
-            self.failed_alike[kind] = (*self.failed_alike.get(kind, ()), item)[-TAKEN_BACK:]
+            self.failed_alike[kind] = (*self.failed_alike.get(kind, ()), item)[-MOST_REQUEUED:]
         self.streak = self.streak.with_group(failures)
         if self.streak.rollouts >= self.request.stop_after_failures:
             await self.stop_for(self.streak)
 
-    async def stop_for(self, streak: Streak) -> None:
+    async def stop_for(self, streak: FailureStreak) -> None:
         """Pause the run, and take back all that failed for this reason: it will be tried again."""
         self.stopping = True
         self.stops += 1
-        self.streak = Streak()
-        self.take_back(streak.kind)
+        self.streak = FailureStreak()
+        self.requeue(streak.kind)
         request = PauseRequest(run=self.request.run, reason=str(streak))
         try:
-            await step(WaitingRoom.pause, request, self.stations.model, "pause the run")
+            await run_activity(PauseActivities.pause, request, self.task_queues.model, "pause the run")
             self.count(paused=str(streak))
         finally:
             self.stopping = False
         self.pause_may_have_changed = True
 
-    def take_back(self, kind: str) -> None:
+    def requeue(self, kind: str) -> None:
         items = self.failed_alike.pop(kind)
         taken = frozenset(items)
         for other, failed in self.failed_alike.items():
@@ -231,19 +239,19 @@ class Campaign:
 
     async def hold_while_paused(self) -> None:
         """Keep `progress.paused` as the store has it until the run isn't paused."""
-        run, station = self.request.run, self.stations.model
+        run, activity_queue = self.request.run, self.task_queues.model
         while True:
             self.pause_may_have_changed = False
-            because = await step(WaitingRoom.paused_because, run, station, "look up pause")
+            because = await run_activity(PauseActivities.paused_because, run, activity_queue, "look up pause")
             if because is not None:
                 self.count(paused=because)
-                await run_resume(run, station)
+                await run_resume(run, activity_queue)
             elif not self.pause_may_have_changed:
                 break
         self.count(paused=None)
 
     @workflow.signal
-    def look_at_pause(self) -> None:
+    def refresh_pause(self) -> None:
         """The store has a new word on whether the run is paused."""
         self.pause_may_have_changed = True
 
@@ -255,7 +263,7 @@ class Campaign:
                 RolloutGroup.run,
                 request.group(item),
                 id=group_id(request.run, item),
-                task_queue=self.stations.workflows,
+                task_queue=self.task_queues.workflows,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -284,7 +292,7 @@ class Campaign:
 
     async def conclude(self) -> CampaignProgress:
         if self.progress.failed:
-            await self.look_again()
+            await self.recheck_failed()
         progress = self.progress
         if progress.failed:
             attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
@@ -297,7 +305,7 @@ class Campaign:
         attributes.show_outcome("scored")
         return progress
 
-    async def look_again(self) -> None:
+    async def recheck_failed(self) -> None:
         """Failed groups that somebody started again by hand may have been scored meanwhile."""
         unfinished: list[int] = []
         self.count(skipped=0)

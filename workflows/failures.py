@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
         JournalCorrupt,
         ModelRejected,
         SandboxLost,
-        bounded,
+        truncate_middle,
     )
     from clotho.rollouts.group import GroupFailure, SiblingFailure
     from clotho.temporal.failures import classified_cause
@@ -47,7 +47,7 @@ def failure_of(workflow_id: str, error: ChildWorkflowError) -> SiblingFailure:
     if isinstance(cause, TerminatedError):
         return SiblingFailure(workflow=workflow_id, kind=TERMINATED, reason="it was terminated")
     kind = cause.type if isinstance(cause, ApplicationError) else None
-    text = bounded(str(cause), REASON_LIMIT)
+    text = truncate_middle(str(cause), REASON_LIMIT)
     return SiblingFailure(workflow=workflow_id, kind=kind or type(cause).__name__, reason=text)
 
 

@@ -4,10 +4,10 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.pauses import WaitingRoom
-    from clotho.rollouts.task_queues import Station
+    from activities.pauses import PauseActivities
+    from clotho.rollouts.task_queues import ActivityQueue
 
-from workflows.steps import RETRIES, endless
+from workflows.steps import RETRIES, without_deadline
 
 
 class Pausable:
@@ -36,15 +36,15 @@ class Pausable:
         await workflow.wait_condition(lambda: not self.paused)
 
 
-async def run_resume(run: str, station: Station) -> None:
+async def run_resume(run: str, activity_queue: ActivityQueue) -> None:
     """Wait for as long as the run is paused, which may be for ever: it counts toward no time-out."""
     await workflow.execute_activity_method(
-        WaitingRoom.await_resume,
+        PauseActivities.await_resume,
         run,
-        task_queue=station.queue,
+        task_queue=activity_queue.queue,
         summary="wait while paused",
-        schedule_to_close_timeout=endless(station).in_all,
-        heartbeat_timeout=station.heartbeat,
+        schedule_to_close_timeout=without_deadline(activity_queue).schedule_to_close_timeout,
+        heartbeat_timeout=activity_queue.heartbeat,
         retry_policy=RETRIES,
         # It holds nothing that a cancel would have to wait for.
         cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,

@@ -23,8 +23,8 @@ with workflow.unsafe.imports_passed_through():
 
 from workflows import attributes
 from workflows.pausing import Pausable, run_resume
-from workflows.sandbox_session import EndsItsSandbox, HeldSandbox, is_loss
-from workflows.steps import clean_up, step, was_unserved
+from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss
+from workflows.steps import clean_up, run_activity, timed_out_in_queue
 
 UNSERVED = timedelta(seconds=15)
 """How long a step may wait in the queue of one process before it is asked whether that process is there."""
@@ -43,9 +43,9 @@ class Rollout(Pausable):
     def __init__(self, request: RolloutRequest) -> None:
         self.request = request
         self.rollout = request.rollout
-        self.stations = request.stations
+        self.task_queues = request.task_queues
         self.state = request.state or RolloutState()
-        self.sandbox = HeldSandbox(request)
+        self.sandbox = SandboxSession(request)
         self.keeps_sandbox = False
         self.releasing: asyncio.Task[None] | None = None
         self.unserved = False
@@ -56,7 +56,7 @@ class Rollout(Pausable):
         if (scored := await self.begin()) is not None:
             return scored
         try:
-            ending = await self.interact()
+            ending = await self.agent_loop()
             await self.verify(ending)
             return await self.conclude(ending)
         except ActivityError:
@@ -64,16 +64,18 @@ class Rollout(Pausable):
             raise
         finally:
             if not self.keeps_sandbox:
-                await clean_up(self.let_go(), "release of the sandbox")
+                await clean_up(self.release_sandbox(), "release of the sandbox")
 
     async def begin(self) -> RolloutSummary | None:
         """What an earlier run of this rollout came to; None if there is more to do."""
         request = ModelProcessRequest(rollout=self.rollout, queue=self.state.model_queue)
-        start = await step(Model.begin, request, self.stations.model, "look up end, choose model process")
+        start = await run_activity(
+            Model.begin, request, self.task_queues.model, "look up end, choose model process"
+        )
         self.state = self.state.model_copy(update={"model_queue": start.model_queue})
         return start.scored
 
-    async def interact(self) -> Ending:
+    async def agent_loop(self) -> Ending:
         while (limit := self.state.limit_met(self.request.limits)) is None:
             turn = await self.sample_turn()
             if turn.context_overflow:
@@ -85,7 +87,7 @@ class Rollout(Pausable):
             try:
                 for index, call in enumerate(turn.tool_calls):
                     await self.call_tool(index, call)
-            except EndsItsSandbox as ended:
+            except SandboxRepeatedlyLost as ended:
                 return Ending(outcome=Outcome.POLICY_KILLED, limit=ended.exhausted)
             self.continue_as_new_if_long()
         return Ending(outcome=Outcome.LIMIT_REACHED, limit=limit)
@@ -94,7 +96,7 @@ class Rollout(Pausable):
         number = self.state.turn
         request = TurnRequest(run=self.request.run, rollout=self.rollout, turn=number)
         while (turn := await self.turn_unless_paused(request)) is None:
-            await self.rest()
+            await self.wait_until_resumed()
         self.state = self.state.after_turn(turn)
         return turn
 
@@ -102,32 +104,36 @@ class Rollout(Pausable):
         if self.paused:
             return None
         self.show(f"sampling turn {request.turn}")
-        return await self.at_model_process(request)
+        return await self.sample_on_assigned_process(request)
 
-    async def rest(self) -> None:
+    async def wait_until_resumed(self) -> None:
         """Wait until neither this rollout nor its run is paused: at a turn's boundary, holding nothing up."""
         self.show(f"paused before turn {self.state.turn}")
         attributes.show_paused()
         await self.own_resume()
-        await run_resume(self.request.run, self.stations.model)
+        await run_resume(self.request.run, self.task_queues.model)
         attributes.show_no_outcome()
 
-    async def at_model_process(self, request: TurnRequest) -> TurnResult | None:
+    async def sample_on_assigned_process(self, request: TurnRequest) -> TurnResult | None:
         """All turns go to one process, which finds a call that is still in flight; to another if it is gone."""
         while True:
             if self.unserved:
                 await self.choose_model_process()
-            station = self.stations.model.on(self.state.model_queue or self.stations.model.queue)
+            activity_queue = self.task_queues.model.on(self.state.model_queue or self.task_queues.model.queue)
             try:
-                return await step(Model.sample_turn, request, station, f"turn {request.turn}", UNSERVED)
+                return await run_activity(
+                    Model.sample_turn, request, activity_queue, f"turn {request.turn}", UNSERVED
+                )
             except ActivityError as error:
-                self.unserved = was_unserved(error)
+                self.unserved = timed_out_in_queue(error)
                 if not self.unserved:
                     raise
 
     async def choose_model_process(self) -> None:
         request = ModelProcessRequest(rollout=self.rollout, queue=self.state.model_queue)
-        queue = await step(Model.choose_process, request, self.stations.model, "choose model process")
+        queue = await run_activity(
+            Model.choose_process, request, self.task_queues.model, "choose model process"
+        )
         self.state = self.state.model_copy(update={"model_queue": queue})
         self.unserved = False
 
@@ -145,12 +151,14 @@ class Rollout(Pausable):
         )
         summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_LIMIT))}"
         if not call.sandboxed:
-            result = await step(Tools.call_tool, request, self.stations.sandbox, summary)
+            result = await run_activity(Tools.call_tool, request, self.task_queues.sandbox, summary)
         else:
 
             async def run(lease: Lease) -> CallResult:
                 held = request.model_copy(update={"lease": lease.number})
-                return await step(Tools.call_tool, held, self.sandbox.station_of(lease), summary, UNSERVED)
+                return await run_activity(
+                    Tools.call_tool, held, self.sandbox.activity_queue_of(lease), summary, UNSERVED
+                )
 
             result = await self.sandbox.use(run, self.state.turn)
         self.state = self.state.after_call(result)
@@ -169,30 +177,34 @@ class Rollout(Pausable):
             checkpoint=self.state.checkpoint,
             shell=self.state.tool_state.get(SLOT),
         )
-        elsewhere = self.stations.verification
+        elsewhere = self.task_queues.verification
         if self.sandbox.lease is None and await self.verify_without_lease(request):
             return
 
         async def run(lease: Lease) -> RewardResult:
             held = request.model_copy(update={"lease": lease})
             if elsewhere is not None:
-                return await step(Verifier.verify, held, elsewhere, "verify")
-            return await step(Verifier.verify, held, self.sandbox.station_of(lease), "verify", UNSERVED)
+                return await run_activity(Verifier.verify, held, elsewhere, "verify")
+            return await run_activity(
+                Verifier.verify, held, self.sandbox.activity_queue_of(lease), "verify", UNSERVED
+            )
 
         try:
             await self.sandbox.use(run, self.state.turn)
-        except EndsItsSandbox as ended:
+        except SandboxRepeatedlyLost as ended:
             if ended.exhausted is None:
                 raise
             update = {"lease": self.sandbox.lease, "exhausted": ended.exhausted}
             given_up = request.model_copy(update=update)
-            await step(Verifier.verify, given_up, elsewhere or self.stations.sandbox, "give verification up")
+            await run_activity(
+                Verifier.verify, given_up, elsewhere or self.task_queues.sandbox, "give verification up"
+            )
 
     async def verify_without_lease(self, request: RewardRequest) -> bool:
         """Verify where no command has run, opening a sandbox if it takes one; False if that is lost."""
         try:
-            station = self.stations.verification or self.stations.sandbox
-            reward = await step(Verifier.verify, request, station, "verify")
+            activity_queue = self.task_queues.verification or self.task_queues.sandbox
+            reward = await run_activity(Verifier.verify, request, activity_queue, "verify")
         except ActivityError as error:
             if not is_loss(error):
                 raise
@@ -201,19 +213,19 @@ class Rollout(Pausable):
         return True
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
-        self.let_go()  # meanwhile: the end is written from the journal
+        self.release_sandbox()  # meanwhile: the end is written from the journal
         request = ConcludeRequest(
             rollout=self.rollout,
             ending=ending,
             totals=self.state.totals,
             losses=self.sandbox.losses,
         )
-        summary = await step(Rollouts.conclude, request, self.stations.environment, "write end")
+        summary = await run_activity(Rollouts.conclude, request, self.task_queues.environment, "write end")
         attributes.show_result(summary.ending.outcome, summary.score)
         self.show(f"{summary.ending.outcome}, reward {summary.score:g}")
         return summary
 
-    def let_go(self) -> asyncio.Task[None]:
+    def release_sandbox(self) -> asyncio.Task[None]:
         """The release of the sandbox, begun once."""
         if self.releasing is None:
             self.releasing = asyncio.create_task(self.sandbox.release())

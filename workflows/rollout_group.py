@@ -29,7 +29,7 @@ from workflows import attributes
 from workflows.failures import BEYOND_REPAIR, NEEDS_REPLACEMENT, failure_of
 from workflows.pausing import Pausable
 from workflows.rollout import Rollout
-from workflows.steps import all_of, endless, step
+from workflows.steps import all_of, run_activity, without_deadline
 
 
 @workflow.defn
@@ -53,18 +53,18 @@ class RolloutGroup(Pausable):
             return scored
         prepared = await self.prepare()
         await all_of(self.run_sibling(rollout, prepared.attempt) for rollout in prepared.siblings)
-        await all_of(self.look_again(failure) for failure in tuple(self.failures))
+        await all_of(self.recheck_failed(failure) for failure in tuple(self.failures))
         if self.failures:
             raise await self.incomplete(prepared.attempt)
         return await self.conclude()
 
     async def find_scored(self) -> GroupSummary | None:
-        group, station = self.request.group, self.request.stations.environment
-        return await step(Groups.find_scored, group, station, "look up scored group")
+        group, activity_queue = self.request.group, self.request.task_queues.environment
+        return await run_activity(Groups.find_scored, group, activity_queue, "look up scored group")
 
     async def prepare(self) -> PreparedGroup:
-        station = self.request.stations.environment
-        prepared = await step(Groups.prepare_group, self.request, station, "resolve tools")
+        activity_queue = self.request.task_queues.environment
+        prepared = await run_activity(Groups.prepare_group, self.request, activity_queue, "resolve tools")
         dropped = f"; unavailable: {names(prepared.unavailable)}" if prepared.unavailable else ""
         self.tools = f"tools: {names(prepared.tools) or 'none'}{dropped}"
         self.show()
@@ -99,13 +99,15 @@ class RolloutGroup(Pausable):
                 bounds=self.request.repairs,
             )
             self.repaired.append(failure)
-            station = self.request.stations.environment
-            goes_on = await step(Groups.repair_sibling, request, station, f"repair {failure.workflow}")
+            activity_queue = self.request.task_queues.environment
+            goes_on = await run_activity(
+                Groups.repair_sibling, request, activity_queue, f"repair {failure.workflow}"
+            )
         if goes_on is None:
             self.failures.append(failure)
         return goes_on
 
-    async def look_again(self, failure: SiblingFailure) -> None:
+    async def recheck_failed(self, failure: SiblingFailure) -> None:
         """A failed sibling that somebody started again by hand may have been scored meanwhile."""
         end = await self.find_end_when_closed(failure.workflow)
         if end is not None:
@@ -121,7 +123,7 @@ class RolloutGroup(Pausable):
                     Rollout.run,
                     request.sibling(rollout),
                     id=rollout,
-                    task_queue=request.stations.workflows,
+                    task_queue=request.task_queues.workflows,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                     cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -134,16 +136,18 @@ class RolloutGroup(Pausable):
                     return end
 
     async def find_end_when_closed(self, rollout: str) -> RolloutSummary | None:
-        station = self.request.stations.environment
+        activity_queue = self.request.task_queues.environment
         closed = AwaitClosed(workflow=rollout)
-        await step(Groups.await_closed, closed, endless(station), f"wait for {rollout}")
-        return await step(Rollouts.find_end, rollout, station, f"look up end of {rollout}")
+        await run_activity(
+            Groups.await_closed, closed, without_deadline(activity_queue), f"wait for {rollout}"
+        )
+        return await run_activity(Rollouts.find_end, rollout, activity_queue, f"look up end of {rollout}")
 
     async def conclude(self) -> GroupSummary:
         siblings = tuple(sorted(self.scored, key=lambda summary: sibling_number(summary.rollout)))
         conclusion = GroupConclusion(run=self.request.run, group=self.request.group, siblings=siblings)
-        station = self.request.stations.environment
-        summary = await step(Groups.conclude_group, conclusion, station, "write scored group")
+        activity_queue = self.request.task_queues.environment
+        summary = await run_activity(Groups.conclude_group, conclusion, activity_queue, "write scored group")
         mean = sum(sibling.score for sibling in summary.siblings) / len(summary.siblings)
         attributes.show_result("scored", mean)
         return summary
@@ -157,7 +161,9 @@ class RolloutGroup(Pausable):
             siblings=tuple(self.scored),
             failures=tuple(self.failures),
         )
-        await step(Groups.keep_attempt, attempt, self.request.stations.environment, "keep failed attempt")
+        await run_activity(
+            Groups.keep_attempt, attempt, self.request.task_queues.environment, "keep failed attempt"
+        )
         attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
         details = GroupFailure(failures=tuple(self.failures))
         return ApplicationError(self.failure_text(), details, type="GroupIncomplete", non_retryable=True)

@@ -11,9 +11,9 @@ with workflow.unsafe.imports_passed_through():
     from activities.sandbox import Sandboxes
     from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
     from clotho.rollouts.rollout import RolloutRequest
-    from clotho.rollouts.task_queues import Station
+    from clotho.rollouts.task_queues import ActivityQueue
 
-from workflows.steps import CLEAN_UP_TIME, execute, step, was_unserved
+from workflows.steps import CLEAN_UP_TIME, run_activity, run_activity_uncancelled, timed_out_in_queue
 
 LOSSES_AT_ONE_STEP = 3
 """A command that ends its sandbox so often does so every time."""
@@ -25,7 +25,7 @@ FENCED = "SandboxFenced"
 Result = TypeVar("Result")
 
 
-class EndsItsSandbox(ApplicationError):
+class SandboxRepeatedlyLost(ApplicationError):
     """A step was lost with its sandbox each time: a command's doing, if it was one, not the infrastructure's."""
 
     def __init__(self, message: str, exhausted: str | None) -> None:
@@ -34,12 +34,12 @@ class EndsItsSandbox(ApplicationError):
         """What the last of them ran out of, where that is known."""
 
 
-class HeldSandbox:
+class SandboxSession:
     """Created when first used, restored when lost, released at the end."""
 
     def __init__(self, request: RolloutRequest) -> None:
         self.request = request
-        self.station = request.stations.sandbox
+        self.activity_queue = request.task_queues.sandbox
         self.lease = request.state.lease if request.state else None
         self.losses = request.state.losses if request.state else ()
         self.lost = False
@@ -56,14 +56,14 @@ class HeldSandbox:
             try:
                 return await work(lease)
             except ActivityError as error:
-                gone = was_unserved(error) and not await self.host_is_present(lease)
-                if not gone and not was_unserved(error) and not is_loss(error) and not is_fenced(error):
+                gone = timed_out_in_queue(error) and not await self.host_is_present(lease)
+                if not gone and not timed_out_in_queue(error) and not is_loss(error) and not is_fenced(error):
                     raise
                 self.lost = gone or is_loss(error) or is_fenced(error)
                 losses += is_loss(error)
                 exhausted = exhausted_by(error)
             if losses >= LOSSES_AT_ONE_STEP:
-                raise EndsItsSandbox(f"{losses} sandboxes were lost at the same step", exhausted)
+                raise SandboxRepeatedlyLost(f"{losses} sandboxes were lost at the same step", exhausted)
             if self.lost and lease.number >= MOST_LOSSES:
                 raise self.too_many_losses(lease.number + 1, exhausted)
 
@@ -71,7 +71,7 @@ class HeldSandbox:
         """The infrastructure's failure, unless the last sandbox was ended by a command that had used it up."""
         message = f"{losses} sandboxes were lost"
         if exhausted is not None:
-            return EndsItsSandbox(message, exhausted)
+            return SandboxRepeatedlyLost(message, exhausted)
         return ApplicationError(message, type=LOST, non_retryable=True)
 
     async def get(self, turns: int) -> Lease:
@@ -86,7 +86,9 @@ class HeldSandbox:
         request = LeaseRequest(run=self.request.run, rollout=self.request.rollout, number=number, turns=turns)
         summary = f"restore sandbox ({number})" if number else "create sandbox"
         # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
-        self.acquiring = asyncio.ensure_future(execute(Sandboxes.acquire, request, self.station, summary))
+        self.acquiring = asyncio.ensure_future(
+            run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
+        )
         self.hold(await asyncio.shield(self.acquiring))
 
     def hold(self, lease: Lease) -> None:
@@ -112,7 +114,9 @@ class HeldSandbox:
 
     async def host_is_present(self, lease: Lease) -> bool:
         check = HostCheck(rollout=self.request.rollout, queue=lease.queue)
-        return await step(Sandboxes.host_is_present, check, self.station, "look for the sandbox's host")
+        return await run_activity(
+            Sandboxes.host_is_present, check, self.activity_queue, "look for the sandbox's host"
+        )
 
     async def release(self) -> None:
         lease = self.lease
@@ -120,12 +124,12 @@ class HeldSandbox:
             lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP_TIME.total_seconds())
         if lease is not None:
             request = ReleaseRequest(rollout=self.request.rollout, number=lease.number)
-            station = self.station_of(lease).model_copy(update={"in_all": CLEAN_UP_TIME})
-            await execute(Sandboxes.release, request, station, "release sandbox")
+            activity_queue = self.activity_queue_of(lease).model_copy(update={"in_all": CLEAN_UP_TIME})
+            await run_activity_uncancelled(Sandboxes.release, request, activity_queue, "release sandbox")
 
-    def station_of(self, lease: Lease | None) -> Station:
+    def activity_queue_of(self, lease: Lease | None) -> ActivityQueue:
         """Where work with the sandbox of `lease` is served; any sandbox host, if there is none yet."""
-        return self.station.on(lease.queue) if lease else self.station
+        return self.activity_queue.on(lease.queue) if lease else self.activity_queue
 
 
 def is_loss(error: ActivityError) -> bool:

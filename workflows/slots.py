@@ -73,7 +73,7 @@ class Slots:
     def follow(self, wait: Coroutine[Any, Any, None]) -> None:
         self._followed.append(asyncio.create_task(wait))
 
-    def let_go(self, item: int) -> None:
+    def release(self, item: int) -> None:
         """An adopted group has closed."""
         self.adopted.remove(item)
 

@@ -12,7 +12,7 @@ from temporalio.exceptions import TimeoutError as TimeoutError_
 
 with workflow.unsafe.imports_passed_through():
     from clotho.identifiers.ids import displayable
-    from clotho.rollouts.task_queues import Station
+    from clotho.rollouts.task_queues import ActivityQueue
 
 SUMMARY_LIMIT = 60
 
@@ -31,10 +31,10 @@ Errors bring a delay of their own.
 """
 
 
-async def step(
+async def run_activity(
     activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
     argument: Argument,
-    station: Station,
+    activity_queue: ActivityQueue,
     summary: str,
     unserved: timedelta | None = None,
 ) -> Result:
@@ -42,16 +42,16 @@ async def step(
 
     With `unserved`, nobody's taking it for so long raises an error that `was_unserved` tells from others.
     """
-    result = await execute(activity, argument, station, summary, unserved)
+    result = await run_activity_uncancelled(activity, argument, activity_queue, summary, unserved)
     if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError  # a cancel that meets a completing activity is otherwise lost
     return result
 
 
-async def execute(
+async def run_activity_uncancelled(
     activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
     argument: Argument,
-    station: Station,
+    activity_queue: ActivityQueue,
     summary: str,
     unserved: timedelta | None = None,
 ) -> Result:
@@ -59,25 +59,25 @@ async def execute(
     return await workflow.execute_activity_method(
         activity,
         argument,
-        task_queue=station.queue,
+        task_queue=activity_queue.queue,
         summary=displayable(summary, SUMMARY_LIMIT),
-        schedule_to_close_timeout=station.in_all,
+        schedule_to_close_timeout=activity_queue.schedule_to_close_timeout,
         schedule_to_start_timeout=unserved,
-        heartbeat_timeout=station.heartbeat,
+        heartbeat_timeout=activity_queue.heartbeat,
         retry_policy=RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     )
 
 
-def was_unserved(error: ActivityError) -> bool:
+def timed_out_in_queue(error: ActivityError) -> bool:
     """Whether nobody took the activity from its queue in time. That alone is no proof of a death."""
     cause = error.cause
     return isinstance(cause, TimeoutError_) and cause.type is TimeoutType.SCHEDULE_TO_START
 
 
-def endless(station: Station) -> Station:
+def without_deadline(activity_queue: ActivityQueue) -> ActivityQueue:
     """For a wait on somebody else's work, which may go on for as long as a run."""
-    return station.model_copy(update={"in_all": timedelta(days=365)})
+    return activity_queue.model_copy(update={"in_all": timedelta(days=365)})
 
 
 async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -3,10 +3,10 @@
 from collections import Counter
 
 from chaos.delivery.trainer import Received
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 
-class Delivered(Record):
+class Delivered(FrozenModel):
     """What a whole run brought to the trainer."""
 
     batches: tuple[Received, ...]
@@ -19,7 +19,7 @@ class Delivered(Record):
         return [group for batch in self.batches for group in batch.groups]
 
 
-class DeliveryResult(Record):
+class DeliveryResult(FrozenModel):
     fault: str
     phase: str
     problem: str | None = None

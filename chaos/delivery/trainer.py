@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from chaos.delivery.size import BATCH, MAX_TOKEN_LEN
 from clotho import failpoints
 from clotho.config import load_settings
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from examples.trainer.api import Registration, TrainingGroup
 from examples.trainer.checks import Limits, check_batch
 
@@ -22,7 +22,7 @@ TIMEOUT = 60.0
 STEPS = 1_000
 
 
-class Received(Record):
+class Received(FrozenModel):
     """One batch, as the trainer had it."""
 
     groups: tuple[tuple[str, str], ...]

@@ -6,38 +6,38 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from clotho.atropos.group_sender import Courier, outlasting
+from clotho.atropos.group_sender import GroupSender, retry_outages
 from clotho.atropos.items import ClaimedItem, Items
 from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.metrics import Tally
-from clotho.atropos.pending_groups import Book
+from clotho.atropos.pending_groups import PendingGroups
 from clotho.atropos.rollouts import Groups
-from clotho.atropos.run_lock import Tenure
+from clotho.atropos.run_lock import RunLock
 from clotho.atropos.run_setup import Connections
 from clotho.atropos.trainer_api import TrainerApi
 from clotho.environment.environment import json_item
-from clotho.errors import Unfit
+from clotho.errors import GroupRejected
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
-from clotho.rollouts.run import DrawnOrder, RunManifest
+from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.adapter_runs import open_drawn_run
 
 log = logging.getLogger("clotho.atropos")
 
 
 @dataclass(frozen=True)
-class Durable:
+class AdapterRun:
     """One run between opening and the end of the process."""
 
     connections: Connections
-    tenure: Tenure
+    run_lock: RunLock
     manifest: RunManifest
     endpoint: Endpoint
     groups: Groups
     ledger: Ledger
-    book: Book
+    book: PendingGroups
     items: Items
-    courier: Courier
+    courier: GroupSender
     tally: Tally
     delivers: bool
     """Groups go to a trainer; else into a file, and what was drawn before is written again."""
@@ -71,7 +71,7 @@ class Durable:
         """Whether nobody waits for the claim's group, or brings it to the API."""
         return claim in self.book and not self.book.is_busy(claim) and not self.courier.has(claim.group)
 
-    async def drop(self, claim: Claim, unfit: Unfit) -> None:
+    async def drop(self, claim: Claim, unfit: GroupRejected) -> None:
         """Have the claim's group never delivered, and say why."""
         if claim not in self.book:
             return
@@ -89,35 +89,37 @@ class Durable:
             lag = step - claim.step
             if lag > bound and await self.groups.scored(claim) is None:
                 await self.groups.cancel(claim)
-                await self.drop(claim, Unfit("stale", f"{claim.group}: not sampled within {lag} steps"))
+                await self.drop(
+                    claim, GroupRejected("stale", f"{claim.group}: not sampled within {lag} steps")
+                )
 
     async def _claim(self, item: Item, step: int) -> Claim:
-        claim: Claim = await outlasting(lambda: self.ledger.claim(item, step), "claim an item")
+        claim: Claim = await retry_outages(lambda: self.ledger.claim(item, step), "claim an item")
         return claim
 
 
 async def open_durable(
     connections: Connections,
-    tenure: Tenure,
+    run_lock: RunLock,
     manifest: RunManifest,
     endpoint: Endpoint,
-    order: DrawnOrder,
+    order: AdapterRunConfig,
     *,
     attempts: int,
     draw: Callable[[], Awaitable[Any]],
     api: TrainerApi,
     current_env: Callable[[], Awaitable[int]],
     delivers: bool,
-) -> Durable:
+) -> AdapterRun:
     """The run, with what is left of it. Raises InvalidInput where it exists with other settings."""
     journal = connections.journal
     await open_drawn_run(journal, manifest, endpoint, order)
     ledger = Ledger(journal, manifest.run)
     claims = await ledger.load()
-    book = Book(await ledger.undelivered(claims) if delivers else claims)
-    return Durable(
+    book = PendingGroups(await ledger.undelivered(claims) if delivers else claims)
+    return AdapterRun(
         connections=connections,
-        tenure=tenure,
+        run_lock=run_lock,
         manifest=manifest,
         endpoint=endpoint,
         groups=Groups(
@@ -126,7 +128,7 @@ async def open_durable(
         ledger=ledger,
         book=book,
         items=Items(draw, ledger.drawn),
-        courier=Courier(ledger, api, current_env, book.settle),
+        courier=GroupSender(ledger, api, current_env, book.settle),
         tally=Tally(),
         delivers=delivers,
         ready=asyncio.Event(),

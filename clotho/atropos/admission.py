@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from clotho.atropos.ledger import Claim
-from clotho.atropos.scored import Wave, oldest_version
-from clotho.errors import Unfit
+from clotho.atropos.scored import BranchGroup, oldest_version
+from clotho.errors import GroupRejected
 
 
 @dataclass(frozen=True)
-class Demands:
+class TrainerLimits:
     """What the trainer and the configuration ask of a group."""
 
     group_size: int
@@ -19,33 +19,39 @@ class Demands:
     differing_scores: bool
 
 
-def check_staleness(claim: Claim, waves: Sequence[Wave], step: int, bound: int | None) -> None:
+def check_staleness(claim: Claim, branch_groups: Sequence[BranchGroup], step: int, bound: int | None) -> None:
     """By the weight versions of its tokens; without tokens, by the step at which the item was drawn.
 
-    Raises Unfit for weights more than `bound` steps behind the trainer's `step`, and for unknown versions.
+    Raises GroupRejected for weights more than `bound` steps behind the trainer's `step`, and for unknown versions.
     """
     if bound is None:
         return
-    tokens = any(row.tokens for wave in waves for row in wave.rows)
-    version = oldest_version(waves) if tokens else claim.step
+    tokens = any(row.tokens for branch_group in branch_groups for row in branch_group.rows)
+    version = oldest_version(branch_groups) if tokens else claim.step
     if version is None:
-        raise Unfit("unknown_version", f"{claim.group}: not every token's weight version is a known number")
+        raise GroupRejected(
+            "unknown_version", f"{claim.group}: not every token's weight version is a known number"
+        )
     if step - version > bound:
-        raise Unfit("stale", f"{claim.group} was sampled {step - version} steps ago, the bound is {bound}")
+        raise GroupRejected(
+            "stale", f"{claim.group} was sampled {step - version} steps ago, the bound is {bound}"
+        )
 
 
-def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], demands: Demands) -> None:
-    """Raises Unfit for what BaseEnv would leave out without a word."""
+def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], demands: TrainerLimits) -> None:
+    """Raises GroupRejected for what BaseEnv would leave out without a word."""
     if not groups:
-        raise Unfit("withheld", f"{claim.group}: the environment's hooks returned nothing")
+        raise GroupRejected("withheld", f"{claim.group}: the environment's hooks returned nothing")
     for group in groups:
         rows = len(group.get("tokens", ()))
         size = group["group_overrides"].get("group_size", demands.group_size)
         if rows != size:
-            raise Unfit("wrong_size", f"{claim.group} has {rows} rows, groups of {size} are registered")
+            raise GroupRejected(
+                "wrong_size", f"{claim.group} has {rows} rows, groups of {size} are registered"
+            )
         if demands.differing_scores and len(set(group["scores"])) == 1:
-            raise Unfit("same_scores", f"{claim.group}: every score is {group['scores'][0]}")
+            raise GroupRejected("same_scores", f"{claim.group}: every score is {group['scores'][0]}")
         longest = max(map(len, group["tokens"]), default=0)
         if 0 < demands.max_token_len <= longest:
             taken = demands.max_token_len - 1
-            raise Unfit("over_length", f"{claim.group}: {longest} tokens, the trainer takes {taken}")
+            raise GroupRejected("over_length", f"{claim.group}: {longest} tokens, the trainer takes {taken}")

@@ -14,21 +14,27 @@ from typing import Any, ClassVar
 import wandb
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
-from clotho.atropos.adapter_run import Durable, open_durable
-from clotho.atropos.admission import Demands, check_deliverable, check_staleness
+from clotho.atropos.adapter_run import AdapterRun, open_durable
+from clotho.atropos.admission import TrainerLimits, check_deliverable, check_staleness
 from clotho.atropos.config import ClothoEnvConfig, run_name_of
 from clotho.atropos.evaluation import end_pause, evaluate_held_out
 from clotho.atropos.group_file import GroupFile
-from clotho.atropos.group_sender import Registration, disconnect_ghost, outlasting
+from clotho.atropos.group_sender import Registration, disconnect_ghost, retry_outages
 from clotho.atropos.items import ClaimedItem
 from clotho.atropos.key_options import Secrets
 from clotho.atropos.ledger import Claim
 from clotho.atropos.main import main
 from clotho.atropos.processing import process_groups
-from clotho.atropos.reconnecting import PatientEnv
+from clotho.atropos.reconnecting import ReconnectingEnv
 from clotho.atropos.run_lock import held
 from clotho.atropos.run_setup import as_asked, manifest_of, open_connections, served_model, with_tokenizer
-from clotho.atropos.scored import Sibling, Wave, read_siblings, readable_waves, waves_of
+from clotho.atropos.scored import (
+    BranchGroup,
+    Sibling,
+    branch_groups_of,
+    read_siblings,
+    readable_branch_groups,
+)
 from clotho.atropos.stopping import until_stopped
 from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
@@ -37,10 +43,10 @@ from clotho.atropos.wandb_table import shown_rows
 from clotho.config import Settings
 from clotho.environment import Environment
 from clotho.environment.loading import make_environment
-from clotho.errors import JournalCorrupt, Unfit
-from clotho.identifiers.ids import wave_id
-from clotho.rollouts.run import DrawnOrder, RunManifest
-from clotho.rollouts.task_queues import Stations
+from clotho.errors import GroupRejected, JournalCorrupt
+from clotho.identifiers.ids import branch_group_id
+from clotho.rollouts.run import AdapterRunConfig, RunManifest
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.trainer_steps import note_step
 
 LAST_DELIVERIES = 30.0
@@ -50,7 +56,7 @@ log = logging.getLogger("clotho.atropos")
 Trajectories = dict[str, Any] | list[dict[str, Any]] | None
 
 
-class ClothoEnv(PatientEnv):
+class ClothoEnv(ReconnectingEnv):
     """The environment that `--env.environment` names, rolled out as one run."""
 
     name: ClassVar[str | None] = "clotho"
@@ -63,7 +69,7 @@ class ClothoEnv(PatientEnv):
     _noted_step: int | None = None
 
     environment: Environment
-    durable: Durable
+    durable: AdapterRun
     """While the run is open. Apart, since an author's own attributes have names like these."""
 
     def __init__(
@@ -104,9 +110,9 @@ class ClothoEnv(PatientEnv):
     def make_manifest(self, model: str) -> RunManifest:
         return manifest_of(self.config, model)
 
-    def stations(self, settings: Settings) -> Stations:
+    def task_queues(self, settings: Settings) -> TaskQueues:
         """The queues that serve the run."""
-        return Stations()
+        return TaskQueues()
 
     # Atropos' three commands.
 
@@ -144,13 +150,13 @@ class ClothoEnv(PatientEnv):
         connections = await open_connections(self.config)
         endpoint, model = served_model(self.server_configs, self.config)
         manifest = as_asked(self.make_manifest(model), connections, self.config)
-        async with held(connections.journal, manifest.run) as tenure:
+        async with held(connections.journal, manifest.run) as run_lock:
             self.durable = await open_durable(
                 connections,
-                tenure,
+                run_lock,
                 manifest,
                 endpoint,
-                DrawnOrder(stations=self.stations(connections.settings)),
+                AdapterRunConfig(task_queues=self.task_queues(connections.settings)),
                 attempts=self.config.group_attempts,
                 draw=self._draw,
                 api=self.trainer_api,
@@ -198,25 +204,29 @@ class ClothoEnv(PatientEnv):
                 claim, lambda why: log.warning("%s: %s", claim.group, why)
             )
             siblings = await read_siblings(self.durable.groups.journal, entry)
-            waves = await self._convert(claim, siblings)
-        except Unfit as unfit:
+            branch_groups = await self._convert(claim, siblings)
+        except GroupRejected as unfit:
             await self.durable.drop(claim, unfit)
             return None, []
         except JournalCorrupt as corrupt:
-            await self.durable.drop(claim, Unfit("corrupt", str(corrupt)))
+            await self.durable.drop(claim, GroupRejected("corrupt", str(corrupt)))
             return None, []
         self.durable.tally.add(entry, siblings)
-        groups = [wave.wire() for wave in waves]
+        groups = [branch_group.wire() for branch_group in branch_groups]
         return (groups[0] if len(groups) == 1 else groups), []
 
-    async def _convert(self, claim: Claim, siblings: tuple[Sibling, ...]) -> tuple[Wave, ...]:
+    async def _convert(self, claim: Claim, siblings: tuple[Sibling, ...]) -> tuple[BranchGroup, ...]:
         size = self.durable.manifest.group_size
         if self.process_mode:
-            return await asyncio.to_thread(readable_waves, claim.group, siblings, size, self.config.exclusion)
+            return await asyncio.to_thread(
+                readable_branch_groups, claim.group, siblings, size, self.config.exclusion
+            )
         limit = self.max_token_len if self.max_token_len > 0 else None
-        waves = await asyncio.to_thread(waves_of, claim.group, siblings, size, limit, self.config.exclusion)
-        check_staleness(claim, waves, self._trainer_step(), self.config.max_weight_lag)
-        return waves
+        branch_groups = await asyncio.to_thread(
+            branch_groups_of, claim.group, siblings, size, limit, self.config.exclusion
+        )
+        check_staleness(claim, branch_groups, self._trainer_step(), self.config.max_weight_lag)
+        return branch_groups
 
     async def handle_send_to_api(
         self,
@@ -229,27 +239,29 @@ class ClothoEnv(PatientEnv):
         groups = [group for group in _listed(scored_data) if group is not None]
         claim = await self.durable.claim_of(item, self.curr_step)
         for number, group in enumerate(groups):
-            group.setdefault("group_id", wave_id(claim.group, number))
+            group.setdefault("group_id", branch_group_id(claim.group, number))
             group["group_overrides"] = group.get("group_overrides") or {}
         if do_send_to_api:
             try:
                 check_deliverable(claim, groups, self._demands())
-            except Unfit as unfit:
+            except GroupRejected as unfit:
                 return await self.durable.drop(claim, unfit)
         await super().handle_send_to_api(groups, item, do_send_to_api, abort_on_any_max_length_exceeded)
 
     async def _send_scored_data_to_api(self, scored_data: Any) -> None:
-        waves = _listed(scored_data)
-        await self.durable.courier.deliver(waves[0]["group_id"].partition("~w")[0], waves)
+        branch_groups = _listed(scored_data)
+        await self.durable.courier.deliver(branch_groups[0]["group_id"].partition("~w")[0], branch_groups)
 
-    def _demands(self) -> Demands:
-        return Demands(self.config.group_size, self.max_token_len, self.config.ensure_scores_are_not_same)
+    def _demands(self) -> TrainerLimits:
+        return TrainerLimits(
+            self.config.group_size, self.max_token_len, self.config.ensure_scores_are_not_same
+        )
 
     # What the trainer's API says.
 
     async def current_env_id(self) -> int:
         """Asked before every request that delivers. Raises InvalidInput where another adapter has the run now."""
-        await self.durable.tenure.confirm()
+        await self.durable.run_lock.confirm()
         return await super().current_env_id()
 
     async def registered(self, env_id: int, name: str) -> None:
@@ -267,7 +279,7 @@ class ClothoEnv(PatientEnv):
         step = self._trainer_step()
         if step != self._noted_step:
             journal, run = self.durable.connections.journal, self.durable.manifest.run
-            await outlasting(lambda: note_step(journal, run, step), "note the trainer's step")
+            await retry_outages(lambda: note_step(journal, run, step), "note the trainer's step")
             self._noted_step = step
 
     async def env_step_checks(self) -> None:

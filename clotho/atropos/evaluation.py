@@ -16,7 +16,7 @@ from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.run_setup import Connections, as_asked, evaluation_manifest
 from clotho.environment.loading import make_environment
-from clotho.errors import Unfit
+from clotho.errors import GroupRejected
 from clotho.journal import Journal
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.group import GroupEntry
@@ -93,7 +93,7 @@ async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[Gro
         async with free:
             try:
                 return await groups.until_scored(claim, lambda why: log.warning("%s: %s", claim.group, why))
-            except Unfit as unfit:
+            except GroupRejected as unfit:
                 log.warning("%s is left out of the evaluation: %s", claim.group, unfit)
                 return None
 

@@ -13,8 +13,8 @@ from typing import Any
 from clotho import failpoints
 from clotho.atropos.ledger import Ledger
 from clotho.atropos.trainer_api import TrainerApi, wait_seconds
-from clotho.errors import Unavailable, Unfit
-from clotho.frozen_model import Record
+from clotho.errors import GroupRejected, Unavailable
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import delivered_key
 from clotho.identifiers.run_keys import registration_prefix
 from clotho.journal import Journal
@@ -22,7 +22,7 @@ from clotho.journal import Journal
 log = logging.getLogger("clotho.atropos")
 
 
-class Registration(Record):
+class Registration(FrozenModel):
     """As what the adapter registered with an API."""
 
     url: str
@@ -30,7 +30,7 @@ class Registration(Record):
     name: str
     """With the number that the API gives each environment of the same name."""
 
-    def is_ghost_of(self, now: "Registration") -> bool:
+    def is_stale_registration_of(self, now: "Registration") -> bool:
         """Whether the same API still counts this registration, of an adapter that is gone.
 
         Both numbers start over with a restarted API, where this one's id may be somebody else's.
@@ -42,12 +42,12 @@ async def disconnect_ghost(journal: Journal, api: TrainerApi, run: str, now: Reg
     """Have the API forget the registration before this one: it would halve this environment's share."""
     before = await journal.latest(registration_prefix(run), Registration)
     await journal.append(registration_prefix(run), now)
-    if before is not None and before.is_ghost_of(now):
-        await outlasting(lambda: api.disconnect(before.env_id), "disconnect the adapter before this one")
+    if before is not None and before.is_stale_registration_of(now):
+        await retry_outages(lambda: api.disconnect(before.env_id), "disconnect the adapter before this one")
         log.info("disconnected environment %s, which this adapter was before", before.env_id)
 
 
-class Courier:
+class GroupSender:
     """Delivers each group once, as far as the API tells; outages of the API are waited out."""
 
     def __init__(
@@ -65,10 +65,12 @@ class Courier:
         self.sent_again = 0
         """Groups that an earlier process may have brought to the API already."""
 
-    async def deliver(self, group: str, waves: list[dict[str, Any]]) -> None:
+    async def deliver(self, group: str, branch_groups: list[dict[str, Any]]) -> None:
         """Send all waves of `group` in one request. Cancelling who waits here doesn't stop it."""
         if (task := self._under_way.get(group)) is None:
-            task = self._under_way[group] = asyncio.create_task(self._deliver(group, waves), name=group)
+            task = self._under_way[group] = asyncio.create_task(
+                self._deliver(group, branch_groups), name=group
+            )
             task.add_done_callback(lambda _: self._under_way.pop(group, None))
         await asyncio.shield(task)
 
@@ -87,33 +89,33 @@ class Courier:
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=seconds)
 
-    async def _deliver(self, group: str, waves: list[dict[str, Any]]) -> None:
+    async def _deliver(self, group: str, branch_groups: list[dict[str, Any]]) -> None:
         if await self._ledger.delivery(group) is not None:
             return self._settled(group)
 
         async def send() -> None:
             env_id = await self._current_env()
-            for wave in waves:
-                wave["env_id"] = env_id
-            receipt = await self._api.send(waves)
+            for branch_group in branch_groups:
+                branch_group["env_id"] = env_id
+            receipt = await self._api.send(branch_groups)
             if receipt.buffered:
                 log.error("%s: the API keeps it for a group size that isn't its own", group)
 
         await failpoints.reach("delivery.due", delivered_key(group))
-        if await outlasting(lambda: self._ledger.sending(group), f"note the sending of {group}"):
+        if await retry_outages(lambda: self._ledger.sending(group), f"note the sending of {group}"):
             self.sent_again += 1
             log.warning("%s is sent again: whether it arrived isn't known", group)
         try:
-            await outlasting(send, f"deliver {group}")
-        except Unfit as unfit:
+            await retry_outages(send, f"deliver {group}")
+        except GroupRejected as unfit:
             return await self.drop(group, unfit.reason, str(unfit))
         await failpoints.reach("delivery.sent", delivered_key(group))
-        await outlasting(lambda: self._ledger.acknowledge(group), f"note that {group} arrived")
+        await retry_outages(lambda: self._ledger.acknowledge(group), f"note that {group} arrived")
         await failpoints.reach("delivery.acknowledged", delivered_key(group))
         self._settled(group)
 
 
-async def outlasting(work: Callable[[], Awaitable[Any]], what: str) -> Any:
+async def retry_outages(work: Callable[[], Awaitable[Any]], what: str) -> Any:
     """What `work` returns, tried until no outage is in its way."""
     attempt = 0
     while True:

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import delivered_key, scored_key, sending_prefix
 from clotho.identifiers.ids import drawn_group_id, item_name
 from clotho.identifiers.run_keys import drawn_key, drawn_prefix
@@ -26,7 +26,7 @@ class State(StrEnum):
     DROPPED = "dropped"
 
 
-class Sending(Record):
+class Sending(FrozenModel):
     """The API was about to be asked to take a group."""
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from clotho.atropos.scored import Sibling
-from clotho.errors import bounded
+from clotho.errors import truncate_middle
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.group import GroupEntry
 
@@ -62,5 +62,5 @@ def _of_rollouts(siblings: Sequence[Sibling], repairs: int) -> Metrics:
 
 
 def _line(error: ToolError) -> str:
-    arguments, text = bounded(error.arguments, ERROR_LIMIT), bounded(error.error, ERROR_LIMIT)
+    arguments, text = truncate_middle(error.arguments, ERROR_LIMIT), truncate_middle(error.error, ERROR_LIMIT)
     return f"turn {error.turn} {error.tool_name}({arguments}): {text}"

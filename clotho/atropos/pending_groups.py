@@ -13,7 +13,7 @@ LONGEST_PAUSE = 60.0
 
 
 @dataclass
-class Page:
+class PendingGroup:
     """One undelivered claim."""
 
     item: ClaimedItem
@@ -25,11 +25,11 @@ class Page:
     not_before: float = 0.0
 
 
-class Book:
+class PendingGroups:
     """The undelivered claims, in the order of drawing. All of one event loop."""
 
     def __init__(self, claims: Iterable[Claim] = ()) -> None:
-        self._pages = {claim.group: Page(ClaimedItem(claim)) for claim in claims}
+        self._pages = {claim.group: PendingGroup(ClaimedItem(claim)) for claim in claims}
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -39,7 +39,7 @@ class Book:
 
     def offer(self, claim: Claim) -> ClaimedItem:
         """The claim's item, now in Atropos' hands."""
-        page = self._pages.setdefault(claim.group, Page(ClaimedItem(claim)))
+        page = self._pages.setdefault(claim.group, PendingGroup(ClaimedItem(claim)))
         page.offered = True
         return page.item
 

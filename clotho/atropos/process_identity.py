@@ -5,13 +5,13 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 ENDED = frozenset("ZX")
 """States of processes that are dead and not yet reaped."""
 
 
-class Holder(Record):
+class ProcessIdentity(FrozenModel):
     """A process that holds something."""
 
     host: str
@@ -31,12 +31,12 @@ class Holder(Record):
         return seen is not None and seen.began == self.began and seen.state not in ENDED
 
     @classmethod
-    def here(cls, since: float) -> "Holder":
+    def here(cls, since: float) -> "ProcessIdentity":
         """This process."""
         return cls.of(os.getpid(), since)
 
     @classmethod
-    def of(cls, pid: int, since: float) -> "Holder":
+    def of(cls, pid: int, since: float) -> "ProcessIdentity":
         """A process of this machine."""
         seen = _look(pid)
         return cls(

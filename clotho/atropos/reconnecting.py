@@ -9,7 +9,7 @@ from typing import Any
 import wandb
 from atroposlib.envs.base import BaseEnv
 
-from clotho.atropos.group_sender import outlasting
+from clotho.atropos.group_sender import retry_outages
 from clotho.atropos.trainer_api import EnvUnknown, TrainerApi
 from clotho.config import secret
 from clotho.errors import InvalidInput
@@ -19,7 +19,7 @@ TRAINER_SECONDS = 1.0
 """Between two questions whether a trainer has registered."""
 
 
-class PatientEnv(BaseEnv):  # type: ignore[misc]
+class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
     """Replaces what BaseEnv asks of the API: there, three failures end the process."""
 
     trainer_api: TrainerApi
@@ -50,7 +50,7 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
 
     async def get_status(self) -> None:
         """As BaseEnv's, however long the API is away."""
-        self.status_dict = await outlasting(self._ask_status, "reach the trainer's API")
+        self.status_dict = await retry_outages(self._ask_status, "reach the trainer's API")
         self.max_num_workers = self.config.max_num_workers
         if self.max_num_workers == -1:
             self.max_num_workers = self.config.max_num_workers_per_node * len(self.server.servers)
@@ -58,7 +58,7 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
 
     async def get_server_info(self) -> None:
         """Take the trainer's batch size and longest row. Raises InvalidInput for groups larger than a batch."""
-        info = await outlasting(lambda: self.trainer_api.get("/info"), "ask for the trainer's batch size")
+        info = await retry_outages(lambda: self.trainer_api.get("/info"), "ask for the trainer's batch size")
         if info["batch_size"] != -1:
             self.config.batch_size = info["batch_size"]
         if info["max_token_len"] != -1:
@@ -73,7 +73,7 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
         if not self.config.use_wandb:
             return
         while self.wandb_project is None:
-            known = await outlasting(
+            known = await retry_outages(
                 lambda: self.trainer_api.get("/wandb_info"), "ask for the trainer's wandb project"
             )
             self.wandb_group, self.wandb_project = known["group"], known["project"]
@@ -100,7 +100,7 @@ class PatientEnv(BaseEnv):  # type: ignore[misc]
             "min_batch_allocation": self.config.min_batch_allocation,
             "group_size": self.config.group_size,
         }
-        answer: dict[str, Any] = await outlasting(
+        answer: dict[str, Any] = await retry_outages(
             lambda: self.trainer_api.post("/register-env", request), "register with the trainer's API"
         )
         if answer["status"] == "success":

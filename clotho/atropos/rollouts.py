@@ -18,17 +18,17 @@ from clotho.atropos.ledger import Claim
 from clotho.errors import (
     ClothoError,
     EnvironmentFailed,
+    GroupRejected,
     InvalidInput,
     JournalCorrupt,
     ModelRejected,
     Unavailable,
-    Unfit,
-    bounded,
+    truncate_middle,
 )
 from clotho.identifiers.group_keys import scored_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupFailure, SiblingFailure
-from clotho.rollouts.run import DrawnOrder, RunManifest
+from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.adapter_runs import start_group
 
 LONGEST_PAUSE = 60.0
@@ -55,7 +55,7 @@ class Groups:
     client: Client
     journal: Journal
     manifest: RunManifest
-    order: DrawnOrder
+    order: AdapterRunConfig
     attempts: int
     """At a group that fails for reasons of its own, before it is given up."""
 
@@ -65,7 +65,7 @@ class Groups:
     async def until_scored(self, claim: Claim, waiting: Callable[[str], None]) -> GroupEntry:
         """The scored group, however long it takes; `waiting` is told what holds it up.
 
-        What every other group would meet too is waited for. Raises Unfit when the group is given up, and
+        What every other group would meet too is waited for. Raises GroupRejected when the group is given up, and
         asyncio.CancelledError without any harm to the workflow.
         """
         failed = outages = 0
@@ -74,13 +74,13 @@ class Groups:
                 return await self._attempt(claim)
             except GroupFailed as failure:
                 if failure.kinds <= DELIBERATE:
-                    raise Unfit("cancelled", str(failure)) from failure
+                    raise GroupRejected("cancelled", str(failure)) from failure
                 if not failure.kinds & OF_THE_RUN:
                     failed += 1
                 if failed >= self.attempts:
                     kind = EnvironmentFailed.__name__
                     reason = "environment_failed" if kind in failure.kinds else "infrastructure"
-                    raise Unfit(reason, str(failure)) from failure
+                    raise GroupRejected(reason, str(failure)) from failure
                 waiting(str(failure))
             except (Unavailable, RPCError) as outage:
                 waiting(str(outage))
@@ -104,7 +104,7 @@ class Groups:
             pass
         except WorkflowFailureError as error:
             raise GroupFailed(failures_of(claim.group, error)) from error
-        return await self.journal.require(scored_key(claim.group), GroupEntry)
+        return await self.journal.read_required(scored_key(claim.group), GroupEntry)
 
 
 def failures_of(group: str, error: WorkflowFailureError) -> tuple[SiblingFailure, ...]:
@@ -121,4 +121,4 @@ def failures_of(group: str, error: WorkflowFailureError) -> tuple[SiblingFailure
         kind = "Terminated"
     elif isinstance(cause, ApplicationError) and cause.type:
         kind = cause.type
-    return (SiblingFailure(workflow=group, kind=kind, reason=bounded(str(cause), 300)),)
+    return (SiblingFailure(workflow=group, kind=kind, reason=truncate_middle(str(cause), 300)),)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clotho.errors import Unfit
-from clotho.identifiers.ids import wave_id
+from clotho.errors import GroupRejected
+from clotho.identifiers.ids import branch_group_id
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
@@ -76,11 +76,13 @@ class Exclusion:
     """Their groups, too; else their rows are masked, and their scores count in their groups."""
 
     def applied(self, group: str, siblings: Sequence[Sibling]) -> tuple[Sibling, ...]:
-        """The siblings, those to be kept out with nothing to train on. Raises Unfit where no group is left."""
+        """The siblings, those to be kept out with nothing to train on. Raises GroupRejected where no group is left."""
         out = [not self.kinds.isdisjoint(sibling.disturbances) for sibling in siblings]
         if out and (all(out) or (any(out) and self.whole_groups)):
             found = sorted({kind for sibling in siblings for kind in self.kinds & {*sibling.disturbances}})
-            raise Unfit("excluded", f"{group}: {sum(out)} of {len(out)} rollouts were {', '.join(found)}")
+            raise GroupRejected(
+                "excluded", f"{group}: {sum(out)} of {len(out)} rollouts were {', '.join(found)}"
+            )
         return tuple(one.exclude() if left else one for one, left in zip(siblings, out, strict=True))
 
 
@@ -101,7 +103,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Wave:
+class BranchGroup:
     """One ScoredDataGroup: a row and a score for every sibling."""
 
     group_id: str
@@ -140,55 +142,59 @@ async def read_siblings(journal: Journal, entry: GroupEntry) -> tuple[Sibling, .
     )
 
 
-def waves_of(
+def branch_groups_of(
     group: str,
     siblings: Sequence[Sibling],
     size: int,
     max_tokens: int | None = None,
     exclusion: Exclusion = ALL,
-) -> tuple[Wave, ...]:
+) -> tuple[BranchGroup, ...]:
     """The group as waves of exactly `size` rows, each with the scores of all siblings.
 
     Rows of chat-mode groups are empty lists. A row of `max_tokens` or more is over-length: trainers refuse it.
-    Raises Unfit for what no trainer should see.
+    Raises GroupRejected for what no trainer should see.
     """
     _check_complete(group, siblings, size)
     siblings = exclusion.applied(group, siblings)
     if any(sibling.chat for sibling in siblings):
-        return (untrained_wave(group, siblings),)
-    waves = max(len(sibling.branches) for sibling in siblings)
-    if waves == 0:
-        raise Unfit("nothing_sampled", f"{group}: no sibling sampled a token")
+        return (untrained_branch_group(group, siblings),)
+    branch_groups = max(len(sibling.branches) for sibling in siblings)
+    if branch_groups == 0:
+        raise GroupRejected("nothing_sampled", f"{group}: no sibling sampled a token")
     spare = next(sibling.branches[0] for sibling in siblings if sibling.branches)
     scores = tuple(sibling.summary.score for sibling in siblings)
     made = []
-    for number in range(waves):
+    for number in range(branch_groups):
         rows = tuple(_row(sibling, number, spare) for sibling in siblings)
         _check_lengths(group, rows, max_tokens)
-        made.append(Wave(wave_id(group, number), rows, scores, _parameters(siblings, rows, trainable=True)))
+        made.append(
+            BranchGroup(
+                branch_group_id(group, number), rows, scores, _parameters(siblings, rows, trainable=True)
+            )
+        )
     return tuple(made)
 
 
-def readable_waves(
+def readable_branch_groups(
     group: str, siblings: Sequence[Sibling], size: int, exclusion: Exclusion = ALL
-) -> tuple[Wave, ...]:
+) -> tuple[BranchGroup, ...]:
     """As `waves_of`; what no trainer should see is one wave for reading."""
     try:
-        return waves_of(group, siblings, size, exclusion=exclusion)
-    except Unfit as unfit:
-        return (untrained_wave(group, siblings, unfit.reason),)
+        return branch_groups_of(group, siblings, size, exclusion=exclusion)
+    except GroupRejected as unfit:
+        return (untrained_branch_group(group, siblings, unfit.reason),)
 
 
-def untrained_wave(group: str, siblings: Sequence[Sibling], why: str = "chat_mode") -> Wave:
+def untrained_branch_group(group: str, siblings: Sequence[Sibling], why: str = "chat_mode") -> BranchGroup:
     """The group for reading: its conversations and scores, and empty rows."""
     rows = tuple(Row([], [], [], sibling.messages, (), False) for sibling in siblings)
     parameters = {**_parameters(siblings, rows, trainable=False), "unfit": why}
-    return Wave(group, rows, tuple(sibling.summary.score for sibling in siblings), parameters)
+    return BranchGroup(group, rows, tuple(sibling.summary.score for sibling in siblings), parameters)
 
 
-def oldest_version(waves: Sequence[Wave]) -> int | None:
+def oldest_version(branch_groups: Sequence[BranchGroup]) -> int | None:
     """The first trainer's step that any trained token's weights were of; None unless all are known."""
-    rows = [row for wave in waves for row in wave.rows]
+    rows = [row for branch_group in branch_groups for row in branch_group.rows]
     versions = [version for row in rows for version in row.weight_versions]
     if not versions or not all(row.versions_known for row in rows):
         return None
@@ -205,16 +211,20 @@ def wire_message(message: ChatMessage) -> dict[str, Any]:
 
 def _check_complete(group: str, siblings: Sequence[Sibling], size: int) -> None:
     if len(siblings) != size:
-        raise Unfit("incomplete", f"{group} has {len(siblings)} scored rollouts and needs {size}")
+        raise GroupRejected("incomplete", f"{group} has {len(siblings)} scored rollouts and needs {size}")
     for sibling in siblings:
         if not math.isfinite(sibling.summary.score):
-            raise Unfit("non_finite", f"{sibling.summary.rollout} has the score {sibling.summary.score}")
+            raise GroupRejected(
+                "non_finite", f"{sibling.summary.rollout} has the score {sibling.summary.score}"
+            )
 
 
 def _check_lengths(group: str, rows: Sequence[Row], max_tokens: int | None) -> None:
     longest = max(len(row.tokens) for row in rows)
     if max_tokens is not None and longest >= max_tokens:
-        raise Unfit("over_length", f"{group}: a row has {longest} tokens, the trainer takes {max_tokens - 1}")
+        raise GroupRejected(
+            "over_length", f"{group}: a row has {longest} tokens, the trainer takes {max_tokens - 1}"
+        )
 
 
 def _row(sibling: Sibling, number: int, spare: Branch) -> Row:
@@ -243,10 +253,10 @@ def _check_logprobs(branch: Branch) -> None:
     sampled = [logprob for logprob, trained in zip(branch.logprobs, branch.mask, strict=True) if trained]
     bad = next((one for one in sampled if not math.isfinite(one) or one > ROUNDING), None)
     if bad is not None:
-        raise Unfit("non_finite", f"{name} has a token of logprob {bad}")
+        raise GroupRejected("non_finite", f"{name} has a token of logprob {bad}")
     for span in branch.spans:
-        if span.logprobs_mode != "processed" and (reshaping := span.sampling.reshaped_by):
-            raise Unfit(
+        if span.logprobs_mode != "processed" and (reshaping := span.sampling.distribution_changes):
+            raise GroupRejected(
                 "biased",
                 f"{name}: turn {span.turn} was sampled with {', '.join(reshaping)}, "
                 f"of which its logprobs aren't known to be ({span.logprobs_mode})",

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from typing import Any, Protocol
 
-from clotho.atropos.adapter_run import Durable
+from clotho.atropos.adapter_run import AdapterRun
 from clotho.atropos.ledger import Claim
-from clotho.errors import ClothoError, Unavailable, Unfit
+from clotho.errors import ClothoError, GroupRejected, Unavailable
 
 SWEEP_SECONDS = 1.0
 HOOK_FAILURES = 3
@@ -21,7 +21,7 @@ class Sweeping(Protocol):
     backlog: list[Any]
 
     @property
-    def durable(self) -> Durable: ...
+    def durable(self) -> AdapterRun: ...
 
     async def collect_trajectories(self, item: Any) -> Any: ...
     async def postprocess_histories(self, trajectories: Any) -> Any: ...
@@ -59,5 +59,5 @@ async def _sweep_up(env: Sweeping, claim: Claim) -> None:
         except Exception:
             log.exception("%s: a hook of the environment failed", claim.group)
             if run.book.put_back(claim) >= HOOK_FAILURES:
-                failed = Unfit("environment_failed", f"its hooks failed {HOOK_FAILURES} times")
+                failed = GroupRejected("environment_failed", f"its hooks failed {HOOK_FAILURES} times")
                 await run.drop(claim, failed)

@@ -3,7 +3,7 @@
 from functools import partial
 
 from clotho.atropos.evaluation import OpenRun
-from clotho.atropos.group_sender import outlasting
+from clotho.atropos.group_sender import retry_outages
 from clotho.atropos.run_setup import Connections
 from clotho.config import secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
@@ -11,7 +11,7 @@ from clotho.errors import InvalidInput
 from clotho.models.backend import Inference, ServedModel
 from clotho.models.endpoint import Endpoint
 from clotho.models.sampling import Sampling
-from clotho.models.write_ahead import Pace
+from clotho.models.write_ahead import FlushPolicy
 from clotho.rollouts.run import RunManifest
 from clotho.runs.manifest import note_served
 
@@ -28,9 +28,9 @@ async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:
                 "nothing can be trained on groups without tokens: give --env.inference tokens, "
                 "or --env.accept_chat_data True to serve them all the same"
             )
-    elif manifest.sampling.reshaped_by:
+    elif manifest.sampling.distribution_changes:
         for server in run.endpoint.servers:
-            served = await outlasting(
+            served = await retry_outages(
                 partial(_found, run.connections, manifest, server),
                 "find out what the model server's logprobs are of",
             )
@@ -43,7 +43,7 @@ def check_sampling(sampling: Sampling, served: ServedModel) -> None:
 
     A trainer takes them for that, and would be biased.
     """
-    reshaping = ", ".join(sampling.reshaped_by)
+    reshaping = ", ".join(sampling.distribution_changes)
     if reshaping and served.logprobs_mode != "processed":
         raise InvalidInput(
             f"sampling with {reshaping} needs logprobs of what is sampled from, and those of "
@@ -58,7 +58,7 @@ async def _found(connections: Connections, manifest: RunManifest, endpoint: Endp
 
     key = secret(endpoint.api_key_variable) if endpoint.api_key_variable is not None else None
     timeout = connections.settings.worker.model_call_timeout
-    backends = Backends(connections.journal, timeout, {TINY: BUNDLED}, Pace())
+    backends = Backends(connections.journal, timeout, {TINY: BUNDLED}, FlushPolicy())
     try:
         return await backends.at(manifest, endpoint, key).check(manifest.model)
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from clotho.errors import InvalidInput, Unavailable, Unfit, bounded
+from clotho.errors import GroupRejected, InvalidInput, Unavailable, truncate_middle
 
 TIMEOUT = 120.0
 COMPRESSED_FROM = 1024
@@ -66,7 +66,7 @@ class TrainerApi:
         await self.post("/disconnect-env", {"env_id": env_id})
 
     async def send(self, groups: list[dict[str, Any]]) -> Receipt:
-        """Raises Unfit where the API refuses them for good."""
+        """Raises GroupRejected where the API refuses them for good."""
         body, headers = await asyncio.to_thread(_encoded, groups)
         answer = await self._request("POST", "/scored_data_list", body, headers)
         said = _parsed(answer, self.url)
@@ -80,7 +80,7 @@ class TrainerApi:
         headers = {"content-type": "application/json"} if body is not None else {}
         try:
             return _parsed(await self._request(method, path, encoded, headers), self.url)
-        except Unfit as refused:
+        except GroupRejected as refused:
             raise ApiUnavailable(str(refused)) from refused
 
     async def _request(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
@@ -90,9 +90,9 @@ class TrainerApi:
             raise ApiUnavailable(f"no answer from {self.url}{path}: {error!r}") from error
         if answer.is_success:
             return answer
-        said = f"{self.url}{path} answered {answer.status_code}: {bounded(answer.text, 300)}"
+        said = f"{self.url}{path} answered {answer.status_code}: {truncate_middle(answer.text, 300)}"
         if answer.is_client_error and answer.status_code not in TRY_AGAIN:
-            raise Unfit("refused", said)
+            raise GroupRejected("refused", said)
         raise ApiUnavailable(said)
 
 
@@ -105,7 +105,7 @@ def _encoded(groups: list[dict[str, Any]]) -> tuple[bytes, dict[str, str]]:
     try:
         body = json.dumps(groups, allow_nan=False).encode()
     except ValueError as error:
-        raise Unfit("non_finite", str(error)) from error
+        raise GroupRejected("non_finite", str(error)) from error
     headers = {"content-type": "application/json"}
     if len(body) >= COMPRESSED_FROM:
         body = gzip.compress(body, compresslevel=1)

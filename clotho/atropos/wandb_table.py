@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clotho.errors import bounded
+from clotho.errors import truncate_middle
 
 THINKING, CALL, RESULT = 300, 200, 500
 """Characters shown of each."""
@@ -30,12 +30,12 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
 def _parts(message: Mapping[str, Any]) -> Iterator[str]:
     content = message.get("content") or ""
     if message["role"] == "tool":
-        yield f"[TOOL RESULT]\n{bounded(content, RESULT)}"
+        yield f"[TOOL RESULT]\n{truncate_middle(content, RESULT)}"
         return
     if reasoning := message.get("reasoning_content"):
-        yield f"[ASSISTANT thinking]\n{bounded(reasoning, THINKING)}"
+        yield f"[ASSISTANT thinking]\n{truncate_middle(reasoning, THINKING)}"
     if content:
         yield f"{TITLES[message['role']]}\n{content}"
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        yield f"[TOOL CALL] {function['name']}({bounded(str(function['arguments']), CALL)})"
+        yield f"[TOOL CALL] {function['name']}({truncate_middle(str(function['arguments']), CALL)})"

@@ -13,7 +13,7 @@ from clotho.cli import atropos_api, delete, dev, export, gc, operate, programs, 
 from clotho.cli.demo import command as demo
 from clotho.cli.doctor import command as doctor
 from clotho.cli.init import command as init
-from clotho.cli.terminal import foreign
+from clotho.cli.terminal import sanitized_text
 from clotho.errors import ClothoError
 
 app = typer.Typer(
@@ -67,5 +67,5 @@ def run_command() -> int:
 
 
 def complain(message: str) -> int:
-    typer.echo(f"clotho: {foreign(message).plain}", err=True)
+    typer.echo(f"clotho: {sanitized_text(message).plain}", err=True)
     return 1

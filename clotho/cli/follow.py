@@ -12,7 +12,7 @@ from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
 from clotho.cli.progress import Display, Lines, LiveTable
-from clotho.cli.waiting import held_up
+from clotho.cli.waiting import stall_reason
 from clotho.errors import ClothoError
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress
@@ -36,7 +36,7 @@ async def follow(
 ) -> CampaignProgress:
     """Show the campaign until it ends, then its groups; raises RunFailed if it failed."""
     result = asyncio.ensure_future(handle.result())
-    troubles = Troubles(client, run)
+    troubles = StallMonitor(client, run)
     try:
         with display_on(console) as display:
             progress: CampaignProgress | None = None
@@ -63,7 +63,7 @@ def display_on(console: Console) -> Iterator[Display]:
         yield LiveTable(live)
 
 
-class Troubles:
+class StallMonitor:
     """What holds a run up, asked for now and then."""
 
     def __init__(self, client: Client, run: str) -> None:
@@ -75,7 +75,7 @@ class Troubles:
     async def now(self) -> str | None:
         time = asyncio.get_running_loop().time()
         if time >= self._next:
-            self._last = await held_up(self._client, self._run)
+            self._last = await stall_reason(self._client, self._run)
             self._next = time + TROUBLE_PERIOD
         return self._last
 

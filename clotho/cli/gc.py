@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clotho.cli.doctor.sandbox_audit import Custody
+from clotho.cli.doctor.sandbox_audit import SandboxAudit
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, one_line
 from clotho.config import Settings, load_settings
@@ -40,10 +40,10 @@ async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
         one_line(console, f"{leftover.what}: {len(leftover.keys)} entries")
         entries += len(leftover.keys)
         if not dry_run:
-            await journal.forget(leftover.keys)
+            await journal.delete(leftover.keys)
     folder = settings.sandbox.folder_of(journal.store_identity)
     own = LocalBackend(folder)
-    custody = Custody(own, journal, client)
+    custody = SandboxAudit(own, journal, client)
     for held in await (custody.orphans() if dry_run else custody.clean()):
         one_line(console, f"sandbox {held.fact}")
         sandboxes += 1

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Address, Store, existing_journal
-from clotho.cli.terminal import again, make_console, one_line
+from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.targets import Target
@@ -74,7 +74,7 @@ async def pause_and_wait(
     operations: Operations, target: Target, settings: Settings, console: Console
 ) -> None:
     await operations.pause(target)
-    one_line(console, f"{target} is told to pause; to go on: {again(f'resume {target}', settings)}")
+    one_line(console, f"{target} is told to pause; to go on: {rerun_command(f'resume {target}', settings)}")
     said: Boundaries | None = None
     while True:
         reached = await operations.boundaries(target)
@@ -94,7 +94,9 @@ async def resume_now(operations: Operations, target: Target, settings: Settings,
 
 async def cancel_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
     await operations.cancel(target)
-    one_line(console, f"{target} is told to end; to do what is left: {again(f'retry {target}', settings)}")
+    one_line(
+        console, f"{target} is told to end; to do what is left: {rerun_command(f'retry {target}', settings)}"
+    )
 
 
 async def retry_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from clotho.cli.terminal import foreign
+from clotho.cli.terminal import sanitized_text
 from clotho.rollouts.campaign import CampaignProgress
 
 LINE_SECONDS = 5.0
@@ -27,7 +27,7 @@ class LiveTable:
 
     def show(self, progress: CampaignProgress | None, trouble: str | None) -> None:
         table = progress_table(progress) if progress else WAITING
-        self._live.update(Group(table, foreign(trouble or "", "yellow")))
+        self._live.update(Group(table, sanitized_text(trouble or "", "yellow")))
 
 
 class Lines:
@@ -44,7 +44,7 @@ class Lines:
         now = time.monotonic()
         if now - self._at >= (UNCHANGED_LINE_SECONDS if line == self._said else LINE_SECONDS):
             minutes, seconds = divmod(round(now - self._started), 60)
-            self._console.print(foreign(f"{minutes}:{seconds:02} {line}"), soft_wrap=True)
+            self._console.print(sanitized_text(f"{minutes}:{seconds:02} {line}"), soft_wrap=True)
             self._at, self._said = now, line
 
 

@@ -13,14 +13,14 @@ from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.items import read_items
 from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
-from clotho.cli.terminal import again, make_console, one_line
+from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.request import RunOrder
+from clotho.runs.request import RunRequest
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
 
@@ -46,7 +46,7 @@ def command(
     clotho.yaml, under `run`.
     """
     settings = load_settings(store, temporal)
-    order = RunOrder(
+    order = RunRequest(
         manifest=asked.manifest(environment, run, group_size, settings),
         endpoint=asked.endpoint(model),
         groups=groups,
@@ -63,7 +63,7 @@ class Following:
     settings: Settings
     console: Console
 
-    async def run(self, order: RunOrder, detach: bool) -> None:
+    async def run(self, order: RunRequest, detach: bool) -> None:
         """Exits with 130 when interrupted."""
         interruption, run = Interruption(), order.manifest.run
         started = False
@@ -73,18 +73,18 @@ class Following:
             link = workflow_link(self.settings.temporal.ui, client.namespace, campaign_id(run))
             self.say(f"run {run}: {link}")
             if detach:
-                self.say(f"it goes on by itself; to see how: {again(f'status {run}', self.settings)}")
+                self.say(f"it goes on by itself; to see how: {rerun_command(f'status {run}', self.settings)}")
             else:
                 await interruption.ends(follow(self.console, client, handle, journal, run))
         except Interrupted:
             if started:
                 self.say(
                     f"the run goes on; give the same command to follow it again, or see: "
-                    f"{again(f'status {run}', self.settings)}"
+                    f"{rerun_command(f'status {run}', self.settings)}"
                 )
             raise typer.Exit(EXIT_STATUS) from None
 
-    async def start(self, order: RunOrder) -> tuple[Journal, Client, CampaignHandle]:
+    async def start(self, order: RunRequest) -> tuple[Journal, Client, CampaignHandle]:
         journal = await open_journal(self.settings)
         named = await with_model_name(journal, order)
         client = await connect(self.settings.temporal)
@@ -94,7 +94,7 @@ class Following:
         one_line(self.console, line)
 
 
-async def with_model_name(journal: Journal, order: RunOrder) -> RunOrder:
+async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
     """Where none was given: the name that the run has had so far, else of the one model that the server lists."""
     manifest = order.manifest
     name = manifest.model

@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 from clotho.config import secret
-from clotho.errors import ClothoError, InvalidInput, bounded
+from clotho.errors import ClothoError, InvalidInput, truncate_middle
 from clotho.escaping import for_line
 from clotho.models.endpoint import Endpoint
 from clotho.models.model_http import ModelHTTP
@@ -24,6 +24,6 @@ async def only_model(endpoint: Endpoint) -> str:
     except ClothoError as error:
         raise InvalidInput(f"{url} lists no models ({error}): check --model, or give --model-name") from None
     if len(models) != 1:
-        names = bounded(for_line(", ".join(models)), NAMES_SHOWN) or "none"
+        names = truncate_middle(for_line(", ".join(models)), NAMES_SHOWN) or "none"
         raise InvalidInput(f"{url} lists {len(models)} models, give one with --model-name: {names}")
     return models[0]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from clotho.cli.follow import ending_text
 from clotho.cli.options import Store, existing_journal
-from clotho.cli.terminal import foreign, make_console
+from clotho.cli.terminal import make_console, sanitized_text
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import group_of
@@ -75,19 +75,19 @@ async def count_turns(journal: Journal, rollout: str) -> int:
 
 
 def heading(console: Console, text: str, style: str = "bold") -> None:
-    console.print(foreign(f"── {text}", style))
+    console.print(sanitized_text(f"── {text}", style))
 
 
 def show_message(console: Console, message: ChatMessage) -> None:
     heading(console, message.role)
     text = message.content if isinstance(message.content, str) else json.dumps(message.content)
-    console.print(foreign(text))
+    console.print(sanitized_text(text))
 
 
 def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
     if (sampled := turn.sampled) is None:
         heading(console, f"turn {number}: context overflow")
-        console.print(foreign(turn.context_overflow or ""))
+        console.print(sanitized_text(turn.context_overflow or ""))
         return
     at = datetime.fromtimestamp(sampled.started).strftime("%H:%M:%S")
     heading(
@@ -96,19 +96,19 @@ def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
         f"after {sampled.usage.prompt_tokens} · {sampled.finish_reason}",
     )
     if sampled.message.reasoning_content:
-        console.print(foreign(sampled.message.reasoning_content, "dim"))
+        console.print(sanitized_text(sampled.message.reasoning_content, "dim"))
     if isinstance(sampled.message.content, str) and sampled.message.content:
-        console.print(foreign(sampled.message.content))
+        console.print(sanitized_text(sampled.message.content))
     if sampled.defects.total:
         console.print(f"tool calls not run as written: {sampled.defects}", style="yellow")
     for call in sampled.message.tool_calls:
-        console.print(foreign(f"{call.function.name}({call.function.arguments})", "cyan"))
+        console.print(sanitized_text(f"{call.function.name}({call.function.arguments})", "cyan"))
 
 
 def show_call(console: Console, call: CallEntry) -> None:
     failed = " · counted as an error" if call.error else ""
     heading(console, f"{call.tool} · {call.seconds:.3f} s{failed}", "bold red" if call.error else "bold")
-    console.print(foreign(call.content))
+    console.print(sanitized_text(call.content))
 
 
 async def show_end(console: Console, journal: Journal, rollout: str) -> None:
@@ -117,7 +117,7 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
         parts = " · ".join(f"{name} {value:g}" for name, value in reward.breakdown.items())
         refused = f"the agent kept its verifier from its work: {reward.refused}" if reward.refused else ""
         heading(console, f"reward {reward.score:g} · verified in {reward.seconds:.3f} s")
-        console.print(foreign("\n".join(text for text in (parts, reward.log, refused) if text)))
+        console.print(sanitized_text("\n".join(text for text in (parts, reward.log, refused) if text)))
     end = await read_end(journal, rollout)
     if end is None:
         console.print("not finished", style="yellow")
@@ -142,4 +142,4 @@ async def show_disturbances(console: Console, journal: Journal, rollout: str) ->
     for repair in repairs_of(rollout, await group_repairs(journal, group_of(rollout))):
         how = "went on" if repair.continued_as == repair.failure.workflow else "was replaced"
         failure = f"{repair.failure.workflow} {how} after {repair.turns} turns: {repair.failure.reason}"
-        console.print(foreign(failure))
+        console.print(sanitized_text(failure))

@@ -13,10 +13,10 @@ from clotho.cli.follow import current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.progress import progress_line
 from clotho.cli.run_facts import drawn_text, served_text, settings_text
-from clotho.cli.terminal import foreign, make_console, one_line
-from clotho.cli.waiting import held_up
+from clotho.cli.terminal import make_console, one_line, sanitized_text
+from clotho.cli.waiting import stall_reason
 from clotho.config import load_settings
-from clotho.errors import EnvironmentFailed, InvalidInput, bounded
+from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.runs.groups import scored_keys
@@ -48,13 +48,13 @@ def command(
             return
         manifest = await read_manifest(journal, checked_run_name(run))
         console.print(await groups_table(journal, run))
-        console.print(foreign(settings_text(manifest)), soft_wrap=True)
+        console.print(sanitized_text(settings_text(manifest)), soft_wrap=True)
         if (served := await read_served(journal, run)) is not None:
-            console.print(foreign(served_text(served)), soft_wrap=True)
+            console.print(sanitized_text(served_text(served)), soft_wrap=True)
         if (drawn := await drawn_text(journal, run)) is not None:
             one_line(console, drawn)
         if (reason := await paused_because(journal, run)) is not None:
-            console.print(foreign(paused_text(reason), "yellow"), soft_wrap=True)
+            console.print(sanitized_text(paused_text(reason), "yellow"), soft_wrap=True)
         try:
             client = await connect(settings.temporal)
         except InvalidInput as error:
@@ -64,12 +64,12 @@ def command(
         if workflows.listed:
             console.print(workflows_table(workflows))
             for text in author_tracebacks(workflows):
-                console.print(foreign(text, "red"), soft_wrap=True)
+                console.print(sanitized_text(text, "red"), soft_wrap=True)
             progress = await current_progress(client.get_workflow_handle(campaign_id(run)))
             if progress is not None:
                 one_line(console, progress_line(progress))
-            if trouble := await held_up(client, run):
-                console.print(foreign(trouble, "yellow"), soft_wrap=True)
+            if trouble := await stall_reason(client, run):
+                console.print(sanitized_text(trouble, "yellow"), soft_wrap=True)
         ui, namespace = settings.temporal.ui, client.namespace
         by_campaign = drawn is None
         one_line(
@@ -86,7 +86,7 @@ async def runs_table(journal: Journal) -> Table:
         manifest = await read_manifest(journal, name)
         scored = len(await scored_keys(journal, name))
         table.add_row(
-            name, manifest.environment, foreign(manifest.model), str(manifest.group_size), str(scored)
+            name, manifest.environment, sanitized_text(manifest.model), str(manifest.group_size), str(scored)
         )
     return table
 
@@ -134,12 +134,12 @@ def workflows_table(workflows: UnfinishedWorkflows) -> Table:
     table = Table("workflow", "status", "started", "reason", title="open or failed", caption=caption)
     for one in workflows.listed:
         status, failure = one.execution.status, one.failure
-        reason = f"{failure.kind}: {bounded(failure.last_line, REASON_SHOWN)}" if failure else ""
+        reason = f"{failure.kind}: {truncate_middle(failure.last_line, REASON_SHOWN)}" if failure else ""
         table.add_row(
             one.execution.id,
             status.name.lower() if status else "-",
             f"{one.execution.start_time:%Y-%m-%d %H:%M:%S}",
-            foreign(reason),
+            sanitized_text(reason),
         )
     return table
 

@@ -21,7 +21,7 @@ def make_console() -> Console:
     return console
 
 
-def foreign(text: str, style: str = "") -> Text:
+def sanitized_text(text: str, style: str = "") -> Text:
     """Text from a model, a sandbox or a server; control characters become visible."""
     return Text(for_terminal(text), style)
 
@@ -31,7 +31,7 @@ def one_line(console: Console, text: str) -> None:
     console.print(for_terminal(text), soft_wrap=True)
 
 
-def again(command: str, settings: Settings) -> str:
+def rerun_command(command: str, settings: Settings) -> str:
     """A `clotho` command as the user would type it here, with the store that is in use now."""
     program = "clotho" if program_on_path("clotho") else os.path.relpath(sys.argv[0])
     store = "" if settings.store == Settings.model_fields["store"].default else f" --store {settings.store}"

@@ -17,19 +17,19 @@ from clotho.cli.items import read_items
 from clotho.cli.served_model import only_model
 from clotho.cli.show import heading, show_disturbances, show_end
 from clotho.cli.show_steps import StepPrinter
-from clotho.cli.terminal import foreign, make_console, one_line
-from clotho.cli.waiting import held_up, until_served
+from clotho.cli.terminal import make_console, one_line, sanitized_text
+from clotho.cli.waiting import stall_reason, until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.ephemeral import EphemeralServices, ephemeral_services
 from clotho.environment.instances import Environments
-from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, bounded
+from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.request import RunOrder
+from clotho.runs.request import RunRequest
 from clotho.temporal.failures import Failure, failure_of
 
 RUN = "try"
@@ -76,7 +76,7 @@ def command(
         try:
             chosen = await interruption.ends(chosen_item(manifest, item, given))
             heading(console, f"item {item}")
-            console.print(foreign(json.dumps(chosen, indent=2, ensure_ascii=False)))
+            console.print(sanitized_text(json.dumps(chosen, indent=2, ensure_ascii=False)))
             await interruption.ends(in_services(settings, console, manifest, asked, model, chosen))
         except Interrupted:
             raise typer.Exit(EXIT_STATUS) from None
@@ -84,7 +84,7 @@ def command(
     try:
         asyncio.run(interruptible())
     except EnvironmentFailed as error:
-        console.print(foreign(str(error), "red"), soft_wrap=True)
+        console.print(sanitized_text(str(error), "red"), soft_wrap=True)
         raise RolloutFailed("the environment raised what is shown above") from None
 
 
@@ -116,7 +116,7 @@ async def in_services(
         assert url is not None
         endpoint = asked.endpoint(url)
         named = manifest if manifest.model else manifest.named(await only_model(endpoint))
-        order = RunOrder(
+        order = RunRequest(
             manifest=named,
             endpoint=endpoint,
             groups=1,
@@ -135,10 +135,10 @@ class Trial:
     console: Console
     rollout: str = rollout_id(group_id(RUN, 0), 0)
 
-    async def roll_out(self, order: RunOrder) -> None:
+    async def roll_out(self, order: RunRequest) -> None:
         """Print it to its end; raises RolloutFailed if it has no reward."""
         client, journal = self.services.client, self.services.journal
-        await until_served(client, Stations())
+        await until_served(client, TaskQueues())
         handle = await start_campaign(client, journal, order)
         failed = await self._follow(handle)
         if failed is not None:
@@ -168,11 +168,13 @@ class Trial:
         said: set[str] = set()
         while True:
             await asyncio.sleep(TROUBLE_PERIOD)
-            trouble = await held_up(self.services.client, RUN)
+            trouble = await stall_reason(self.services.client, RUN)
             reason = trouble.partition(", attempt ")[0] if trouble else None
             if trouble and reason and reason not in said:
                 said.add(reason)
-                self.console.print(foreign(bounded(trouble, TROUBLE_SHOWN), "yellow"), soft_wrap=True)
+                self.console.print(
+                    sanitized_text(truncate_middle(trouble, TROUBLE_SHOWN), "yellow"), soft_wrap=True
+                )
 
     async def _failure(self, client: Client, failed: WorkflowFailureError) -> RolloutFailed:
         """With the traceback printed, if the environment raised."""
@@ -181,7 +183,7 @@ class Trial:
             if failure is None:
                 continue
             if failure.kind == EnvironmentFailed.__name__:
-                self.console.print(foreign(failure.message, "red"), soft_wrap=True)
+                self.console.print(sanitized_text(failure.message, "red"), soft_wrap=True)
                 return RolloutFailed("the environment raised what is shown above")
             return RolloutFailed(f"the rollout failed: {failure.kind}: {failure.message}")
         one_line(self.console, self.services.worker.last_words)

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.identifiers.ids import campaign_id
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.temporal.search_attributes import RUN
 from clotho.temporal.states import is_running
 
@@ -23,23 +23,23 @@ LOOK_SECONDS = 5.0
 PERIOD = 0.1
 
 
-async def until_served(client: Client, stations: Stations) -> None:
+async def until_served(client: Client, task_queues: TaskQueues) -> None:
     """Return when workers ask for every kind of work."""
     while True:
-        if not await unserved(client, stations):
+        if not await unserved(client, task_queues):
             return
         await asyncio.sleep(PERIOD)
 
 
-async def unserved(client: Client, stations: Stations) -> list[str]:
+async def unserved(client: Client, task_queues: TaskQueues) -> list[str]:
     """The task queues for which no worker asks."""
     workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     kinds = {
-        stations.workflows: workflows,
-        stations.campaigns: workflows,
-        stations.model.queue: activities,
-        stations.environment.queue: activities,
-        stations.sandbox.queue: activities,
+        task_queues.workflows: workflows,
+        task_queues.campaigns: workflows,
+        task_queues.model.queue: activities,
+        task_queues.environment.queue: activities,
+        task_queues.sandbox.queue: activities,
     }
     served = await asyncio.gather(*(is_polled(client, queue, kind) for queue, kind in kinds.items()))
     return [queue for queue, polled in zip(kinds, served, strict=True) if not polled]
@@ -55,11 +55,11 @@ async def is_polled(client: Client, queue: str, kind: TaskQueueType.ValueType) -
     return any(poller.last_access_time.ToDatetime(UTC) > earliest for poller in described.pollers)
 
 
-async def held_up(client: Client, run: str) -> str | None:
+async def stall_reason(client: Client, run: str) -> str | None:
     """Why the run makes no headway, in one line; None if nothing is known to hold it up."""
     try:
         async with asyncio.timeout(LOOK_SECONDS):  # the client itself tries again for ever
-            if missing := await unserved(client, Stations()):
+            if missing := await unserved(client, TaskQueues()):
                 return f"no worker serves {', '.join(missing)}: start `clotho dev` or `clotho worker`"
             return await _retried_step(client, run)
     except (RPCError, TimeoutError):

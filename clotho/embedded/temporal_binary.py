@@ -12,7 +12,7 @@ from pathlib import Path
 from temporalio.testing import WorkflowEnvironment
 
 from clotho.config import cache_folder, program_on_path
-from clotho.errors import InvalidInput, bounded
+from clotho.errors import InvalidInput, truncate_middle
 
 GO_PACKAGE = "github.com/temporalio/cli/cmd/temporal@v1.5.1"
 DOWNLOAD_SECONDS = 120.0
@@ -82,7 +82,7 @@ async def _download(target: Path, announce: Announce) -> None:
         except TimeoutError:
             raise Unobtainable(f"the download took more than {DOWNLOAD_SECONDS:.0f} s") from None
         except RuntimeError as error:
-            raise Unobtainable(f"the download failed ({bounded(str(error), 200)})") from None
+            raise Unobtainable(f"the download failed ({truncate_middle(str(error), 200)})") from None
         await server.shutdown()
         _only_program(Path(folder)).replace(target)
 
@@ -105,7 +105,9 @@ async def _build(target: Path, go: Path | None, announce: Announce) -> None:
             if build.returncode is None:
                 os.killpg(build.pid, signal.SIGKILL)
         if build.returncode != 0:
-            raise Unobtainable(f"go install failed ({bounded(' '.join(output.decode().split()), 300)})")
+            raise Unobtainable(
+                f"go install failed ({truncate_middle(' '.join(output.decode().split()), 300)})"
+            )
         (Path(folder) / "temporal").replace(target)
 
 

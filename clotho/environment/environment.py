@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from clotho.environment.tool_context import ToolContext
 from clotho.errors import EnvironmentFailed
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 
@@ -58,7 +58,7 @@ class EnvironmentConfig(BaseModel):
     """Whether the agent's background processes stay: it is then verified in the agent's own instance."""
 
 
-class AgentResult(Record):
+class AgentResult(FrozenModel):
     """A finished rollout as `compute_reward` sees it."""
 
     messages: list[dict[str, JsonValue]]
@@ -70,7 +70,7 @@ class AgentResult(Record):
     tool_errors: list[ToolError]
 
 
-class Reward(Record):
+class Reward(FrozenModel):
     """A score with what explains it."""
 
     score: float

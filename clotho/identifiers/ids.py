@@ -53,9 +53,9 @@ DRAWN_GROUP = r"(?:i-[A-Za-z0-9_-]{1,64}|h-[0-9a-f]{32})\.\d+"
 """The names, within their run, that `drawn_group_id` gives."""
 
 
-def wave_id(group: str, wave: int) -> str:
+def branch_group_id(group: str, branch_group: int) -> str:
     """The name of a group's rows number `wave`, as they are delivered."""
-    return f"{group}~w{wave}" if wave else group
+    return f"{group}~w{branch_group}" if branch_group else group
 
 
 def rollout_id(group: str, sibling: int) -> str:

@@ -65,5 +65,5 @@ def registration_prefix(run: str) -> str:
     return f"{run}/~registration/"
 
 
-def tenure_prefix(run: str) -> str:
-    return f"{run}/~tenure/"
+def run_lock_prefix(run: str) -> str:
+    return f"{run}/~lock/"

@@ -62,17 +62,17 @@ class Journal:
         and starting one: the look-up is the flight's own first step.
         """
         if (flight := self._flights.get(key)) is None:
-            flight = self._flights[key] = asyncio.create_task(self._fly(key, kind, read, work), name=key)
+            flight = self._flights[key] = asyncio.create_task(self._run_once(key, kind, read, work), name=key)
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
         return cast(Entry, await asyncio.shield(flight))
 
-    def abandon(self, key: str) -> None:
+    def cancel_flight(self, key: str) -> None:
         """Stop the flight for `key`, if one is under way: for a genuine cancel request only."""
         self._unwritten.pop(key, None)
         if (flight := self._flights.get(key)) is not None:
             flight.cancel()
 
-    async def land(self) -> None:
+    async def drain(self) -> None:
         """Wait for all flights, and try once more to write what couldn't be: part of draining a worker."""
         await asyncio.gather(*self._flights.values(), return_exceptions=True)
         unwritten = (self.write(key, entry) for key, entry in self._unwritten.items())
@@ -93,7 +93,7 @@ class Journal:
         """The entry at `key`, from the sealed rollout if it was sealed; None if there is none."""
         return (await self.read_many([key], kind))[0]
 
-    async def require(self, key: str, kind: type[Entry]) -> Entry:
+    async def read_required(self, key: str, kind: type[Entry]) -> Entry:
         """The entry at `key`, which an earlier step has written; raises JournalCorrupt if it is gone."""
         if (entry := await self.read(key, kind)) is None:
             raise JournalCorrupt(f"journal entry {key} is missing")
@@ -151,7 +151,7 @@ class Journal:
     async def forget_blob(self, rollout: str, digest: str) -> None:
         await self._store.delete([blob_key(rollout, digest)])
 
-    async def forget(self, keys: Sequence[str]) -> None:
+    async def delete(self, keys: Sequence[str]) -> None:
         """Remove numbered entries that later ones have replaced."""
         await self._store.delete(keys)
 
@@ -179,7 +179,7 @@ class Journal:
         passing = set(_passing(rollout, keys))
         return [each for each in keys if each in sealed or each in passing]
 
-    async def _fly(
+    async def _run_once(
         self,
         key: str,
         kind: type[Entry],

@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.handlers import add_expect_header
 
 from clotho.config import S3Settings
-from clotho.errors import InvalidInput, StoreUnavailable, bounded
+from clotho.errors import InvalidInput, StoreUnavailable, truncate_middle
 from clotho.journal.keys import checked_key, checked_prefix
 from clotho.journal.s3_bucket import Bucket
 from clotho.journal.s3_refusals import FAILURES, UNSUITABLE_SERVER, Failure, concerns_credentials, remedy
@@ -133,5 +133,5 @@ class S3Store:
         bucket.delete([f"{TRIAL}-none"])
 
     def _explained(self, error: Failure) -> str:
-        said = f"store {self._location}: {bounded(str(error), ERROR_SHOWN)}"
+        said = f"store {self._location}: {truncate_middle(str(error), ERROR_SHOWN)}"
         return f"{said} — {mending}" if (mending := remedy(error)) else said

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 from clotho.escaping import for_line
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.messages import CallDefects, ChatMessage, ToolSchema
 from clotho.models.sampling import Sampling
 
@@ -26,7 +26,7 @@ class Inference(StrEnum):
     SGLANG = "sglang"
 
 
-class Usage(Record):
+class Usage(FrozenModel):
     """Token counts as the server reports them; zeros where it reports none."""
 
     prompt_tokens: int = 0
@@ -34,7 +34,7 @@ class Usage(Record):
     cached_prompt_tokens: int = 0
 
 
-class VersionSpan(Record):
+class VersionSpan(FrozenModel):
     """Tokens [start, end) of a turn were sampled from weights `version`."""
 
     version: str
@@ -42,7 +42,7 @@ class VersionSpan(Record):
     end: int
 
 
-class SampledTokens(Record):
+class SampledTokens(FrozenModel):
     """The tokens of a turn as the server consumed and sampled them. Only token-exact backends know them."""
 
     prompt_ids: tuple[int, ...]
@@ -63,14 +63,14 @@ class SampledTokens(Record):
     """As the server returned them, where it does."""
 
 
-class PriorTurn(Record):
+class PriorTurn(FrozenModel):
     """A conversation up to and including a sampled turn, and the tokens that it was."""
 
     messages: tuple[ChatMessage, ...]
     tokens: SampledTokens
 
 
-class TurnCall(Record):
+class TurnCall(FrozenModel):
     """One turn to sample."""
 
     key: str
@@ -85,7 +85,7 @@ class TurnCall(Record):
     """The trainer's, as known now: stands for the version of weights that the server has no name for."""
 
 
-class SampledTurn(Record):
+class SampledTurn(FrozenModel):
     """What a model answered to a TurnCall."""
 
     message: ChatMessage
@@ -110,7 +110,7 @@ class SampledTurn(Record):
     defects: CallDefects = CallDefects()
 
 
-class ServedModel(Record):
+class ServedModel(FrozenModel):
     """What a token-exact server was found to be."""
 
     backend: Inference
@@ -135,7 +135,7 @@ class ModelBackend(Protocol):
         """
 
     @property
-    def found(self) -> ServedModel | None:
+    def capabilities(self) -> ServedModel | None:
         """What a token-exact server was found to be, once a turn was sampled or a model checked."""
 
     async def check(self, model: str) -> ServedModel | None:

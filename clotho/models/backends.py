@@ -15,7 +15,7 @@ from clotho.models.rendering.renderer import Renderer
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.rendering_thread import RenderingThread
 from clotho.models.token_exact import TokenExact
-from clotho.models.write_ahead import Pace
+from clotho.models.write_ahead import FlushPolicy
 from clotho.rollouts.run import RunManifest
 
 
@@ -30,13 +30,13 @@ class Backends:
         journal: Journal,
         timeout: float,
         bundled: Mapping[str, Path],
-        pace: Pace,
+        flush_policy: FlushPolicy,
         answer_bytes: int = ANSWER_BYTES,
     ) -> None:
         self._journal = journal
         self._timeout = timeout
         self._bundled = bundled
-        self._pace = pace
+        self._flush_policy = flush_policy
         self._answer_bytes = answer_bytes
         self._connections: dict[tuple[str, str | None], ModelHTTP] = {}
         self._renderings: dict[Rendering, RenderingThread] = {}
@@ -56,7 +56,7 @@ class Backends:
                 self._rendering(rendering),
                 self._journal,
                 inference,
-                self._pace,
+                self._flush_policy,
             )
         return self._exact[key]
 

@@ -1,11 +1,11 @@
 """Where a run's model is served."""
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import derived_seed
 from clotho.models.backend import Inference
 
 
-class Endpoint(Record):
+class Endpoint(FrozenModel):
     """Where a run's model is served: may change between restarts, the last entry counts."""
 
     base_url: str

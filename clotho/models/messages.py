@@ -4,25 +4,25 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 ToolSchema = dict[str, JsonValue]
 """A tool as the OpenAI API describes it: {"type": "function", "function": {...}}."""
 
 
-class FunctionCall(Record):
+class FunctionCall(FrozenModel):
     name: str
     arguments: str
     """As sampled: JSON by convention, but nobody has checked it."""
 
 
-class ToolCall(Record):
+class ToolCall(FrozenModel):
     id: str
     function: FunctionCall
     type: Literal["function"] = "function"
 
 
-class CallDefects(Record):
+class CallDefects(FrozenModel):
     """Tool calls of a turn that were not run, or not as the model wrote them, by what was wrong."""
 
     malformed: int = 0
@@ -43,7 +43,7 @@ class CallDefects(Record):
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
 
 
-class ChatMessage(Record):
+class ChatMessage(FrozenModel):
     """A message in the OpenAI wire format; `wire()` is what a server is sent."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]

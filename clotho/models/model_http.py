@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from clotho.errors import ClothoError, ModelRejected, ModelUnavailable, bounded
+from clotho.errors import ClothoError, ModelRejected, ModelUnavailable, truncate_middle
 from clotho.models.backend import checked_base_url
 from clotho.models.bodies import ACCEPTED, ANSWER_BYTES, lines, read_beginning, read_whole
-from clotho.models.provider_errors import located, refusal
+from clotho.models.provider_errors import refusal, with_endpoint
 from clotho.tools.secrecy import Redactor
 
 CONNECT_SECONDS = 10.0
@@ -127,7 +127,7 @@ class ModelHTTP:
         try:
             yield
         except ClothoError as error:
-            raise located(error, self.base_url, self.redact) from None
+            raise with_endpoint(error, self.base_url, self.redact) from None
 
     async def aclose(self) -> None:
         if self._opened is not None:
@@ -176,7 +176,7 @@ class ModelHTTP:
 
     def _said(self, rest: bytes) -> str:
         text = self.redact(rest.decode(errors="replace"))
-        return f": {bounded(text, 200)}" if text.strip() else ""
+        return f": {truncate_middle(text, 200)}" if text.strip() else ""
 
 
 @asynccontextmanager
@@ -185,7 +185,7 @@ async def _outages(redact: Callable[[str], str]) -> AsyncIterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError) as error:
         said = redact(f"{type(error).__name__}: {error}")
-        raise ModelUnavailable(f"no answer from the model server ({bounded(said, 300)})") from None
+        raise ModelUnavailable(f"no answer from the model server ({truncate_middle(said, 300)})") from None
 
 
 def _refuse_redirect(answer: aiohttp.ClientResponse) -> None:
@@ -215,7 +215,7 @@ def read_event(kind: type[Shape], content: bytes) -> Shape:
 
 def first_fault(invalid: ValidationError) -> str:
     error = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
-    return bounded(f"{error['msg']} at {'.'.join(map(str, error['loc']))}", 200)
+    return truncate_middle(f"{error['msg']} at {'.'.join(map(str, error['loc']))}", 200)
 
 
 def raise_embedded(error: JsonValue) -> None:

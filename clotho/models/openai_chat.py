@@ -9,7 +9,7 @@ from openai._legacy_response import LegacyAPIResponse
 from openai.types.chat import ChatCompletion
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, bounded
+from clotho.errors import ClothoError, truncate_middle
 from clotho.escaping import for_line
 from clotho.models.backend import SampledTurn, TurnCall
 from clotho.models.messages import ChatMessage
@@ -32,7 +32,7 @@ class OpenAIChat:
         self._client = openai_client(http)
 
     @property
-    def found(self) -> None:
+    def capabilities(self) -> None:
         """Chat mode knows of no tokens, and so finds out nothing about them."""
 
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
@@ -99,7 +99,7 @@ class OpenAIChat:
 
     def _name(self, name: str | None) -> str | None:
         """What a server names, fit to be kept and shown."""
-        return bounded(for_line(self._http.redact(name)), NAME_LIMIT) if name else None
+        return truncate_middle(for_line(self._http.redact(name)), NAME_LIMIT) if name else None
 
 
 def request_body(call: TurnCall) -> dict[str, JsonValue]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from clotho.errors import InexactTokens, ModelUnavailable, bounded
+from clotho.errors import InexactTokens, ModelUnavailable, truncate_middle
 from clotho.escaping import for_line
 from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan
 from clotho.models.stream_entry import StreamEntry
@@ -16,7 +16,7 @@ NAME_LIMIT = 200
 
 
 @dataclass
-class GrowingTurn:
+class PartialTurn:
     """What was sampled after `prompt_ids` so far; ids from `vocabulary` on mean nothing."""
 
     prompt_ids: tuple[int, ...]
@@ -46,7 +46,7 @@ class GrowingTurn:
     """The weights of their tokens, as the trainer's step named them."""
 
     @classmethod
-    def resumed(cls, entries: Sequence[StreamEntry], vocabulary: int) -> "GrowingTurn":
+    def resumed(cls, entries: Sequence[StreamEntry], vocabulary: int) -> "PartialTurn":
         """A turn as its write-ahead has it; there is at least one entry."""
         first, last = entries[0], entries[-1]
         turn = cls(first.prompt_ids, vocabulary, started=first.started)
@@ -214,7 +214,7 @@ class GrowingTurn:
 
 def _name(name: str | None) -> str | None:
     """What a server calls itself, fit to be kept and shown."""
-    return bounded(for_line(name), NAME_LIMIT) if name else None
+    return truncate_middle(for_line(name), NAME_LIMIT) if name else None
 
 
 def _stepped(step: int | None, start: int, end: int) -> list[VersionSpan]:

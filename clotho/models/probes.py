@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from clotho.errors import InexactTokens, InvalidInput, ModelRejected, ModelUnavailable
 from clotho.models.backend import Inference, LogprobsMode, ServedModel
 from clotho.models.model_http import ModelHTTP
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.sglang import SGLang
 from clotho.models.token_server import TokenRequest, TokenServer
@@ -55,7 +55,7 @@ class _Cards(BaseModel):
 
 async def find_server(
     http: ModelHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...]
-) -> tuple[TokenServer, GrowingTurn]:
+) -> tuple[TokenServer, PartialTurn]:
     """The endpoint asked for, or the first there is, and what it sampled. Raises ModelRejected saying why."""
     asked = [server(http) for server in SERVERS if inference in (Inference.TOKENS, server.inference)]
     confusion = HOT.model_copy(update={"max_tokens": CONFUSING})
@@ -70,10 +70,10 @@ async def find_server(
 
 async def sample(
     server: TokenServer, model: str, prompt_ids: tuple[int, ...], sampling: Sampling
-) -> GrowingTurn:
+) -> PartialTurn:
     """What `server` samples after `prompt_ids`, not stopping before max_tokens."""
     endless = sampling.model_copy(update={"extra_body": {"ignore_eos": True}})
-    turn = GrowingTurn(prompt_ids, ANY_TOKEN, budget=sampling.max_tokens)
+    turn = PartialTurn(prompt_ids, ANY_TOKEN, budget=sampling.max_tokens)
     request = TokenRequest(key=f"probe/{model}", model=model, prompt_ids=prompt_ids, sampling=endless)
     stream: AsyncGenerator[object]
     async with aclosing(server.stream(request)) as stream:
@@ -101,7 +101,7 @@ async def logprobs_mode(server: TokenServer, model: str, prompt_ids: tuple[int, 
     return "unknown"
 
 
-def _alike(one: GrowingTurn, other: GrowingTurn) -> list[tuple[float, float]]:
+def _alike(one: PartialTurn, other: PartialTurn) -> list[tuple[float, float]]:
     """The logprobs of the tokens that both begin with."""
     pairs = []
     for ours, theirs, a, b in zip(one.ids, other.ids, one.logprobs, other.logprobs, strict=False):

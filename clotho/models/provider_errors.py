@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
-from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnavailable, bounded
+from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnavailable, truncate_middle
 from clotho.escaping import for_line
 
 TEXT_LIMIT = 600
@@ -50,7 +50,7 @@ def refusal(
     it is topped up, where failing would burn through a whole campaign within minutes.
     """
     said = redact(_said(body))
-    text = f"the model server answers {status}: {bounded(said, TEXT_LIMIT)}"
+    text = f"the model server answers {status}: {truncate_middle(said, TEXT_LIMIT)}"
     if status == 402 or (status == 429 and UNPAID_ACCOUNT.search(said)):
         return ModelUnavailable(text, UNPAID_ACCOUNT_WAIT)
     if status in (413, 429) and NEVER_FITS_QUOTA.search(said):
@@ -64,7 +64,7 @@ def refusal(
     return ModelRejected(text)
 
 
-def located(error: ClothoError, endpoint: str, redact: Callable[[str], str]) -> ClothoError:
+def with_endpoint(error: ClothoError, endpoint: str, redact: Callable[[str], str]) -> ClothoError:
     """The same error on one line, saying where it came from, and without the key."""
     error.args = (f"{for_line(redact(str(error)))} [{endpoint}]",)
     return error

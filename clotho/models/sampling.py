@@ -2,12 +2,12 @@
 
 from pydantic import Field, JsonValue, field_validator
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})
 
 
-RESHAPING = frozenset(
+DISTRIBUTION_CHANGING = frozenset(
     {
         "allowed_token_ids",
         "bad_words",
@@ -22,7 +22,7 @@ RESHAPING = frozenset(
 """Further fields that servers know by which tokens are sampled from another distribution than the model's."""
 
 
-class Sampling(Record):
+class Sampling(FrozenModel):
     """Sampling parameters. All are sent, so that no server default applies; None leaves one out.
 
     The defaults change nothing about the model's distribution. Providers that refuse fields outside the
@@ -44,7 +44,7 @@ class Sampling(Record):
     """Further fields of the request's body, passed through; they win over the fields above."""
 
     @property
-    def reshaped_by(self) -> tuple[str, ...]:
+    def distribution_changes(self) -> tuple[str, ...]:
         """The parameters by which tokens are sampled from another distribution than the model's at temperature 1.
 
         A parameter that is left to the server counts as one.
@@ -57,7 +57,7 @@ class Sampling(Record):
             "repetition_penalty": self.repetition_penalty != 1.0,
         }
         own = [name for name, does in reshaping.items() if does]
-        return (*own, *sorted(name for name in RESHAPING if self.extra_body.get(name)))
+        return (*own, *sorted(name for name in DISTRIBUTION_CHANGING if self.extra_body.get(name)))
 
     @field_validator("extra_body")
     @classmethod

@@ -1,10 +1,10 @@
 """Tokens of a turn that isn't finished, as the journal keeps them."""
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.backend import VersionSpan
 
 
-class StreamEntry(Record):
+class StreamEntry(FrozenModel):
     """Tokens of a turn that arrived before it ended: what it is continued from."""
 
     offset: int

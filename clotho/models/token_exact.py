@@ -10,7 +10,7 @@ from clotho.journal import Journal
 from clotho.models.backend import Inference, SampledTurn, ServedModel, TurnCall, Usage
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.probes import Probed, probe
 from clotho.models.rendering.prompts import next_prompt
 from clotho.models.rendering.renderer import Renderer
@@ -18,7 +18,7 @@ from clotho.models.rendering_thread import RenderingThread
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenRequest
 from clotho.models.weight_versions import at_step
-from clotho.models.write_ahead import Pace, WriteAhead
+from clotho.models.write_ahead import FlushPolicy, WriteAhead
 
 PROBE = (ChatMessage(role="user", content="Tell me something that nobody knows yet."),)
 
@@ -35,19 +35,19 @@ class TokenExact:
         rendering: RenderingThread,
         journal: Journal,
         inference: Inference,
-        pace: Pace,
+        flush_policy: FlushPolicy,
     ) -> None:
         self._http = http
         self._rendering = rendering
         self._journal = journal
         self._inference = inference
-        self._pace = pace
+        self._flush_policy = flush_policy
         self._probed: Probed | None = None
         self._probing = asyncio.Lock()
         self._version: str | None = None
 
     @property
-    def found(self) -> ServedModel | None:
+    def capabilities(self) -> ServedModel | None:
         return self._probed.found if self._probed is not None else None
 
     async def check(self, model: str) -> ServedModel:
@@ -62,7 +62,7 @@ class TokenExact:
         """
         probed = await self._server(call.model)
         renderer = await self._rendering.renderer()
-        ahead = WriteAhead(self._journal, call.key, self._pace)
+        ahead = WriteAhead(self._journal, call.key, self._flush_policy)
         turn = await self._begun(call, renderer, ahead)
         sampling = _explicit(call.sampling, renderer, len(turn.prompt_ids), probed.found.context)
         turn.budget = sampling.max_tokens
@@ -106,16 +106,16 @@ class TokenExact:
                 self._version = self._probed.found.weight_version
             return self._probed
 
-    async def _begun(self, call: TurnCall, renderer: Renderer, ahead: WriteAhead) -> GrowingTurn:
+    async def _begun(self, call: TurnCall, renderer: Renderer, ahead: WriteAhead) -> PartialTurn:
         if entries := await ahead.read():
-            return GrowingTurn.resumed(entries, renderer.vocabulary_size)
+            return PartialTurn.resumed(entries, renderer.vocabulary_size)
         prompt_ids = await self._rendering.run(
             lambda renderer: next_prompt(renderer, call.messages, call.tools, call.prior)
         )
-        return GrowingTurn(prompt_ids, renderer.vocabulary_size)
+        return PartialTurn(prompt_ids, renderer.vocabulary_size)
 
     async def _stream(
-        self, call: TurnCall, probed: Probed, turn: GrowingTurn, sampling: Sampling, ahead: WriteAhead
+        self, call: TurnCall, probed: Probed, turn: PartialTurn, sampling: Sampling, ahead: WriteAhead
     ) -> None:
         turn.ask_again(self._version, call.trainer_step)
         request = _request(call, turn, sampling, probed.found, self._newest_version(call))
@@ -152,7 +152,7 @@ def _explicit(sampling: Sampling, renderer: Renderer, prompt: int, context: int 
 
 
 def _request(
-    call: TurnCall, turn: GrowingTurn, sampling: Sampling, served: ServedModel, version: str | None
+    call: TurnCall, turn: PartialTurn, sampling: Sampling, served: ServedModel, version: str | None
 ) -> TokenRequest:
     """The rest of the turn. The same random numbers again would repeat themselves in what they choose."""
     offset = len(turn.ids)
@@ -169,7 +169,7 @@ def _request(
     )
 
 
-def _end_if_ended(turn: GrowingTurn, sampling: Sampling, renderer: Renderer) -> None:
+def _end_if_ended(turn: PartialTurn, sampling: Sampling, renderer: Renderer) -> None:
     """A write-ahead that is whole: asking for more would sample what comes after the turn."""
     assert sampling.max_tokens is not None
     _end_at_stop(turn, sampling, renderer)
@@ -179,7 +179,7 @@ def _end_if_ended(turn: GrowingTurn, sampling: Sampling, renderer: Renderer) -> 
         turn.finish_reason = "length"
 
 
-def _end_at_stop(turn: GrowingTurn, sampling: Sampling, renderer: Renderer) -> None:
+def _end_at_stop(turn: PartialTurn, sampling: Sampling, renderer: Renderer) -> None:
     """End the turn with the token that completes a stop string, where there is one.
 
     A server finds those that it samples whole, but not one of which a request before sampled the beginning.

@@ -8,7 +8,7 @@ from typing import Annotated, Protocol
 from pydantic import Field, JsonValue
 
 from clotho.errors import InexactTokens, InvalidInput
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference, VersionSpan
 from clotho.models.sampling import Sampling
 
@@ -35,7 +35,7 @@ NEUTRAL: dict[str, JsonValue] = {
 """Sent unless `extra_body` says otherwise: servers have defaults for these too, and stop strings may be tokens."""
 
 
-class TokenRequest(Record):
+class TokenRequest(FrozenModel):
     """A prompt to continue. Every field of `sampling` is set."""
 
     key: str

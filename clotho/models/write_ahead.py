@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from clotho.errors import ModelUnavailable, StoreUnavailable
 from clotho.identifiers.rollout_keys import stream_prefix
 from clotho.journal import Journal
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.stream_entry import StreamEntry
 
 log = logging.getLogger("clotho")
 
 
 @dataclass(frozen=True)
-class Pace:
+class FlushPolicy:
     """An entry is due after so many tokens, or so many seconds with any."""
 
     tokens: int = 256
@@ -29,10 +29,10 @@ class Pace:
 class WriteAhead:
     """The write-ahead of one turn: one entry at a time, of all that came in meanwhile; the stream doesn't wait."""
 
-    def __init__(self, journal: Journal, key: str, pace: Pace) -> None:
+    def __init__(self, journal: Journal, key: str, flush_policy: FlushPolicy) -> None:
         self._journal = journal
         self._prefix = stream_prefix(key)
-        self._pace = pace
+        self._flush_policy = flush_policy
         self._number = self._written = 0
         self._last = time.monotonic()
         self._writing: asyncio.Task[None] | None = None
@@ -45,7 +45,7 @@ class WriteAhead:
         self._written = sum(len(entry.ids) for entry in entries)
         return entries
 
-    def offer(self, turn: GrowingTurn) -> None:
+    def offer(self, turn: PartialTurn) -> None:
         """Begin to write what is new if it is due. Raises ModelUnavailable once another attempt has gone ahead."""
         if self._writing is not None:
             if not self._writing.done():
@@ -53,10 +53,12 @@ class WriteAhead:
             writing, self._writing = self._writing, None
             writing.result()
         new = len(turn.ids) - self._written
-        if new >= self._pace.tokens or (new and time.monotonic() - self._last >= self._pace.seconds):
+        if new >= self._flush_policy.tokens or (
+            new and time.monotonic() - self._last >= self._flush_policy.seconds
+        ):
             self._writing = asyncio.create_task(self._write(turn.entry(self._written)))
 
-    async def flush(self, turn: GrowingTurn) -> None:
+    async def flush(self, turn: PartialTurn) -> None:
         """Write all that is new: the stream broke off."""
         await self.settle()
         if len(turn.ids) > self._written:

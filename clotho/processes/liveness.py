@@ -9,7 +9,7 @@ import logging
 import time
 
 from clotho.errors import StoreUnavailable
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
 
 PERIOD = 10.0
@@ -21,7 +21,7 @@ KEPT = 2
 log = logging.getLogger("clotho")
 
 
-class Sign(Record):
+class Heartbeat(FrozenModel):
     """That somebody was there; the key says when."""
 
 
@@ -32,7 +32,7 @@ def _prefix(name: str) -> str:
     return f"{SIGNS}{name}/"
 
 
-class Presence:
+class Liveness:
     """Says that `name` is there until it is cancelled. A store that is out for longer than FRESH hides it."""
 
     def __init__(self, journal: Journal, name: str) -> None:
@@ -48,19 +48,19 @@ class Presence:
             await asyncio.sleep(PERIOD)
 
     async def show(self) -> None:
-        await self._journal.write(f"{_prefix(self._name)}{int(time.time()):012}", Sign())
+        await self._journal.write(f"{_prefix(self._name)}{int(time.time()):012}", Heartbeat())
         signs = await self._journal.keys(_prefix(self._name))
-        await self._journal.forget(signs[:-KEPT])
+        await self._journal.delete(signs[:-KEPT])
 
 
-async def silence(journal: Journal, name: str) -> float:
+async def heartbeat_age(journal: Journal, name: str) -> float:
     """Seconds since the last sign of `name`; infinite if there never was one."""
     signs = await journal.keys(_prefix(name))
     return time.time() - int(signs[-1].rpartition("/")[2]) if signs else float("inf")
 
 
 async def is_present(journal: Journal, name: str) -> bool:
-    return await silence(journal, name) < FRESH
+    return await heartbeat_age(journal, name) < FRESH
 
 
 async def silences(journal: Journal) -> dict[str, float]:

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 
-class Seat:
+class ProcessSlot:
     """A number that no other living process of this host has under `folder`. Held by a lock, never by a pid."""
 
     def __init__(self, folder: Path) -> None:

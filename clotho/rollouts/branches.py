@@ -6,7 +6,7 @@ one branch, as it was sampled: no tokenizer is needed.
 """
 
 from clotho.errors import JournalCorrupt
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.journal import Journal
 from clotho.models.backend import LogprobsMode, SampledTokens, SampledTurn, VersionSpan
@@ -15,7 +15,7 @@ from clotho.models.sampling import Sampling
 from clotho.rollouts.transcript import Transcript, read_transcript
 
 
-class SampledSpan(Record):
+class SampledSpan(FrozenModel):
     """Tokens [start, end) of a branch are those that one turn sampled."""
 
     turn: int
@@ -27,7 +27,7 @@ class SampledSpan(Record):
     finish_reason: str | None
 
 
-class Branch(Record):
+class Branch(FrozenModel):
     """A token sequence that a rollout's model saw whole; `ids`, `mask` and `logprobs` are equally long."""
 
     rollout: str

@@ -2,12 +2,12 @@
 
 from pydantic import JsonValue
 
-from clotho.frozen_model import Record, Seconds
+from clotho.frozen_model import FrozenModel, Seconds
 from clotho.rollouts.lease import Fidelity
 from clotho.sandbox.checkpoints import Checkpoint
 
 
-class CallRequest(Record):
+class CallRequest(FrozenModel):
     run: str
     rollout: str
     turn: int
@@ -19,7 +19,7 @@ class CallRequest(Record):
     """The call after which the sandbox was last checkpointed."""
 
 
-class CallResult(Record):
+class CallResult(FrozenModel):
     call: str
     failed: bool
     seconds: Seconds
@@ -30,7 +30,7 @@ class CallResult(Record):
     """Set where it was made in a lost sandbox, known of only now, and made again in this one: what that came to."""
 
 
-class ToolError(Record):
+class ToolError(FrozenModel):
     """A failed tool call as an environment's author and the metrics see it."""
 
     turn: int
@@ -40,7 +40,7 @@ class ToolError(Record):
     tool_result: str
 
 
-class CallEntry(Record):
+class CallEntry(FrozenModel):
     """A tool call that was made, and what the model is shown of it."""
 
     tool: str

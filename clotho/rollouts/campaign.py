@@ -1,19 +1,19 @@
 """A campaign: what it is asked, and how far it has come."""
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import group_id
 from clotho.rollouts.group import GroupRequest, GroupSummary, RepairBounds, SiblingFailure
 from clotho.rollouts.outcome import Limits
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 
 KEPT_FAILURES = 20
 
 
-TAKEN_BACK = 10_000
+MOST_REQUEUED = 10_000
 """Failed groups of one kind, at most, that a run tries again when it stops for that kind."""
 
 
-class CampaignProgress(Record):
+class CampaignProgress(FrozenModel):
     """What a campaign has come to so far: also its answer to the query `progress`, and its result."""
 
     groups: int = 0
@@ -52,33 +52,33 @@ class CampaignProgress(Record):
         )
 
 
-class Streak(Record):
+class FailureStreak(FrozenModel):
     """Rollouts that failed one after the other for the same reason, no group being scored in between."""
 
     kind: str = ""
     reason: str = ""
     rollouts: int = 0
 
-    def with_group(self, failures: tuple[SiblingFailure, ...]) -> "Streak":
+    def with_group(self, failures: tuple[SiblingFailure, ...]) -> "FailureStreak":
         """After one more failed group: a new streak unless all of it failed as the ones before did."""
         last = failures[-1]
         if any(failure.kind != last.kind for failure in failures):
-            return Streak()
+            return FailureStreak()
         before = self.rollouts if self.kind == last.kind else 0
-        return Streak(kind=last.kind, reason=last.reason, rollouts=before + len(failures))
+        return FailureStreak(kind=last.kind, reason=last.reason, rollouts=before + len(failures))
 
     def __str__(self) -> str:
         return f"{self.rollouts} rollouts in a row failed alike: {self.reason}"
 
 
-class CampaignRequest(Record):
+class CampaignRequest(FrozenModel):
     run: str
     environment: str
     groups: int
     """How many groups of the manifest this campaign drives, counted from the first."""
     group_size: int
     limits: Limits
-    stations: Stations
+    task_queues: TaskQueues
     max_open_groups: int = 16
     repairs: RepairBounds = RepairBounds()
     stop_after_failures: int = 8
@@ -92,7 +92,7 @@ class CampaignRequest(Record):
     open: tuple[int, ...] = ()
     """Items whose groups were running."""
     progress: CampaignProgress | None = None
-    streak: Streak | None = None
+    streak: FailureStreak | None = None
     failed_alike: dict[str, tuple[int, ...]] = {}
     """Kind of failure -> the items whose groups failed with it: what is tried again if the run stops for it."""
 
@@ -105,27 +105,27 @@ class CampaignRequest(Record):
             item=item,
             size=self.group_size,
             limits=self.limits,
-            stations=self.stations,
+            task_queues=self.task_queues,
             repairs=self.repairs,
         )
 
 
-class ModelCheck(Record):
+class ModelCheck(FrozenModel):
     run: str
 
 
-class ItemsRequest(Record):
+class ItemsRequest(FrozenModel):
     run: str
     groups: int
 
 
-class UnfinishedRequest(Record):
+class UnfinishedRequest(FrozenModel):
     run: str
     first: int
     groups: int
 
 
-class PauseRequest(Record):
+class PauseRequest(FrozenModel):
     """A run that stops itself, and why."""
 
     run: str

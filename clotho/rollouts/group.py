@@ -1,21 +1,21 @@
 """A group of siblings: its request, its tools, its repairs, and its end."""
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.messages import ToolSchema
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutRequest, RolloutSummary
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 
 
-class RepairBounds(Record):
+class RepairBounds(FrozenModel):
     """How often siblings that failed for infrastructure reasons are started again."""
 
     per_group: int = 4
     per_run: int = 200
 
 
-class GroupRequest(Record):
+class GroupRequest(FrozenModel):
     run: str
     group: str
     environment: str
@@ -23,7 +23,7 @@ class GroupRequest(Record):
     """Index of the dataset item in the run's manifest."""
     size: int
     limits: Limits
-    stations: Stations
+    task_queues: TaskQueues
     repairs: RepairBounds = RepairBounds()
 
     def sibling(self, rollout: str) -> RolloutRequest:
@@ -33,20 +33,20 @@ class GroupRequest(Record):
             rollout=rollout,
             environment=self.environment,
             limits=self.limits,
-            stations=self.stations,
+            task_queues=self.task_queues,
         )
 
 
-class AwaitClosed(Record):
+class AwaitClosed(FrozenModel):
     workflow: str
 
 
-class AwaitAnyClosed(Record):
+class AwaitAnyClosed(FrozenModel):
     run: str
     workflows: tuple[str, ...]
 
 
-class PreparedGroup(Record):
+class PreparedGroup(FrozenModel):
     """What resolving a group's tools came to, and who its siblings are by now."""
 
     siblings: tuple[str, ...]
@@ -59,7 +59,7 @@ class PreparedGroup(Record):
     unavailable: tuple[str, ...]
 
 
-class SiblingFailure(Record):
+class SiblingFailure(FrozenModel):
     """A rollout or group that ended without a result, and why."""
 
     workflow: str
@@ -68,7 +68,7 @@ class SiblingFailure(Record):
     reason: str
 
 
-class RepairRequest(Record):
+class RepairRequest(FrozenModel):
     """A sibling that shall be started again, if the bounds allow."""
 
     run: str
@@ -81,13 +81,13 @@ class RepairRequest(Record):
     bounds: RepairBounds
 
 
-class GroupFailure(Record):
+class GroupFailure(FrozenModel):
     """The details of a group that failed."""
 
     failures: tuple[SiblingFailure, ...]
 
 
-class GroupAttempt(Record):
+class GroupAttempt(FrozenModel):
     """An attempt at a group that ends incomplete."""
 
     run: str
@@ -97,25 +97,25 @@ class GroupAttempt(Record):
     failures: tuple[SiblingFailure, ...]
 
 
-class GroupConclusion(Record):
+class GroupConclusion(FrozenModel):
     run: str
     group: str
     siblings: tuple[RolloutSummary, ...]
 
 
-class GroupSummary(Record):
+class GroupSummary(FrozenModel):
     group: str
     siblings: tuple[RolloutSummary, ...]
 
 
-class OfferedTool(Record):
+class OfferedTool(FrozenModel):
     name: str
     toolset: str
     sandboxed: bool
     tool_schema: ToolSchema
 
 
-class ToolManifest(Record):
+class ToolManifest(FrozenModel):
     """The tools of one group: the same for all of its siblings."""
 
     toolsets: tuple[str, ...]
@@ -127,7 +127,7 @@ class ToolManifest(Record):
         return next((tool for tool in self.tools if tool.name == name), None)
 
 
-class RepairEntry(Record):
+class RepairEntry(FrozenModel):
     """A sibling that failed for infrastructure reasons was started again."""
 
     failure: SiblingFailure
@@ -138,14 +138,14 @@ class RepairEntry(Record):
     """The same rollout, which goes on from its last journalled turn, or a replacement that starts from scratch."""
 
 
-class AttemptEntry(Record):
+class AttemptEntry(FrozenModel):
     """A group's attempt that ended incomplete."""
 
     siblings: tuple[RolloutSummary, ...]
     failures: tuple[SiblingFailure, ...]
 
 
-class GroupEntry(Record):
+class GroupEntry(FrozenModel):
     """A complete, scored group."""
 
     item: Item

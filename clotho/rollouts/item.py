@@ -2,18 +2,18 @@
 
 from pydantic import JsonValue
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 Item = dict[str, JsonValue]
 
 
-class ItemChunk(Record):
+class ItemChunk(FrozenModel):
     """Consecutive dataset items of a run."""
 
     items: tuple[Item, ...]
 
 
-class DrawnItem(Record):
+class DrawnItem(FrozenModel):
     """An item that was drawn by itself, and the group that rolls it out."""
 
     item: Item
@@ -22,7 +22,7 @@ class DrawnItem(Record):
     """The trainer's, when it was drawn."""
 
 
-class Delivery(Record):
+class Delivery(FrozenModel):
     """The end of a drawn group's way: the trainer's API has it, or it is never sent.
 
     `reason` is then one word for why.

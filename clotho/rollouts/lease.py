@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint
 
 
@@ -18,7 +18,7 @@ class Fidelity(StrEnum):
     """They came to something else."""
 
 
-class Lease(Record):
+class Lease(FrozenModel):
     """A sandbox held by a rollout: its number, and the queue of the host it lives on."""
 
     number: int
@@ -26,7 +26,7 @@ class Lease(Record):
     fidelity: Fidelity | None = None
 
 
-class LeaseRequest(Record):
+class LeaseRequest(FrozenModel):
     run: str
     rollout: str
     number: int = 0
@@ -34,23 +34,23 @@ class LeaseRequest(Record):
     """How many turns were sampled: what a lease after the first is restored to."""
 
 
-class HostCheck(Record):
+class HostCheck(FrozenModel):
     rollout: str
     queue: str
 
 
-class ReleaseRequest(Record):
+class ReleaseRequest(FrozenModel):
     rollout: str
     number: int
 
 
-class CheckpointEntry(Record):
+class CheckpointEntry(FrozenModel):
     """The sandbox as it was before verification; None where none could be taken."""
 
     checkpoint: Checkpoint | None
 
 
-class LeaseEntry(Record):
+class LeaseEntry(FrozenModel):
     """Which sandbox a lease is."""
 
     incarnation: str

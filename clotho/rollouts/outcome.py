@@ -2,10 +2,10 @@
 
 from enum import StrEnum
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 
-class Limits(Record):
+class Limits(FrozenModel):
     """What a rollout may spend; all of it counts journalled active work, never outages or pauses."""
 
     max_turns: int = 30
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
     POLICY_KILLED = "policy_killed"
 
 
-class Ending(Record):
+class Ending(FrozenModel):
     """How the agent's part of a rollout ended."""
 
     outcome: Outcome

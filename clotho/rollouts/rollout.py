@@ -1,16 +1,16 @@
 """A rollout: its request, its prompt, the state of its agent loop, and its end."""
 
-from clotho.frozen_model import Record, Seconds
+from clotho.frozen_model import FrozenModel, Seconds
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.call import CallResult
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity, Lease
 from clotho.rollouts.outcome import Ending, Limits
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.rollouts.turn import TurnResult
 
 
-class Totals(Record):
+class Totals(FrozenModel):
     """What a rollout has done, and what it took."""
 
     turns: int = 0
@@ -46,7 +46,7 @@ class Totals(Record):
         )
 
 
-class RolloutState(Record):
+class RolloutState(FrozenModel):
     """All that the agent loop remembers between steps."""
 
     totals: Totals = Totals()
@@ -88,12 +88,12 @@ class RolloutState(Record):
         return next((name for name, used, bound in spent if bound is not None and used >= bound), None)
 
 
-class RolloutRequest(Record):
+class RolloutRequest(FrozenModel):
     run: str
     rollout: str
     environment: str
     limits: Limits
-    stations: Stations
+    task_queues: TaskQueues
     paused: bool = False
     """This and `state` are carried over a continue-as-new."""
     state: RolloutState | None = None
@@ -113,7 +113,7 @@ class RolloutSummary(Totals):
     """How each sandbox that followed a lost one was made: leave out what isn't exact enough for you."""
 
 
-class RolloutStart(Record):
+class RolloutStart(FrozenModel):
     """Where a rollout begins, or begins again."""
 
     scored: RolloutSummary | None = None
@@ -122,14 +122,14 @@ class RolloutStart(Record):
     """Of the process that samples its turns, where there are any left."""
 
 
-class ConcludeRequest(Record):
+class ConcludeRequest(FrozenModel):
     rollout: str
     ending: Ending
     totals: Totals
     losses: tuple[Fidelity, ...]
 
 
-class Prompt(Record):
+class Prompt(FrozenModel):
     """What a rollout starts from."""
 
     item: Item
@@ -139,7 +139,7 @@ class Prompt(Record):
     """Path -> base64 content, put into the sandbox before the first command."""
 
 
-class EndEntry(Record):
+class EndEntry(FrozenModel):
     """The end of a scored rollout."""
 
     summary: RolloutSummary

@@ -6,18 +6,18 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
 from clotho.rollouts.group import GroupRequest, RepairBounds
 from clotho.rollouts.outcome import Limits
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.tools.tool import ToolSettings
 
 
-class ToolSelection(Record):
+class ToolSelection(FrozenModel):
     """Which toolsets a run offers: all available, the enabled ones, or a sample of a distribution."""
 
     enabled: tuple[str, ...] | None = None
@@ -38,7 +38,7 @@ SETTINGS = {
 """Where in a manifest the fields of RunSettings are: its own ones, and those of its parts."""
 
 
-class RunManifest(Record):
+class RunManifest(FrozenModel):
     """What may not change between restarts of a run."""
 
     run: str
@@ -73,7 +73,7 @@ class RunManifest(Record):
             for name in RunSettings.model_fields
             if (value := getattr(each, name)) is not None
         }
-        parts: dict[str, Record] = {
+        parts: dict[str, FrozenModel] = {
             part: getattr(self, part).model_copy(update=_of(names, asked)) for part, names in SETTINGS.items()
         }
         return self.model_copy(update={**_of(OWN_SETTINGS, asked), **parts})
@@ -96,17 +96,17 @@ def _of(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
 
 
-class PauseEntry(Record):
+class PauseEntry(FrozenModel):
     """A run was paused, or went on: the last entry counts."""
 
     paused: bool
     reason: str = ""
 
 
-class DrawnOrder(Record):
+class AdapterRunConfig(FrozenModel):
     """How a run's groups are rolled out whose items are drawn one at a time: the last entry counts."""
 
-    stations: Stations = Stations()
+    task_queues: TaskQueues = TaskQueues()
     repairs: RepairBounds = RepairBounds()
 
     def group(self, manifest: RunManifest, group: str, item: int) -> GroupRequest:
@@ -118,6 +118,6 @@ class DrawnOrder(Record):
             item=item,
             size=manifest.group_size,
             limits=manifest.limits,
-            stations=self.stations,
+            task_queues=self.task_queues,
             repairs=self.repairs,
         )

@@ -2,35 +2,37 @@
 
 from datetime import timedelta
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 
-class Station(Record):
+class ActivityQueue(FrozenModel):
     """Where a kind of work is served, and how patiently it is waited for."""
 
     queue: str
-    in_all: timedelta
+    schedule_to_close_timeout: timedelta
     """How long one step may take, outages and all attempts included."""
     heartbeat: timedelta
     """How long a worker may be silent before it counts as dead. Model calls are many: beats cost the server."""
 
-    def on(self, queue: str) -> "Station":
+    def on(self, queue: str) -> "ActivityQueue":
         """The same kind of work on another queue."""
         return self.model_copy(update={"queue": queue})
 
 
-class Stations(Record):
+class TaskQueues(FrozenModel):
     """The task queues of a run."""
 
     workflows: str = "clotho"
     campaigns: str = "clotho-campaigns"
     """Apart from groups and rollouts, since campaigns move on to new versions of the code while these don't."""
-    model: Station = Station(queue="clotho-llm", in_all=timedelta(hours=12), heartbeat=timedelta(seconds=30))
-    environment: Station = Station(
-        queue="clotho-env", in_all=timedelta(hours=6), heartbeat=timedelta(seconds=10)
+    model: ActivityQueue = ActivityQueue(
+        queue="clotho-llm", schedule_to_close_timeout=timedelta(hours=12), heartbeat=timedelta(seconds=30)
     )
-    sandbox: Station = Station(
-        queue="clotho-sandbox", in_all=timedelta(hours=6), heartbeat=timedelta(seconds=10)
+    environment: ActivityQueue = ActivityQueue(
+        queue="clotho-env", schedule_to_close_timeout=timedelta(hours=6), heartbeat=timedelta(seconds=10)
     )
-    verification: Station | None = None
+    sandbox: ActivityQueue = ActivityQueue(
+        queue="clotho-sandbox", schedule_to_close_timeout=timedelta(hours=6), heartbeat=timedelta(seconds=10)
+    )
+    verification: ActivityQueue | None = None
     """None: where the rollout's sandbox is."""

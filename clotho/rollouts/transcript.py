@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
 from clotho.journal import Journal
@@ -14,14 +14,14 @@ from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
 
 
-class Step(Record):
+class Step(FrozenModel):
     """A turn and the results of its tool calls, in order."""
 
     turn: TurnEntry
     calls: tuple[CallEntry, ...]
 
 
-class Transcript(Record):
+class Transcript(FrozenModel):
     """A rollout so far."""
 
     prompt: Prompt
@@ -77,13 +77,13 @@ async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcr
     if the prompt or a turn is missing.
     """
     prompt, turn_entries = await asyncio.gather(
-        journal.require(prompt_key(rollout), Prompt),
+        journal.read_required(prompt_key(rollout), Prompt),
         journal.read_many([turn_key(rollout, turn) for turn in range(turns)], TurnEntry),
     )
     steps = []
     present = [turn for turn in turn_entries if turn is not None]
     if len(present) != turns:
-        await journal.require(turn_key(rollout, turn_entries.index(None)), TurnEntry)
+        await journal.read_required(turn_key(rollout, turn_entries.index(None)), TurnEntry)
     keys = [
         [call_key(rollout, call_id(t, i)) for i in range(len(e.tool_calls))] for t, e in enumerate(present)
     ]

@@ -1,24 +1,24 @@
 """A turn: its request, its result, and its journal entry."""
 
-from clotho.frozen_model import Record, Seconds
+from clotho.frozen_model import FrozenModel, Seconds
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import CallDefects, ToolCall
 
 
-class ModelProcessRequest(Record):
+class ModelProcessRequest(FrozenModel):
     """Which process shall sample a rollout's turns: the one at `queue`, while it is there."""
 
     rollout: str
     queue: str | None
 
 
-class TurnRequest(Record):
+class TurnRequest(FrozenModel):
     run: str
     rollout: str
     turn: int
 
 
-class ToolCallReference(Record):
+class ToolCallReference(FrozenModel):
     """One tool call of a turn. Its arguments stay in the journal."""
 
     name: str
@@ -26,7 +26,7 @@ class ToolCallReference(Record):
     sandboxed: bool
 
 
-class TurnResult(Record):
+class TurnResult(FrozenModel):
     tool_calls: tuple[ToolCallReference, ...]
     context_overflow: bool
     truncated: bool
@@ -40,7 +40,7 @@ class TurnResult(Record):
     """Calls that are not run, or not as the model wrote them."""
 
 
-class TurnEntry(Record):
+class TurnEntry(FrozenModel):
     """A sampled turn, or the finding that the prompt no longer fits."""
 
     sampled: SampledTurn | None

@@ -1,11 +1,11 @@
 """Verification of a rollout: its request, its result, and its journal entries."""
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.rollouts.lease import Lease
 from clotho.rollouts.outcome import Ending
 
 
-class RewardRequest(Record):
+class RewardRequest(FrozenModel):
     run: str
     rollout: str
     ending: Ending
@@ -19,19 +19,19 @@ class RewardRequest(Record):
     """What verification used up each time that it lost its sandbox: it isn't tried again, and the score is 0."""
 
 
-class RewardResult(Record):
+class RewardResult(FrozenModel):
     score: float
     lease: Lease | None
     """The sandbox it verified in, which verification may have opened itself."""
 
 
-class EpochEntry(Record):
+class EpochEntry(FrozenModel):
     """An attempt at verification was given up; the next one has keys of its own."""
 
     reason: str
 
 
-class RewardEntry(Record):
+class RewardEntry(FrozenModel):
     score: float
     breakdown: dict[str, float]
     log: str

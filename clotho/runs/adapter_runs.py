@@ -10,7 +10,7 @@ from clotho.journal import Journal
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.group import GroupRequest
 from clotho.rollouts.item import DrawnItem
-from clotho.rollouts.run import DrawnOrder, RunManifest
+from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.manifest import open_run
 from clotho.temporal.search_attributes import identify
 
@@ -18,7 +18,7 @@ WORKFLOW = "RolloutGroup"
 
 
 async def open_drawn_run(
-    journal: Journal, manifest: RunManifest, endpoint: Endpoint, order: DrawnOrder
+    journal: Journal, manifest: RunManifest, endpoint: Endpoint, order: AdapterRunConfig
 ) -> None:
     """As `open_run`, and keep how the groups are rolled out, for whoever starts one of them again."""
     await open_run(journal, manifest, endpoint)
@@ -26,9 +26,9 @@ async def open_drawn_run(
         await journal.append(drawn_order_prefix(manifest.run), order)
 
 
-async def read_drawn_order(journal: Journal, run: str) -> DrawnOrder | None:
+async def read_drawn_order(journal: Journal, run: str) -> AdapterRunConfig | None:
     """None for a run whose groups a campaign starts."""
-    return await journal.latest(drawn_order_prefix(run), DrawnOrder)
+    return await journal.latest(drawn_order_prefix(run), AdapterRunConfig)
 
 
 async def drawn_groups(journal: Journal, run: str) -> dict[str, int]:
@@ -48,7 +48,7 @@ async def start_group(client: Client, request: GroupRequest) -> WorkflowHandle[A
         WORKFLOW,
         request,
         id=request.group,
-        task_queue=request.stations.workflows,
+        task_queue=request.task_queues.workflows,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         search_attributes=identify(request.run, request.environment),

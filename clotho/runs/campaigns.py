@@ -10,7 +10,7 @@ from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
 from clotho.runs.items import write_items
 from clotho.runs.manifest import difference, open_run
-from clotho.runs.request import RunOrder
+from clotho.runs.request import RunRequest
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.search_attributes import identify
 from clotho.temporal.states import is_running
@@ -20,7 +20,7 @@ WORKFLOW = "Campaign"
 CampaignHandle = WorkflowHandle[object, CampaignProgress]
 
 
-async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> CampaignHandle:
+async def start_campaign(client: Client, journal: Journal, order: RunRequest) -> CampaignHandle:
     """Start the run's campaign, attach to it if it is running, or start it again to do what is left.
 
     Raises InvalidInput if the run exists with other settings or items, or is running by another order.
@@ -38,7 +38,7 @@ async def start_campaign(client: Client, journal: Journal, order: RunOrder) -> C
         groups=groups,
         group_size=manifest.group_size,
         limits=manifest.limits,
-        stations=order.stations,
+        task_queues=order.task_queues,
         max_open_groups=order.max_open_groups,
         repairs=order.repairs,
         stop_after_failures=order.stop_after_failures,
@@ -68,7 +68,7 @@ async def start_requested(client: Client, request: CampaignRequest) -> CampaignH
         WORKFLOW,
         request,
         id=campaign_id(request.run),
-        task_queue=request.stations.campaigns,
+        task_queue=request.task_queues.campaigns,
         result_type=CampaignProgress,
         # Whatever is finished is found in the journal, so starting a finished campaign again costs nothing.
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,

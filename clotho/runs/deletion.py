@@ -26,9 +26,9 @@ async def delete_run(journal: Journal, client: Client, run: str) -> int:
     await _delete_histories(client, run)
     await journal.write(deleted_key(run), Deleted(run=run))
     keys = await journal.keys(f"{run}/")
-    await journal.forget(keys)
+    await journal.delete(keys)
     # Last, so that what was cut off is still a run and can be deleted again.
-    await journal.forget([manifest_key(run)])
+    await journal.delete([manifest_key(run)])
     return len(keys) + 1
 
 

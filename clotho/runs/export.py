@@ -107,8 +107,8 @@ async def _rollout(
     journal: Journal, group: str, entry: GroupEntry, summary: RolloutSummary, form: Format
 ) -> Line:
     transcript = await read_transcript(journal, summary.rollout, summary.turns)
-    reward = await journal.require(reward_key(summary.rollout), RewardEntry)
-    tools = await journal.require(tools_key(group), ToolManifest)
+    reward = await journal.read_required(reward_key(summary.rollout), RewardEntry)
+    tools = await journal.read_required(tools_key(group), ToolManifest)
     line: Line = {
         "rollout": summary.rollout,
         "disturbances": [str(kind) for kind in disturbances_of(summary, entry.repairs)],

@@ -39,7 +39,7 @@ async def group_ids(journal: Journal, run: str) -> list[str]:
     """
     if not (chunks := await journal.keys(items_prefix(run))):
         return [key.removesuffix("/scored") for key in await scored_keys(journal, run)]
-    last = await journal.require(chunks[-1], ItemChunk)
+    last = await journal.read_required(chunks[-1], ItemChunk)
     return [group_id(run, item) for item in range((len(chunks) - 1) * CHUNK + len(last.items))]
 
 

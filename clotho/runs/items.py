@@ -50,5 +50,5 @@ async def read_item(journal: Journal, run: str, index: int) -> Item:
     """Of a run whose items were enumerated, or drawn one at a time."""
     chunk = await journal.read(items_key(run, index // CHUNK), ItemChunk)
     if chunk is None:
-        return (await journal.require(drawn_key(run, index), DrawnItem)).item
+        return (await journal.read_required(drawn_key(run, index), DrawnItem)).item
     return chunk.items[index % CHUNK]

@@ -4,7 +4,7 @@ import json
 
 from clotho.config import checked_variable_name
 from clotho.errors import InvalidInput
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import (
     DELETED,
     RUNS,
@@ -19,7 +19,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.rollouts.run import RunManifest
 
 
-class Deleted(Record):
+class Deleted(FrozenModel):
     """The mark of a run that was deleted: write-once names are not used twice."""
 
     run: str
@@ -45,7 +45,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) 
         await journal.append(endpoint_prefix(manifest.run), endpoint)
 
 
-def difference(ours: Record, theirs: Record) -> str:
+def difference(ours: FrozenModel, theirs: FrozenModel) -> str:
     """The fields in which two records of one kind differ, with both values."""
     mine, other = ours.model_dump(mode="json"), theirs.model_dump(mode="json")
     return "; ".join(

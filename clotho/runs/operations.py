@@ -15,7 +15,7 @@ from clotho.identifiers.ids import campaign_id, sibling_number
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupRequest
 from clotho.rollouts.item import Delivery
-from clotho.rollouts.run import DrawnOrder
+from clotho.rollouts.run import AdapterRunConfig
 from clotho.runs.adapter_runs import drawn_groups, read_drawn_order, start_group
 from clotho.runs.campaigns import read_order, start_requested
 from clotho.runs.manifest import read_manifest
@@ -140,7 +140,7 @@ class Operations:
         await start_requested(self._client, request)
         return True
 
-    async def _start_drawn(self, run: str, order: DrawnOrder) -> bool:
+    async def _start_drawn(self, run: str, order: AdapterRunConfig) -> bool:
         manifest, groups = await read_manifest(self._journal, run), await drawn_groups(self._journal, run)
         scored = await self._journal.read_many([scored_key(group) for group in groups], GroupEntry)
         settled = await self._journal.read_many([delivered_key(group) for group in groups], Delivery)
@@ -185,7 +185,7 @@ class Operations:
             "Rollout",
             group.sibling(rollout),
             id=rollout,
-            task_queue=group.stations.workflows,
+            task_queue=group.task_queues.workflows,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             search_attributes=identify(group.run, group.environment),

@@ -65,7 +65,7 @@ async def _replacement(journal: Journal, manifest: RunManifest, request: RepairR
         and original_of(repair.continued_as) == original_of(failed)
     }
     rollout = replacement_id(failed, len(replaced) + 1)
-    prompt = await journal.require(prompt_key(failed), Prompt)
+    prompt = await journal.read_required(prompt_key(failed), Prompt)
     seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
     await journal.write(prompt_key(rollout), seeded)
     return rollout

@@ -8,7 +8,7 @@ from pydantic import JsonValue, ValidationError
 from clotho.environment import EnvironmentConfig
 from clotho.environment.loading import make_environment
 from clotho.errors import InvalidInput
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import checked_run_name
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
@@ -17,7 +17,7 @@ from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.run import RunManifest, ToolSelection
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.tools.registry import Registry
@@ -27,7 +27,7 @@ from clotho.tools.tool import ToolSettings
 NOTHING = RunSettings()
 
 
-class RunOrder(Record):
+class RunRequest(FrozenModel):
     """A run as a user asks for it."""
 
     manifest: RunManifest
@@ -36,7 +36,7 @@ class RunOrder(Record):
     max_open_groups: int
     items: tuple[Item, ...] | None = None
     """None: the environment's own."""
-    stations: Stations = Stations()
+    task_queues: TaskQueues = TaskQueues()
     repairs: RepairBounds = RepairBounds()
     stop_after_failures: int = 8
     """Rollouts that fail in a row for the same reason before the run pauses itself."""

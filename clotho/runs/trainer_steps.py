@@ -3,14 +3,14 @@
 It stands for the version of weights that a model server has no name for.
 """
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import trainer_step_prefix
 from clotho.journal import Journal
 
 KEPT = 2
 
 
-class TrainerStep(Record):
+class TrainerStep(FrozenModel):
     """Whoever serves the trainer heard of this step."""
 
     step: int

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from pydantic import model_validator
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Exhausted
 from clotho.sandbox.places import AGENT_HOME as AGENT_HOME
@@ -32,7 +32,7 @@ def below_home(path: str) -> str:
     return f"~{path.removeprefix('$HOME')}" if path == "$HOME" or path.startswith("$HOME/") else path
 
 
-class SandboxSpec(Record):
+class SandboxSpec(FrozenModel):
     """What a run asks of its sandboxes."""
 
     backend: Literal["local"] = "local"
@@ -62,7 +62,7 @@ class SandboxSpec(Record):
         return self
 
 
-class Job(Record):
+class Job(FrozenModel):
     """A command and the key under which it runs at most once."""
 
     key: str
@@ -83,7 +83,7 @@ class Job(Record):
     pty: bool = False
 
 
-class JobStatus(Record):
+class JobStatus(FrozenModel):
     state: JobState
     exit_code: int | None
     """As a shell reports it: 124 after a time-out, 137 when killed; None while running, absent or lost."""
@@ -93,7 +93,7 @@ class JobStatus(Record):
     """What a command that failed, or was lost, had run out of: its own doing."""
 
 
-class SessionInfo(Record):
+class SessionInfo(FrozenModel):
     """A background job of the agent, as `process list` shows it."""
 
     key: str
@@ -104,7 +104,7 @@ class SessionInfo(Record):
     status: JobStatus
 
 
-class Labels(Record):
+class Labels(FrozenModel):
     """Whose a sandbox is: of the rollout's workflow that used it last."""
 
     store: str
@@ -118,7 +118,7 @@ class Labels(Record):
         return other is not None and (self.cluster, self.namespace) == (other.cluster, other.namespace)
 
 
-class LeaseRecord(Record):
+class LeaseRecord(FrozenModel):
     """A sandbox that a backend holds."""
 
     lease: str
@@ -127,7 +127,7 @@ class LeaseRecord(Record):
     """Unix seconds at which it ends by itself unless it is renewed."""
 
 
-class FileContent(Record):
+class FileContent(FrozenModel):
     """A regular file, or why there is none."""
 
     error: (

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.sandbox.states import JobState
 
 
-class ShellState(Record):
+class ShellState(FrozenModel):
     """What the next command starts from. Texts are bytes, one character each (Latin-1)."""
 
     job: str
@@ -20,7 +20,7 @@ class ShellState(Record):
     """Where the workspace was, as commands saw it."""
 
 
-class KeptSession(Record):
+class KeptSession(FrozenModel):
     """A background job as it was at the checkpoint: one that ran then is lost in a restored sandbox."""
 
     key: str
@@ -34,7 +34,7 @@ class KeptSession(Record):
     exit_code: int | None
 
 
-class Checkpoint(Record):
+class Checkpoint(FrozenModel):
     """An archive of workspace, HOME and /tmp, and what belongs to it.
 
     Of jobs and file writes it keeps only what a later call may ask for: a restored sandbox has keys of its own.
@@ -54,7 +54,7 @@ class Checkpoint(Record):
     sessions: tuple[KeptSession, ...]
 
 
-class NotTaken(Record):
+class NotTaken(FrozenModel):
     """Why there is no checkpoint: the sandbox is as it was, and goes on."""
 
     reason: Literal["too_large", "too_slow"]

@@ -38,7 +38,7 @@ Followed = Callable[[str, int], Awaitable[bool]]
 """Whether a rollout has a lease after the one of that number. May raise Unavailable."""
 
 
-class LeaseKeeper:
+class SandboxReaper:
     """One per host. What it can't do now, it does at its next look, or the lease's expiry does.
 
     `labels` are those of the owners' namespace: another namespace on the same store may run a rollout that has

@@ -1,6 +1,6 @@
 """What a verifier asks of its instance beside the rollout's files: where it starts, and what it loads of them."""
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 HIDDEN_FILES = "CLOTHO_HIDDEN_FILES"
 """The variable that holds the folder of the hidden files. Its name is drawn for each epoch: no link leads there."""
@@ -48,7 +48,7 @@ WITHOUT_WORKSPACE_CONFIGURATION = {
 variables can tell them. What they can't is in docs/verifiers.md."""
 
 
-class VerifierSetup(Record):
+class VerifierSetup(FrozenModel):
     """How a verifier begins."""
 
     start: str | None = None

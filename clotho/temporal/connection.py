@@ -7,7 +7,7 @@ from temporalio.client import Client, RetryConfig
 from temporalio.envconfig import ClientConfig
 
 from clotho.config import TemporalSettings
-from clotho.errors import InvalidInput, bounded
+from clotho.errors import InvalidInput, truncate_middle
 from clotho.temporal.conversion import DATA_CONVERTER
 
 
@@ -35,4 +35,4 @@ async def connect(settings: TemporalSettings) -> Client:
 
 def _innermost(error: str) -> str:
     """What the last of the SDK's nested errors says."""
-    return bounded((re.findall(r'(?:message|error): "([^"]+)"', error) or [error])[-1], 200)
+    return truncate_middle((re.findall(r'(?:message|error): "([^"]+)"', error) or [error])[-1], 200)

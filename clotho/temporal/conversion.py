@@ -10,7 +10,7 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from clotho.errors import bounded
+from clotho.errors import truncate_middle
 from clotho.escaping import for_terminal
 
 TRACE_LIMIT = 1_000
@@ -43,13 +43,13 @@ class Failures(DefaultFailureConverter):
             super().to_failure(_encodable(exception), payload_converter, failure)
         if not failure.HasField("application_failure_info"):
             return  # a step's or a child's: the failure inside it says what happened
-        failure.message = bounded(for_terminal(failure.message))
+        failure.message = truncate_middle(for_terminal(failure.message))
         failure.stack_trace = for_terminal(failure.stack_trace[-TRACE_LIMIT:])
         if _size(failure) > FAILURE_BYTES:
             failure.ClearField("cause")
         if _size(failure) > FAILURE_BYTES:
             failure.ClearField("stack_trace")
-            failure.message = bounded(failure.message, FAILURE_BYTES // MOST_BYTES)
+            failure.message = truncate_middle(failure.message, FAILURE_BYTES // MOST_BYTES)
 
 
 def _encodable(exception: BaseException) -> ApplicationError:

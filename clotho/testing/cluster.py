@@ -23,19 +23,19 @@ from clotho.models.endpoint import Endpoint
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.request import RunOrder, run_manifest
+from clotho.runs.request import RunRequest, run_manifest
 from clotho.runs.rollouts import is_followed
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.reaper import LeaseKeeper
+from clotho.sandbox.reaper import SandboxReaper
 from clotho.temporal.connection import connect
 from clotho.temporal.states import RolloutOwners, namespace_labels
 
-FAST = Stations(
-    model=Stations().model.model_copy(update={"heartbeat": timedelta(seconds=5)}),
-    environment=Stations().environment.model_copy(update={"heartbeat": timedelta(seconds=5)}),
-    sandbox=Stations().sandbox.model_copy(update={"heartbeat": timedelta(seconds=5)}),
+FAST = TaskQueues(
+    model=TaskQueues().model.model_copy(update={"heartbeat": timedelta(seconds=5)}),
+    environment=TaskQueues().environment.model_copy(update={"heartbeat": timedelta(seconds=5)}),
+    sandbox=TaskQueues().sandbox.model_copy(update={"heartbeat": timedelta(seconds=5)}),
 )
 """Dead workers are noticed soon, so that tests of their death don't wait long."""
 REPAIRS = RepairBounds()
@@ -105,14 +105,14 @@ class Cluster:
         """Those of this cluster's workers, which keep them in a folder named by their store."""
         return LocalBackend(SandboxSettings(root=self.folder / "sandboxes").folder_of(self.store_identity))
 
-    def keeper(self, lease_seconds: float = 600.0) -> LeaseKeeper:
+    def keeper(self, lease_seconds: float = 600.0) -> SandboxReaper:
         """What looks after the sandboxes in a worker of this cluster, every minute: to look when a test says so."""
         journal = self.open_journal()
         labels = namespace_labels(self.client, journal.store_identity).model_copy(
             update={"cluster": self.address}  # as workers reach it
         )
         followed = partial(is_followed, journal)
-        return LeaseKeeper(self.sandboxes(), RolloutOwners(self.client), followed, labels, lease_seconds)
+        return SandboxReaper(self.sandboxes(), RolloutOwners(self.client), followed, labels, lease_seconds)
 
     async def destroy_sandboxes(self) -> None:
         """What killed workers left behind, whole or half made: no test waits for leases to expire."""
@@ -134,19 +134,19 @@ class Cluster:
         max_open_groups: int = 16,
         api_key_variable: str | None = None,
         inference: Inference = Inference.CHAT,
-        stations: Stations = FAST,
+        task_queues: TaskQueues = FAST,
         repairs: RepairBounds = REPAIRS,
         stop_after_failures: int = 8,
         **manifest: Any,
     ) -> CampaignHandle:
         """Start a run as `clotho run` does."""
-        order = RunOrder(
+        order = RunRequest(
             manifest=run_manifest(environment, run, model, group_size=group_size, **manifest),
             endpoint=Endpoint(base_url=model_url, api_key_variable=api_key_variable, inference=inference),
             groups=groups,
             max_open_groups=max_open_groups,
             items=items,
-            stations=stations,
+            task_queues=task_queues,
             repairs=repairs,
             stop_after_failures=stop_after_failures,
         )

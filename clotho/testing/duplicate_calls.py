@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.testing.provider import Call
 
 
-class Bill(Record):
+class Bill(FrozenModel):
     """Calls to the model that were answered more than once."""
 
     repaid: int = 0
@@ -17,7 +17,9 @@ class Bill(Record):
     """Answered again since somebody ended the rollout on purpose, which hangs up on a call that is in flight."""
 
 
-def bill(calls: Sequence[Call], deaths: Sequence[float], *, ended_on_purpose: bool = False) -> Bill:
+def duplicate_calls(
+    calls: Sequence[Call], deaths: Sequence[float], *, ended_on_purpose: bool = False
+) -> Bill:
     """Every answer to a key beyond its first is repaid, unless nobody could have written the one before.
 
     That is so where its asker was killed since, or, if work was `ended_on_purpose`, had hung up; and where its

@@ -6,14 +6,14 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import derived_seed
 from clotho.models.messages import ChatMessage
 
 SIBLING = re.compile(r"/r(\d+)(?:\.\d+)?/")
 
 
-class ScriptedCall(Record):
+class ScriptedCall(FrozenModel):
     """A tool call that the model makes."""
 
     name: str
@@ -21,7 +21,7 @@ class ScriptedCall(Record):
     """Text is sent as it is, so that it can be invalid JSON."""
 
 
-class ScriptedTurn(Record):
+class ScriptedTurn(FrozenModel):
     """What the model says in a turn: text, tool calls, or both."""
 
     content: str | None = None
@@ -31,7 +31,7 @@ class ScriptedTurn(Record):
     """By default `tool_calls` with calls and `stop` without."""
 
 
-class Question(Record):
+class Question(FrozenModel):
     """What a policy decides from."""
 
     key: str
@@ -61,7 +61,7 @@ Policy = Callable[[Question], ScriptedTurn]
 """Decides the next turn of a conversation. Called outside the caller's event loop: it must not touch it."""
 
 
-class Conversation(Record):
+class Conversation(FrozenModel):
     """The turns of the conversations whose prompt contains `match`."""
 
     match: str = ""
@@ -73,7 +73,7 @@ class Conversation(Record):
         return turns[min(question.turn, len(turns) - 1)]
 
 
-class Fault(Record):
+class Fault(FrozenModel):
     """Something that goes wrong, and when: in the requests numbered, in every n-th, or at first attempts."""
 
     kind: Literal["status", "drop", "garbage", "empty_choices", "hang"]
@@ -93,7 +93,7 @@ class Fault(Record):
         return periodic or request in self.requests or attempt <= self.first_attempts
 
 
-class Script(Record):
+class Script(FrozenModel):
     """A scripted model as JSON. The first conversation that matches a prompt answers it."""
 
     conversations: tuple[Conversation, ...] = Field(min_length=1)

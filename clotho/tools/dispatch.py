@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInput, bounded
+from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInput, truncate_middle
 from clotho.host_failures import described, is_host_failure
 from clotho.identifiers.ids import displayable
 from clotho.tools import budget, catalogue
@@ -140,7 +140,7 @@ class Dispatcher:
         failure = error and CallFailure(
             tool=displayable(name),
             arguments=redact(arguments)[:ARGUMENTS_SHOWN],
-            error=bounded(redact(error), ERROR_SHOWN),
+            error=truncate_middle(redact(error), ERROR_SHOWN),
         )
         return Dispatched(
             content,
@@ -179,7 +179,7 @@ def _accepted(tool: Tool, text: str) -> Arguments | ToolOutcome:
         parsed = parsed_arguments(text)
     except (ValueError, RecursionError) as error:
         return refusal(
-            f"Invalid JSON in tool arguments: {bounded(str(error), ERROR_SHOWN)}. "
+            f"Invalid JSON in tool arguments: {truncate_middle(str(error), ERROR_SHOWN)}. "
             "Please retry with valid JSON."
         )
     arguments: Arguments = coerce(parsed, tool.parameters)
@@ -201,14 +201,14 @@ async def _outcome(work: Awaitable[Outcome]) -> Outcome | ToolOutcome:
     try:
         return await work
     except (InvalidInput, FileRefused) as error:
-        return problem(bounded(str(error)))
+        return problem(truncate_middle(str(error)))
     except ClothoError:
         raise
     except Exception as error:
         if is_host_failure(error):
             raise HostUnavailable(f"in a tool: {described(error)}") from error
         log.warning("a tool failed", exc_info=True)
-        return refusal(f"Tool execution failed: {bounded(described(error))}")
+        return refusal(f"Tool execution failed: {truncate_middle(described(error))}")
 
 
 def parsed_arguments(text: str) -> Arguments:

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import JsonValue
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import SandboxInstance
 
 Arguments = dict[str, Any]
 """Tool arguments after coercion to the tool's schema."""
 
 
-class ToolSettings(Record):
+class ToolSettings(FrozenModel):
     """How a run's tools behave; part of the run's fingerprint."""
 
     terminal_timeout: float = 120.0
@@ -27,7 +27,7 @@ class ToolSettings(Record):
     """Environment variables of the process that runs the tools: no result shows their values."""
 
 
-class ToolOutcome(Record):
+class ToolOutcome(FrozenModel):
     """What a tool call came to."""
 
     content: str

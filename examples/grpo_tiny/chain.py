@@ -14,7 +14,7 @@ from clotho.atropos.ledger import Ledger
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.errors import Unavailable
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.testing.cluster import Cluster
@@ -27,7 +27,7 @@ MAX_TOKENS = 1_025
 NO_WORKERS: Mapping[str, ChildProcess] = MappingProxyType({})
 
 
-class Training(Record):
+class Training(FrozenModel):
     """What is trained, and how."""
 
     run: str = "grpo-tiny"

@@ -7,7 +7,7 @@ from pathlib import Path
 from clotho.atropos.evaluation_statistics import Estimate
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.testing.cluster import cluster_in
 from examples.grpo_tiny.chain import Training, chain_on
 from examples.grpo_tiny.fates import Fates, fates_of
@@ -18,7 +18,7 @@ from examples.grpo_tiny.steps import StepReport
 BEFORE, AFTER = "held-out-before", "held-out-after"
 
 
-class Order(Record):
+class Order(FrozenModel):
     """What is compared."""
 
     training: Training = Training()
@@ -29,7 +29,7 @@ class Order(Record):
     """Of the kills."""
 
 
-class TrainingRun(Record):
+class TrainingRun(FrozenModel):
     name: str
     before: HeldOut
     after: HeldOut
@@ -46,7 +46,7 @@ class TrainingRun(Record):
     fates: Fates
 
 
-class Comparison(Record):
+class Comparison(FrozenModel):
     order: Order
     undisturbed: TrainingRun
     killed: TrainingRun

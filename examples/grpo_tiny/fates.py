@@ -5,12 +5,12 @@ from collections import Counter
 
 from clotho.atropos.api.queue_file import QueueFile
 from clotho.atropos.ledger import Ledger
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import sending_prefix
 from examples.grpo_tiny.chain import Chain
 
 
-class Fates(Record):
+class Fates(FrozenModel):
     """Groups that were drawn are unfinished, dropped or accepted; accepted ones are trained on, waiting or lost.
 
     A group's further rows, where it has branches, travel with its first and aren't counted apart.

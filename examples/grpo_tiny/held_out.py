@@ -9,7 +9,7 @@ from clotho.atropos.evaluation_statistics import Estimate, mean_of_items
 from clotho.atropos.ledger import Ledger
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import Unavailable
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference
 from clotho.models.rendering.rendering import Rendering
 from clotho.runs.groups import scored_groups
@@ -19,13 +19,13 @@ SEED = 20_000
 """Of the environment, which draws other tasks by it than those trained on."""
 
 
-class Size(Record):
+class Size(FrozenModel):
     items: int = 48
     rollouts: int = 4
     """Of each item."""
 
 
-class HeldOut(Record):
+class HeldOut(FrozenModel):
     """One evaluation."""
 
     version: str

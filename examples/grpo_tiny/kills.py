@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clotho.errors import Unavailable
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from examples.grpo_tiny.chain import Chain
 
 LONGEST_DELAY = 4.0
@@ -29,7 +29,7 @@ class Strike:
     """Seconds after that."""
 
 
-class Kill(Record):
+class Kill(FrozenModel):
     """One that came."""
 
     part: str

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from examples.grpo_tiny.whole_files import write_whole
 from examples.trainer.api import TrainingGroup
 
 BATCH = TypeAdapter(list[TrainingGroup])
 
 
-class StepReport(Record):
+class StepReport(FrozenModel):
     step: int
     """The version of the weights that it made."""
     score: float

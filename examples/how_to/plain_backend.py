@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore, ShellState
 from clotho.sandbox.exhaustion import Bounds
@@ -31,7 +31,7 @@ SEAL_TRIES = 1_000
 GRACE_SECONDS = 120.0
 
 
-class PlainRecord(Record):
+class PlainRecord(FrozenModel):
     """What is kept of a sandbox, beside its files."""
 
     lease: str

@@ -15,7 +15,7 @@ from clotho.atropos.ledger import State
 from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.errors import InvalidInput, Unfit
+from clotho.errors import GroupRejected, InvalidInput
 from clotho.identifiers.rollout_keys import sealed_key
 from clotho.runs.manifest import read_served
 from clotho.runs.pauses import pause_run, paused_because
@@ -217,7 +217,7 @@ async def test_open_groups_are_bounded(cluster: Cluster, api: Api, scores: str) 
         first, second = await env.get_next_item(), await env.get_next_item()
         assert first["number"] != second["number"]
         assert await env.get_next_item() is None
-        await env.durable.drop(first.claim, Unfit("test", "to make room"))
+        await env.durable.drop(first.claim, GroupRejected("test", "to make room"))
         assert (await env.get_next_item())["number"] == 2
 
 

@@ -118,7 +118,7 @@ async def test_a_loop_offers_the_tools_that_it_is_given(notes: Notes, cluster: C
     await loop.run([{"role": "user", "content": "say where"}])
     group = open_tasks["fewer-tools"].group
     cleanup_vm("fewer-tools")
-    offered = await cluster.open_journal().require(tools_key(group), ToolManifest)
+    offered = await cluster.open_journal().read_required(tools_key(group), ToolManifest)
     assert {tool.name for tool in offered.tools} == fewer
     described = {
         "type": "function",

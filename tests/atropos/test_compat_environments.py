@@ -133,7 +133,7 @@ async def test_where_turns_are_chat_a_distillation_is_told_that_there_are_no_tok
 
 
 async def test_a_hook_is_called_for_each_wave(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clotho.atropos.compat.wave_hook import this_wave, waves_through
+    from clotho.atropos.compat.wave_hook import branch_groups_through, this_branch_group
 
     calls = 0
 
@@ -144,10 +144,10 @@ async def test_a_hook_is_called_for_each_wave(monkeypatch: pytest.MonkeyPatch) -
         return [{"wave": 0}, {"wave": 1}], ["further"]
 
     async def hook(item: str) -> Any:
-        group, further = await this_wave(collect)
+        group, further = await this_branch_group(collect)
         assert isinstance(group, dict) and item == "item"
         return {**group, "seen": True}, further
 
     expected = [{"wave": 0, "seen": True}, {"wave": 1, "seen": True}]
-    assert await waves_through(hook, "item") == (expected, ["further"])
+    assert await branch_groups_through(hook, "item") == (expected, ["further"])
     assert calls == 1

@@ -48,7 +48,7 @@ async def test_rewards_run_on_the_one_instance_and_wait_while_it_is_down(
         groups = await take_groups(api, 4)
         journal = cluster.open_journal()
         for group in groups:
-            entry = await journal.require(scored_key(name_of(group)), GroupEntry)
+            entry = await journal.read_required(scored_key(name_of(group)), GroupEntry)
             assert entry.repairs == (), "no rollout failed for it"
             assert all(score > 0 for score in group["scores"])
         assert len({name_of(group) for group in groups}) == len(groups)
@@ -79,7 +79,7 @@ async def test_what_wraps_its_hooks_sees_every_rollout_and_group(
     for group in groups:
         assert len(group["tokens"]) == GROUP_SIZE and all(group["tokens"])
         assert "containing exactly the text" in group["messages"][0][0]["content"]
-        entry = await journal.require(scored_key(name_of(group)), GroupEntry)
+        entry = await journal.read_required(scored_key(name_of(group)), GroupEntry)
         assert group["scores"] == [sibling.score / 2 for sibling in entry.siblings]
         assert list(map(len, group["distill_token_ids"])) == list(map(len, group["tokens"]))
     kept = re.findall(r"rewards kept: (\d+), tools: (\d+)", adapter.process.output)

@@ -116,8 +116,8 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
         assert items == await first_items(len(items)), "the dataset goes on where it was"
         assert "a-secret-key" not in adapter.process.log.read_text()
         assert "clotho-tiny" in adapter.process.output, "the configuration is printed"
-        ghost = (await api.http.request("GET", "/status-env", json={"env_id": 1})).json()
-        assert ghost["env_weight"] == 1.0, "the adapter before this one is disconnected"
+        stale_registration = (await api.http.request("GET", "/status-env", json={"env_id": 1})).json()
+        assert stale_registration["env_weight"] == 1.0, "the adapter before this one is disconnected"
 
 
 async def test_an_api_that_dies_is_waited_for(

@@ -120,8 +120,8 @@ async def test_a_history_that_is_rewritten_makes_another_wave(
         serving_inside(cluster, "waves", url, stock, **fields) as env,
     ):
         item = await env.get_next_item()
-        waves, _ = await env.collect_trajectories(item)
-        await env.handle_send_to_api(waves, item)
+        branch_groups, _ = await env.collect_trajectories(item)
+        await env.handle_send_to_api(branch_groups, item)
         batch = (await stock.http.get("/batch")).json()["batch"]
     journal, group = cluster.open_journal(), item.claim.group
     first, second, third = await sampled(journal, f"{group}/r0")

@@ -6,7 +6,7 @@ import json
 from chaos.link import Link
 from chaos.results import CellResult, Run, compare
 from clotho.processes.ports import HOST
-from clotho.testing.duplicate_calls import Bill, bill
+from clotho.testing.duplicate_calls import Bill, duplicate_calls
 from clotho.testing.execution_markers import marked, marks_in, unmarked
 from clotho.testing.provider import Call, marked_answer, unmarked_request
 
@@ -19,25 +19,27 @@ def call(asked: float, *, journalled: bool = False) -> Call:
 
 
 def test_an_answer_given_twice_is_repaid() -> None:
-    assert bill([call(1), call(2)], deaths=[]) == Bill(repaid=1)
+    assert duplicate_calls([call(1), call(2)], deaths=[]) == Bill(repaid=1)
 
 
 def test_an_answer_that_its_asker_could_not_write_any_more_is_counted_apart() -> None:
-    assert bill([call(1), call(3)], deaths=[2]) == Bill(died=1)
-    assert bill([call(1), call(3)], deaths=[4]) == Bill(repaid=1)
-    assert bill([call(1), call(3, journalled=True)], deaths=[2]) == Bill(repaid=1)
-    assert bill([call(1), call(3), call(4)], deaths=[2]) == Bill(repaid=1, died=1)
+    assert duplicate_calls([call(1), call(3)], deaths=[2]) == Bill(died=1)
+    assert duplicate_calls([call(1), call(3)], deaths=[4]) == Bill(repaid=1)
+    assert duplicate_calls([call(1), call(3, journalled=True)], deaths=[2]) == Bill(repaid=1)
+    assert duplicate_calls([call(1), call(3), call(4)], deaths=[2]) == Bill(repaid=1, died=1)
 
 
 def test_an_answer_to_who_hung_up_is_counted_apart_where_somebody_ended_work_on_purpose() -> None:
     heard = Call("a/r0/turn/0000", 1, False, answered=True, heard=True)
-    assert bill([call(1), call(2)], deaths=[], ended_on_purpose=True) == Bill(hung_up=1)
-    assert bill([call(1), call(2, journalled=True)], deaths=[], ended_on_purpose=True) == Bill(repaid=1)
-    assert bill([heard, call(2)], deaths=[], ended_on_purpose=True) == Bill(repaid=1)
+    assert duplicate_calls([call(1), call(2)], deaths=[], ended_on_purpose=True) == Bill(hung_up=1)
+    assert duplicate_calls([call(1), call(2, journalled=True)], deaths=[], ended_on_purpose=True) == Bill(
+        repaid=1
+    )
+    assert duplicate_calls([heard, call(2)], deaths=[], ended_on_purpose=True) == Bill(repaid=1)
 
 
 def test_a_request_without_an_answer_costs_nothing() -> None:
-    assert bill([Call("a/r0/turn/0000", 1, False), call(2)], deaths=[]) == Bill()
+    assert duplicate_calls([Call("a/r0/turn/0000", 1, False), call(2)], deaths=[]) == Bill()
 
 
 def test_what_differs_from_the_undisturbed_run_is_counted() -> None:

@@ -54,7 +54,7 @@ async def test_orphans_are_told_from_live_sandboxes_and_only_they_are_destroyed(
     await cluster.client.get_workflow_handle(f"{group}/r0").terminate()
     assert "orphan: this host's worker destroys it within 60 s" in (await doctor(cluster)).output
     journal = cluster.open_journal()
-    await journal.forget(await journal.keys("~present/"))  # as if the worker had been gone for long
+    await journal.delete(await journal.keys("~present/"))  # as if the worker had been gone for long
     orphaned = await doctor(cluster)
     assert orphaned.status == 1
     assert "its rollout has closed; orphan\n    → no worker is here to destroy it" in orphaned.output
@@ -113,7 +113,9 @@ async def test_steps_that_fail_again_and_again_or_wait_where_nobody_serves_are_s
         unserved = FAST.environment.model_copy(update={"queue": "nobody-serves"})
         handles = [
             await start(cluster, "stuck", url),
-            await start(cluster, "lonely", url, stations=FAST.model_copy(update={"environment": unserved})),
+            await start(
+                cluster, "lonely", url, task_queues=FAST.model_copy(update={"environment": unserved})
+            ),
         ]
 
         async def tried_often() -> bool:

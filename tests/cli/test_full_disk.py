@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.cli.waiting import held_up
+from clotho.cli.waiting import stall_reason
 from clotho.runs.groups import scored_groups
 from clotho.testing.cluster import Cluster
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -41,7 +41,7 @@ async def test_a_full_disk_holds_a_run_up_and_loses_nothing(
         await asyncio.to_thread(fill, ballast)
 
         async def said() -> bool:
-            return "No space left on device" in (await held_up(cluster.client, "full") or "")
+            return "No space left on device" in (await stall_reason(cluster.client, "full") or "")
 
         await eventually(said, "what holds the run up", 30)
         ballast.unlink()

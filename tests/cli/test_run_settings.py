@@ -110,7 +110,7 @@ async def rolled_out(cluster: Cluster, way: str, url: str, folder: Path) -> None
 async def result(cluster: Cluster, way: str, turn: int) -> str:
     groups = [key for key in await cluster.open_journal().keys(f"asked-{way}/") if key.endswith("/scored")]
     rollout = groups[0].replace("/scored", "/r0")
-    entry = await cluster.open_journal().require(call_key(rollout, f"{turn:04}-00"), CallEntry)
+    entry = await cluster.open_journal().read_required(call_key(rollout, f"{turn:04}-00"), CallEntry)
     return entry.content
 
 

@@ -79,6 +79,6 @@ async def test_calls_run_and_are_replayed_in_a_new_sandbox(with_tools: Cluster) 
 
 
 async def result(cluster: Cluster, call: str) -> dict[str, object]:
-    entry = await cluster.open_journal().require(call_key(ROLLOUT, call), CallEntry)
+    entry = await cluster.open_journal().read_required(call_key(ROLLOUT, call), CallEntry)
     found: dict[str, object] = json.loads(entry.content)
     return found

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from clotho.errors import ClothoError, bounded, to_application_error
+from clotho.errors import ClothoError, to_application_error, truncate_middle
 from clotho.escaping import for_line
 from clotho.models.backend import SampledTokens, SampledTurn, TurnCall
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.sglang import SGLang
 from clotho.models.token_server import TokenRequest, TokenServer
@@ -203,11 +203,11 @@ def _changed(random: Random, value: Any) -> Any:
     return random.choice(VALUES)
 
 
-async def _turn(http: ModelHTTP, case: Case) -> SampledTurn | GrowingTurn:
+async def _turn(http: ModelHTTP, case: Case) -> SampledTurn | PartialTurn:
     if case.server is None:
         return await OpenAIChat(http).sample_turn(CALL)
     server: TokenServer = case.server(http)
-    turn = GrowingTurn(PROMPT, VOCABULARY, budget=BUDGET)
+    turn = PartialTurn(PROMPT, VOCABULARY, budget=BUDGET)
     async for chunk in server.stream(TokenRequest(key="k", model="m", prompt_ids=PROMPT, sampling=SAMPLING)):
         turn.add(chunk)
     return turn
@@ -219,10 +219,10 @@ def _check_error(error: ClothoError) -> None:
     assert KEY not in text
     sent = to_application_error(error, 1)
     assert sent.next_retry_delay is not None and sent.next_retry_delay.total_seconds() <= 3_600
-    bounded(text).encode()
+    truncate_middle(text).encode()
 
 
-def _check_turn(turn: SampledTurn | GrowingTurn) -> None:
+def _check_turn(turn: SampledTurn | PartialTurn) -> None:
     if isinstance(turn, SampledTurn):
         written = turn.model_dump_json()
         assert SampledTurn.model_validate_json(written) == turn

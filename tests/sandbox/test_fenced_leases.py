@@ -138,7 +138,7 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     store = RemoteStore(tmp_path)
     here = Journal(store)
     await read_manifest(here, RUN)
-    await here.require(tools_key(f"{RUN}/g000000"), ToolManifest)
+    await here.read_required(tools_key(f"{RUN}/g000000"), ToolManifest)
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
         tools = Tools(here, sandboxes, Dispatcher(Registry.discover(), variable))

@@ -14,7 +14,7 @@ from clotho.models.backend import Inference, TurnCall
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenRequest
 from clotho.models.vllm import VLLMGenerate
@@ -30,7 +30,7 @@ async def ask(url: str, inference: str) -> str:
             call = TurnCall(key="k", model="m", messages=(greeting,), sampling=SAMPLING)
             turn = await OpenAIChat(http).sample_turn(call)
             return f"answered with {len(turn.message.tool_calls)} calls"
-        growing = GrowingTurn((1, 2), 572, budget=16)
+        growing = PartialTurn((1, 2), 572, budget=16)
         async for chunk in VLLMGenerate(http).stream(
             TokenRequest(key="k", model="m", prompt_ids=(1, 2), sampling=SAMPLING)
         ):

@@ -19,7 +19,7 @@ from clotho.models.backend import SampledTurn, TurnCall, VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenChunk, TokenRequest
 from clotho.models.vllm import VLLMGenerate
@@ -60,8 +60,8 @@ async def chat(url: str, call: TurnCall = CALL, key: str | None = KEY) -> Sample
         return await OpenAIChat(http).sample_turn(call)
 
 
-async def tokens(url: str) -> GrowingTurn:
-    turn = GrowingTurn((1, 2), 572, budget=16)
+async def tokens(url: str) -> PartialTurn:
+    turn = PartialTurn((1, 2), 572, budget=16)
     request = TokenRequest(key="k", model="m", prompt_ids=(1, 2), sampling=CALL.sampling)
     async with aclosing(ModelHTTP(url, KEY, timeout=10)) as http:
         async for chunk in VLLMGenerate(http).stream(request):
@@ -219,7 +219,7 @@ async def test_what_is_said_of_sampled_tokens_is_kept() -> None:
 
 
 def test_thousands_of_spans_take_no_time() -> None:
-    turn = GrowingTurn((1,), 572)
+    turn = PartialTurn((1,), 572)
     count = 20_000
     spans = tuple(VersionSpan(version=str(at % 7), start=at, end=at + 1) for at in range(count))
     turn.add(TokenChunk(ids=(5,) * count, logprobs=(0.0,) * count, versions=spans))

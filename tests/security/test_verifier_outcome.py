@@ -6,7 +6,7 @@ from clotho.identifiers.rollout_keys import epoch_prefix, reward_key
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import start_campaign
-from clotho.runs.request import RunOrder, run_manifest
+from clotho.runs.request import RunRequest, run_manifest
 from clotho.sandbox.backend import SandboxSpec
 from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script
@@ -35,7 +35,7 @@ async def test_a_spoilt_workspace_is_scored(cluster: Cluster, spoil: str) -> Non
         await handle.result()
     rollout = f"{name}/g000000/r0"
     journal = cluster.open_journal()
-    found = await journal.require(reward_key(rollout), RewardEntry)
+    found = await journal.read_required(reward_key(rollout), RewardEntry)
     assert (found.score, found.epoch, found.error) == (score, 0, None)
     assert (found.refused is None) is (score == 1.0), found.refused
     assert await journal.keys(epoch_prefix(rollout)) == []
@@ -53,14 +53,14 @@ async def test_a_verification_that_loses_its_sandbox_each_time_is_scored(cluster
     script = Script(conversations=(Conversation(variants=((flood, say("Done.")),)),))
     manifest = run_manifest(environment, name, "scripted", group_size=1)
     async with serving(ScriptedModel(script)) as url:
-        order = RunOrder(
+        order = RunRequest(
             manifest=manifest.model_copy(update={"sandbox": SandboxSpec(disk_mb=40)}),
             endpoint=Endpoint(base_url=url),
             groups=1,
             max_open_groups=1,
-            stations=FAST,
+            task_queues=FAST,
         )
         await (await start_campaign(cluster.client, cluster.open_journal(), order)).result()
-    found = await cluster.open_journal().require(reward_key(rollout), RewardEntry)
+    found = await cluster.open_journal().read_required(reward_key(rollout), RewardEntry)
     assert (found.score, found.error) == (0.0, None)
     assert found.refused == "verification ran out of disk and lost its sandbox each time"

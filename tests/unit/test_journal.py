@@ -78,7 +78,7 @@ async def test_work_that_could_not_be_written_is_not_done_again(root: Path, by: 
         with pytest.raises(StoreUnavailable):
             await journal.once(KEY, EpochEntry, work)
     store.full = False
-    await (journal.land() if by == "a drain" else journal.once(KEY, EpochEntry, work))
+    await (journal.drain() if by == "a drain" else journal.once(KEY, EpochEntry, work))
     assert await Journal(FilesystemStore(root)).read(KEY, EpochEntry) == await entry()
     assert calls == 1
 
@@ -162,7 +162,7 @@ async def test_an_abandoned_flight_stops(journal: Journal) -> None:
 
     attempt = asyncio.create_task(journal.once(KEY, EpochEntry, work))
     await started.wait()
-    journal.abandon(KEY)
+    journal.cancel_flight(KEY)
     with pytest.raises(asyncio.CancelledError):
         await attempt
     assert await journal.read(KEY, EpochEntry) is None
@@ -177,7 +177,7 @@ async def test_landing_waits_for_flights(journal: Journal) -> None:
 
     attempt = asyncio.create_task(journal.once(KEY, EpochEntry, work))
     await asyncio.sleep(0)
-    landing = asyncio.create_task(journal.land())
+    landing = asyncio.create_task(journal.drain())
     await asyncio.wait([landing], timeout=0.02)
     assert not landing.done()
     answered.set()

@@ -42,7 +42,7 @@ async def journalled(cluster: Cluster, key: str) -> None:
 
 
 async def output(cluster: Cluster, rollout: str, call: str) -> str:
-    entry = await cluster.open_journal().require(call_key(rollout, call), CallEntry)
+    entry = await cluster.open_journal().read_required(call_key(rollout, call), CallEntry)
     return str(json.loads(entry.content)["output"]).strip()
 
 

@@ -36,7 +36,7 @@ async def test_a_malformed_block_beside_a_good_one_stays_in_the_conversation_and
     journal, rollout = cluster.open_journal(), "malformed/g000000/r0"
     end = await read_end(journal, rollout)
     assert end is not None and (end.summary.score, end.summary.defective_calls) == (1.0, 1)
-    turn = await journal.require(turn_key(rollout, 0), TurnEntry)
+    turn = await journal.read_required(turn_key(rollout, 0), TurnEntry)
     assert turn.defects == CallDefects(malformed=1) and len(turn.tool_calls) == 1
     assert shown[1].messages[-2].content == f"I try.\n{BAD}"
     path = tmp_path / "lines.jsonl"
@@ -58,6 +58,6 @@ async def test_calls_after_as_many_as_a_turn_may_have_are_not_run_and_the_model_
     summary = end.summary
     assert (summary.score, summary.tool_calls, summary.tool_errors) == (11.0, 3, 1)
     assert summary.defective_calls == 48
-    refused = await journal.require(call_key(rollout, call_id(0, 2)), CallEntry)
+    refused = await journal.read_required(call_key(rollout, call_id(0, 2)), CallEntry)
     assert "a turn may have 2 tool calls. This call and all after it, 48 in number" in refused.content
     assert refused.lease is None

@@ -94,7 +94,7 @@ async def begin(cluster: Cluster, run: str, url: str, groups: int) -> CampaignHa
         groups=groups,
         group_size=1,
         limits=manifest.limits,
-        stations=FAST,
+        task_queues=FAST,
         max_open_groups=SLOTS,
         look_ahead=LOOK_AHEAD,
     )

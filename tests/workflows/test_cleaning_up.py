@@ -21,7 +21,7 @@ async def test_a_verifier_that_cleans_up_keeps_its_score(cluster: Cluster, verif
     async with serving(ScriptedModel(SCRIPT)) as url:
         handle = await cluster.start(name, url, environment=f"{VERIFIERS}:{verifier}", model="scripted")
         await handle.result()
-    found = await cluster.open_journal().require(reward_key(f"{name}/g000000/r0"), RewardEntry)
+    found = await cluster.open_journal().read_required(reward_key(f"{name}/g000000/r0"), RewardEntry)
     assert (found.score, found.epoch, found.lease and found.lease.number) == (0.5, 0, 0)
 
 
@@ -44,5 +44,5 @@ async def test_a_look_after_the_end_leaves_the_score_alone(cluster: Cluster) -> 
             "cleans-twice", url, environment=f"{VERIFIERS}:LooksAgain", model="scripted"
         )
         await handle.result()
-    found = await cluster.open_journal().require(reward_key("cleans-twice/g000000/r0"), RewardEntry)
+    found = await cluster.open_journal().read_required(reward_key("cleans-twice/g000000/r0"), RewardEntry)
     assert (found.score, found.epoch) == (0.5, 0)

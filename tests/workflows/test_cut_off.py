@@ -89,7 +89,7 @@ async def test_a_checkpoint_that_a_late_call_replaces_while_it_is_restored(
         await other.reached("restore.chosen")
         late.let_go("checkpoint.taken")
         await journalled(cluster, second)
-        older = (await cluster.open_journal().require(first, CallEntry)).checkpoint
+        older = (await cluster.open_journal().read_required(first, CallEntry)).checkpoint
         assert older is not None
         blob = cluster.store / blob_key(ROLLOUT, older.digest)
 

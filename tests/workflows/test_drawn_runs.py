@@ -11,11 +11,11 @@ from rich.console import Console
 from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.rollouts import Groups
 from clotho.cli.show import show
-from clotho.errors import InvalidInput, Unfit
+from clotho.errors import GroupRejected, InvalidInput
 from clotho.models.backend import Inference, ServedModel
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
-from clotho.rollouts.run import DrawnOrder
+from clotho.rollouts.run import AdapterRunConfig
 from clotho.runs.adapter_runs import open_drawn_run
 from clotho.runs.export import Format, export_lines
 from clotho.runs.manifest import note_served
@@ -37,7 +37,7 @@ HASHED = "h-" + "0" * 32
 
 async def opened(cluster: Cluster, name: str, url: str) -> tuple[Groups, list[Claim]]:
     """The run as the adapter opens it, and the claims of two items."""
-    journal, order = cluster.open_journal(), DrawnOrder(stations=FAST)
+    journal, order = cluster.open_journal(), AdapterRunConfig(task_queues=FAST)
     manifest = run_manifest(ONE_FILE, name, "scripted", group_size=1)
     await open_drawn_run(journal, manifest, Endpoint(base_url=url), order)
     ledger = Ledger(journal, name)
@@ -133,7 +133,7 @@ async def test_cancelled_groups_are_started_again_unless_they_were_dropped(clust
         await stopped(cluster, name, len(claims))
         await operate.cancel(Target.named(name))
         for ended in await asyncio.gather(*waiting, return_exceptions=True):
-            assert isinstance(ended, Unfit) and ended.reason == "cancelled"
+            assert isinstance(ended, GroupRejected) and ended.reason == "cancelled"
         await Ledger(cluster.open_journal(), name).drop(first, "cancelled", "by hand")
 
         async def started() -> bool:

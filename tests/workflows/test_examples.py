@@ -115,7 +115,7 @@ async def test_terminal_tasks_give_partial_credit(cluster: Cluster) -> None:
     assert [group[0] for group in scores] == [1.0, 1.0, 1.0]
     assert [round(group[1], 2) for group in scores] == [0.67, 0.75, 0.33]
     assert [round(group[2], 2) for group in scores] == [0.33, 0.0, 0.33]
-    reward = await journal.require(reward_key("terminal-tasks/g000000/r1"), RewardEntry)
+    reward = await journal.read_required(reward_key("terminal-tasks/g000000/r1"), RewardEntry)
     assert reward.breakdown == {"odd": 1.0, "even": 0.0, "argument_unchanged": 1.0}
 
 

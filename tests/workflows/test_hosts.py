@@ -54,7 +54,7 @@ async def test_the_rollouts_of_a_dead_host_go_on_at_another(private_cluster: Clu
         end = await read_end(journal, rollout)
         assert end is not None and end.summary.score == 1.0
         assert model.calls.paid_twice == {}
-        lease = await journal.require(lease_key(rollout, 1), LeaseEntry)
+        lease = await journal.read_required(lease_key(rollout, 1), LeaseEntry)
         assert lease.queue == "clotho-sandbox-second"
         assert sandboxes_of(cluster, "first") == 1, "nobody cleans up at a host that is dead"
         await host(cluster, "first")
@@ -89,7 +89,9 @@ async def test_a_host_with_other_programs_restores_less_than_exactly(private_clu
     end = await read_end(journal, rollout)
     assert end is not None
     assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.RESTORED,))
-    systems = [(await journal.require(lease_key(rollout, number), LeaseEntry)).system for number in range(2)]
+    systems = [
+        (await journal.read_required(lease_key(rollout, number), LeaseEntry)).system for number in range(2)
+    ]
     assert systems[0] != systems[1]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from clotho.identifiers.rollout_keys import turn_key
-from clotho.processes.liveness import Presence, silence
-from clotho.processes.process_slots import Seat
+from clotho.processes.liveness import Liveness, heartbeat_age
+from clotho.processes.process_slots import ProcessSlot
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -84,21 +84,21 @@ async def test_the_rollouts_of_a_dead_process_move_to_another(private_cluster: C
 
 async def test_presence_is_seen_and_its_signs_do_not_pile_up(private_cluster: Cluster) -> None:
     journal = private_cluster.open_journal()
-    assert await silence(journal, "somebody") == float("inf")
-    presence = Presence(journal, "somebody")
+    assert await heartbeat_age(journal, "somebody") == float("inf")
+    presence = Liveness(journal, "somebody")
     for _ in range(4):
         await presence.show()
-    assert await silence(journal, "somebody") < 5
+    assert await heartbeat_age(journal, "somebody") < 5
     assert len(await journal.keys("~present/somebody/")) <= 2
 
 
 def test_seats_are_taken_once_and_freed_by_death(tmp_path: Path) -> None:
     folder = tmp_path / "seats"
-    first, second = Seat(folder), Seat(folder)
+    first, second = ProcessSlot(folder), ProcessSlot(folder)
     assert (first.number, second.number) == (0, 1)
     child = os.fork()
     if child == 0:
-        Seat(folder)
+        ProcessSlot(folder)
         os._exit(0)
     os.waitpid(child, 0)
-    assert Seat(folder).number == 2
+    assert ProcessSlot(folder).number == 2

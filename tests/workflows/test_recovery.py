@@ -26,7 +26,7 @@ async def written(cluster: Cluster, key: str) -> None:
 
 
 async def call(cluster: Cluster, rollout: str, turn: int) -> CallEntry:
-    return await cluster.open_journal().require(call_key(rollout, f"{turn:04}-00"), CallEntry)
+    return await cluster.open_journal().read_required(call_key(rollout, f"{turn:04}-00"), CallEntry)
 
 
 async def test_a_new_worker_goes_on_from_the_last_completed_step(private_cluster: Cluster) -> None:

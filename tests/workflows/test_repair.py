@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError
 
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.rollout_keys import call_key, lease_key, turn_key
-from clotho.rollouts.campaign import CampaignProgress, Streak
+from clotho.rollouts.campaign import CampaignProgress, FailureStreak
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairBounds
 from clotho.runs.campaigns import CampaignHandle, read_order, start_requested
 from clotho.runs.disturbances import Disturbance
@@ -37,7 +37,7 @@ async def written(cluster: Cluster, *keys: str) -> None:
 
 
 async def group_entry(cluster: Cluster, group: str) -> GroupEntry:
-    return await cluster.open_journal().require(scored_key(group), GroupEntry)
+    return await cluster.open_journal().read_required(scored_key(group), GroupEntry)
 
 
 async def run_ids(cluster: Cluster, group: str, size: int) -> list[str]:
@@ -77,15 +77,15 @@ async def test_repairs_are_bounded_and_the_failed_attempt_is_kept(cluster: Clust
     group = "bounded/g000000"
     async with serving(model) as url:
         bounds = RepairBounds(per_group=2)
-        handle = await start(cluster, "bounded", url, stations=IMPATIENT, repairs=bounds, groups=2)
+        handle = await start(cluster, "bounded", url, task_queues=IMPATIENT, repairs=bounds, groups=2)
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         journal = cluster.open_journal()
-        failed = await journal.require(f"{group}/attempt/000", AttemptEntry)
+        failed = await journal.read_required(f"{group}/attempt/000", AttemptEntry)
         assert [failure.kind for failure in failed.failures] == ["ModelUnavailable"]
     model = ScriptedModel(Script(conversations=(scoring(1.0),)))
     async with serving(model) as url:
-        await (await start(cluster, "bounded", url, stations=IMPATIENT, groups=2)).result()
+        await (await start(cluster, "bounded", url, task_queues=IMPATIENT, groups=2)).result()
     entry = await group_entry(cluster, group)
     assert [repair.failure.kind for repair in entry.repairs] == ["ModelUnavailable"] * 2
     assert model.calls.paid_twice == {}
@@ -97,7 +97,7 @@ async def test_the_bound_of_a_run_holds_over_its_groups(cluster: Cluster) -> Non
     async with serving(model) as url:
         bounds = RepairBounds(per_group=3, per_run=1)
         handle = await start(
-            cluster, "run-bound", url, stations=IMPATIENT, repairs=bounds, groups=3, max_open_groups=1
+            cluster, "run-bound", url, task_queues=IMPATIENT, repairs=bounds, groups=3, max_open_groups=1
         )
         with pytest.raises(WorkflowFailureError):
             await handle.result()
@@ -221,7 +221,7 @@ async def test_what_failed_before_a_campaign_was_continued_is_taken_back_too(clu
             "progress": progress.model_copy(
                 update={"failed": 3, "failures": progress.failures[:3], "groups": 4}
             ),
-            "streak": Streak(kind="ModelRejected", reason="the model server answers 401", rollouts=3),
+            "streak": FailureStreak(kind="ModelRejected", reason="the model server answers 401", rollouts=3),
             "failed_alike": {"ModelRejected": (0, 1, 2), "StoreUnavailable": (2,)},
             "stop_after_failures": 4,
         }

@@ -57,7 +57,7 @@ async def losses(cluster: Cluster, name: str, *turns: ScriptedTurn) -> tuple[Fid
 
 
 async def shown(cluster: Cluster, name: str, call: str) -> str:
-    entry = await cluster.open_journal().require(call_key(f"{name}/g000000/r0", call), CallEntry)
+    entry = await cluster.open_journal().read_required(call_key(f"{name}/g000000/r0", call), CallEntry)
     return entry.content
 
 

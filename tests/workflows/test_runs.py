@@ -210,7 +210,7 @@ async def test_garbage_tool_calls_are_answered_and_counted(cluster: Cluster) -> 
     assert end is not None
     assert (end.summary.tool_calls, end.summary.tool_errors, end.summary.score) == (5, 4, 1.0)
     results = [
-        await journal.require(call_key("garbage/g000000/r0", f"0000-0{index}"), CallEntry)
+        await journal.read_required(call_key("garbage/g000000/r0", f"0000-0{index}"), CallEntry)
         for index in range(5)
     ]
     assert "Available tools: patch" in results[0].content
@@ -230,10 +230,10 @@ async def test_huge_and_binary_output_reaches_the_model_bounded(cluster: Cluster
     async with serving(ScriptedModel(script)) as url:
         await (await start(cluster, "huge", url)).result()
     journal = cluster.open_journal()
-    huge = await journal.require(call_key("huge/g000000/r0", "0000-00"), CallEntry)
+    huge = await journal.read_required(call_key("huge/g000000/r0", "0000-00"), CallEntry)
     assert len(huge.content) < 60_000
     assert json.loads(huge.content)["exit_code"] == 0
-    binary = await journal.require(call_key("huge/g000000/r0", "0001-00"), CallEntry)
+    binary = await journal.read_required(call_key("huge/g000000/r0", "0001-00"), CallEntry)
     assert json.loads(binary.content)["exit_code"] == 0
     end = await read_end(journal, "huge/g000000/r0")
     assert end is not None and end.summary.score == 1.0
@@ -278,7 +278,7 @@ async def test_messages_carry_reasoning_and_results_in_order(cluster: Cluster) -
     async with serving(model) as url:
         await (await start(cluster, "order", url)).result()
     assert seen == [["user"], ["user", "assistant", "tool", "tool"]]
-    final = await cluster.open_journal().require(turn_key("order/g000000/r0", 1), TurnEntry)
+    final = await cluster.open_journal().read_required(turn_key("order/g000000/r0", 1), TurnEntry)
     assert final.sampled is not None
     assert str(final.sampled.message.content).strip() == "5 /tmp"
 

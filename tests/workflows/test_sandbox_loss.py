@@ -15,7 +15,7 @@ from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.outcome import Ending, Outcome
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.request import RunOrder, run_manifest
+from clotho.runs.request import RunRequest, run_manifest
 from clotho.runs.rollouts import read_end
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.cgroups import usable
@@ -219,12 +219,12 @@ async def test_a_command_that_fills_its_sandbox_with_output_every_time_is_scored
 
 async def start_in(cluster: Cluster, name: str, url: str, spec: SandboxSpec) -> CampaignHandle:
     """Start a run whose sandboxes are such ones."""
-    order = RunOrder(
+    order = RunRequest(
         manifest=run_manifest(ONE_FILE, name, "scripted", group_size=1).model_copy(update={"sandbox": spec}),
         endpoint=Endpoint(base_url=url),
         groups=1,
         max_open_groups=1,
-        stations=FAST,
+        task_queues=FAST,
     )
     return await start_campaign(cluster.client, cluster.open_journal(), order)
 
@@ -243,7 +243,7 @@ async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(clus
         await eventually(verifying, "the verifier's first command done")
         await cluster.sandboxes().destroy(lease_key(rollout, 0))
         await handle.result()
-    reward = await cluster.open_journal().require(reward_key(rollout), RewardEntry)
+    reward = await cluster.open_journal().read_required(reward_key(rollout), RewardEntry)
     assert (reward.score, reward.log, reward.epoch) == (1.0, "first second", 1)
 
 

@@ -56,7 +56,7 @@ async def test_a_checkpoint_is_taken_when_the_run_says(
         await handle.result()
     journal = cluster.open_journal()
     keys = [call_key(rollout, call) for call in ("0000-00", "0001-00", "0001-01")]
-    entries = [await journal.require(key, CallEntry) for key in keys]
+    entries = [await journal.read_required(key, CallEntry) for key in keys]
     assert [entry.checkpoint is not None for entry in entries] == checkpointed
     assert (await output(cluster, rollout, "0002-00")).split() == runs.split()
     end = await read_end(journal, rollout)
@@ -77,7 +77,7 @@ async def test_a_diverged_rollout_is_replaced_where_the_run_keeps_none(cluster: 
         await kill_sandbox(cluster, f"{group}/r0")
         await handle.result()
     journal = cluster.open_journal()
-    entry = await journal.require(scored_key(group), GroupEntry)
+    entry = await journal.read_required(scored_key(group), GroupEntry)
     (sibling,) = entry.siblings
     assert (sibling.rollout, sibling.replacement_of) == (f"{group}/r0.1", f"{group}/r0")
     assert (sibling.score, sibling.losses) == (0.25, ())
@@ -121,7 +121,7 @@ async def test_losses_are_bounded_over_all_steps(cluster: Cluster, used_up: bool
         assert end.summary.ending == Ending(outcome=Outcome.POLICY_KILLED, limit="disk")
         assert end.summary.score == 0.5
         return
-    attempt = await journal.require(f"{group}/attempt/000", AttemptEntry)
+    attempt = await journal.read_required(f"{group}/attempt/000", AttemptEntry)
     assert [failure.reason for failure in attempt.failures] == [
         f"SandboxLost: {MOST_LOSSES + 1} sandboxes were lost"
     ]

@@ -21,7 +21,7 @@ async def test_a_verifier_finds_a_file_under_every_name(cluster: Cluster) -> Non
     async with serving(ScriptedModel(SCRIPT)) as url:
         handle = await cluster.start("every-name", url, environment=ENVIRONMENT, model="scripted")
         await handle.result()
-    found = await cluster.open_journal().require(reward_key("every-name/g000000/r0"), RewardEntry)
+    found = await cluster.open_journal().read_required(reward_key("every-name/g000000/r0"), RewardEntry)
     assert found.score == 1.0, found.log
     assert not found.in_agents_instance
 
@@ -40,7 +40,7 @@ async def test_it_starts_in_the_same_directory_after_a_loss(cluster: Cluster) ->
         await eventually(verifying, "the verifier's first command")
         await cluster.sandboxes().destroy(lease_key(f"{name}/g000000/r0", 0))
         await handle.result()
-    found = await cluster.open_journal().require(reward_key(f"{name}/g000000/r0"), RewardEntry)
+    found = await cluster.open_journal().read_required(reward_key(f"{name}/g000000/r0"), RewardEntry)
     assert (found.score, found.lease and found.lease.number) == (1.0, 1), found.log
 
 
@@ -57,7 +57,7 @@ async def test_services_that_an_environment_keeps_are_alive_in_its_verification(
                 name, url, environment=ENVIRONMENT, model="scripted", overrides={"keep_services": kept}
             )
             await handle.result()
-        found = await cluster.open_journal().require(reward_key(f"{name}/g000000/r0"), RewardEntry)
+        found = await cluster.open_journal().read_required(reward_key(f"{name}/g000000/r0"), RewardEntry)
         assert found.score == 1.0, found.log
         assert found.in_agents_instance is kept
         alive[kept] = json.loads(found.log)["alive"].strip()

@@ -154,7 +154,7 @@ class DurableFront:
     async def _take_back(self, served: Served) -> None:
         """Whoever asked for it is gone: the batch is for who asks next."""
         async with self._alone():
-            self._mirror.take_back(served)
+            self._mirror.requeue(served)
             await self._commit()
 
     async def _reset(self, scope: Scope) -> Answer:

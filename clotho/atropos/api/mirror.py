@@ -82,7 +82,7 @@ class Mirror:
         self._given_up = [each for each in self._served if each.answered]
         self._served = [each for each in self._served if not each.answered]
 
-    def take_back(self, served: Served) -> None:
+    def requeue(self, served: Served) -> None:
         """Serve it next, unless it was given up or is to be served again already."""
         if served.groups and served in self._served:
             self._served.remove(served)

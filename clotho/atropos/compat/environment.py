@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from pydantic import JsonValue
 
 from clotho.atropos.compat.config import HermesAgentEnvConfig, own_fields
-from clotho.atropos.compat.manual_rollouts import BY_HAND, Hand
+from clotho.atropos.compat.manual_rollouts import BY_HAND, ManualRollouts
 from clotho.atropos.compat.row_hook import current_row, rows_through
 from clotho.atropos.compat.server_handle import ServerHandle, Teacher
-from clotho.atropos.compat.wave_hook import this_wave, waves_through
+from clotho.atropos.compat.wave_hook import branch_groups_through, this_branch_group
 from clotho.atropos.env import ClothoEnv, Trajectories
 from clotho.atropos.run_setup import rendering_of, thinking
 from clotho.config import Settings, host_name, secret
@@ -34,7 +34,7 @@ from clotho.models.scoring import TokenScorer
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.run import RunManifest, ToolSelection
-from clotho.rollouts.task_queues import Station, Stations
+from clotho.rollouts.task_queues import ActivityQueue, TaskQueues
 from clotho.sandbox.backend import SandboxSpec
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
@@ -57,7 +57,7 @@ class PortedEnv(ClothoEnv):
     name: ClassVar[str | None] = None
     env_config_cls = HermesAgentEnvConfig
     server: Any
-    hand: Hand
+    hand: ManualRollouts
     _toolsets_sampled = 0
     _said_chat = False
 
@@ -99,10 +99,10 @@ class PortedEnv(ClothoEnv):
 
     async def collect_trajectories(self, item: Any) -> tuple[Trajectories, list[Any]]:
         """The scored group of an item that was rolled out; for an override, the wave that it is called for."""
-        return await this_wave(lambda: self._rolled_out(item))
+        return await this_branch_group(lambda: self._rolled_out(item))
 
     async def _collect(self, item: Any) -> tuple[Trajectories, list[Any]]:
-        return await waves_through(self._author_collect, item)
+        return await branch_groups_through(self._author_collect, item)
 
     async def _rolled_out(self, item: Any) -> tuple[Trajectories, list[Any]]:
         groups, further = await super().collect_trajectories(item)
@@ -144,19 +144,23 @@ class PortedEnv(ClothoEnv):
         )
         return thinking(manifest, config)
 
-    def stations(self, settings: Settings) -> Stations:
+    def task_queues(self, settings: Settings) -> TaskQueues:
         """Rewards look into the sandboxes, so all of these are on the adapter's host."""
-        own = Station(queue=f"clotho-env-{self.config.run}", in_all=PATIENCE, heartbeat=timedelta(seconds=10))
-        anywhere = Stations().sandbox
+        own = ActivityQueue(
+            queue=f"clotho-env-{self.config.run}",
+            schedule_to_close_timeout=PATIENCE,
+            heartbeat=timedelta(seconds=10),
+        )
+        anywhere = TaskQueues().sandbox
         here = anywhere.on(f"{anywhere.queue}-{host_name(settings)}")
-        return Stations(environment=own, verification=own, sandbox=here)
+        return TaskQueues(environment=own, verification=own, sandbox=here)
 
     @asynccontextmanager
     async def opened(self) -> Any:
         self._say_where_commands_run()
         async with super().opened(), self._teacher() as teacher:
             run, home = self.durable, asyncio.get_running_loop()
-            self.hand = Hand(run.manifest, run.endpoint, run.groups)
+            self.hand = ManualRollouts(run.manifest, run.endpoint, run.groups)
             self.server = ServerHandle(self.server, home, self.hand, teacher, self.tokenizer)
             self._say_what_is_not_offered()
             yield
@@ -253,7 +257,7 @@ class PortedEnv(ClothoEnv):
         self.is_set_up.set()
 
 
-class Bound(Environment):
+class EnvironmentAdapter(Environment):
     """The adapter's own instance, as activities know environments."""
 
     def __init__(self, env: PortedEnv) -> None:
@@ -276,7 +280,7 @@ class Bound(Environment):
         return self._env.compute_reward(item, result, ctx)
 
 
-class OneInstance(Environments):
+class SingletonEnvironments(Environments):
     """Has one environment, whatever is asked for, as soon as it is set up."""
 
     def __init__(self, env: PortedEnv) -> None:
@@ -285,4 +289,4 @@ class OneInstance(Environments):
 
     async def get(self, manifest: RunManifest) -> Environment:
         await self._env.is_set_up.wait()
-        return Bound(self._env)
+        return EnvironmentAdapter(self._env)

@@ -96,7 +96,7 @@ class Asked:
         return manifest.model_copy(update=update)
 
 
-class Hand:
+class ManualRollouts:
     """Runs such rollouts, each as a group of one, on the event loop of the adapter."""
 
     def __init__(self, manifest: RunManifest, endpoint: Endpoint, groups: Groups) -> None:
@@ -198,7 +198,7 @@ class HermesAgentLoop:
     ) -> None:
         if task_id is None:
             raise InvalidInput("give HermesAgentLoop a task_id: ToolContext finds its workspace by it")
-        self._hand: Hand = server.hand
+        self._hand: ManualRollouts = server.hand
         self._task_id = task_id
         self._asked = Asked(
             temperature=temperature,

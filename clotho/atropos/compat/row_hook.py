@@ -52,8 +52,8 @@ async def rows_through(
     if len(rows) < len(results):
         return None, further
     first |= {name: [row[name] for row in rows] for name in PER_ROW if name in rows[0]}
-    for wave in others:
-        wave["scores"] = list(first["scores"])
+    for branch_group in others:
+        branch_group["scores"] = list(first["scores"])
     return ([first, *others] if others else first), further
 
 

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
 
-from clotho.atropos.compat.manual_rollouts import Hand
-from clotho.atropos.group_sender import outlasting
+from clotho.atropos.compat.manual_rollouts import ManualRollouts
+from clotho.atropos.group_sender import retry_outages
 from clotho.errors import ClothoError, InvalidInput, ModelRejected
 from clotho.models.scoring import PromptScores, TokenScorer
 
@@ -36,7 +36,7 @@ class Teacher:
         try:
             if not self._scorers:
                 raise InvalidInput("scoring tokens needs a run that has them: give --env.inference tokens")
-            scores: PromptScores = await outlasting(ask, "have tokens scored by the model server")
+            scores: PromptScores = await retry_outages(ask, "have tokens scored by the model server")
         except (InvalidInput, ModelRejected) as error:
             self._give_up(error)
             # The author's code mustn't catch it, and go on without: it waits here until it is cancelled.
@@ -49,7 +49,12 @@ class ServerHandle:
     """Atropos' server manager, called on the event loop that its connections belong to: rewards run beside it."""
 
     def __init__(
-        self, inner: Any, home: asyncio.AbstractEventLoop, hand: Hand, teacher: Teacher, tokenizer: Any
+        self,
+        inner: Any,
+        home: asyncio.AbstractEventLoop,
+        hand: ManualRollouts,
+        teacher: Teacher,
+        tokenizer: Any,
     ) -> None:
         self._inner = inner
         self._home = home

@@ -2,14 +2,14 @@
 
 import math
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.tools.tool import ToolSettings
 
 NEVER_SPILLED = "read_file"
 """Exempt whatever is asked for: it would be read from the file that it was spilled to."""
 
 
-class BudgetConfig(Record):
+class BudgetConfig(FrozenModel):
     """Characters that tool results may take up before they go to files in the sandbox."""
 
     default_result_size: int = ToolSettings().max_result_chars

@@ -8,7 +8,7 @@ Group = dict[str, Any]
 Collected = tuple[Group | list[Group] | None, list[Any]]
 
 
-class _Waves:
+class _BranchGroups:
     """A group's waves, and which of them the hook is called for."""
 
     def __init__(self) -> None:
@@ -16,16 +16,16 @@ class _Waves:
         self.number = 0
 
 
-_current: ContextVar[_Waves | None] = ContextVar("waves", default=None)
+_current: ContextVar[_BranchGroups | None] = ContextVar("waves", default=None)
 
 
-async def waves_through(hook: Callable[[Any], Awaitable[Collected]], item: Any) -> Collected:
+async def branch_groups_through(hook: Callable[[Any], Awaitable[Collected]], item: Any) -> Collected:
     """The item's waves as `hook` would have them, and what it puts into the backlog; no group where it wants none.
 
     It is called for each wave, since one that expects a single group may pass over a list of them.
     """
-    waves = _Waves()
-    _current.set(waves)
+    branch_groups = _BranchGroups()
+    _current.set(branch_groups)
     kept: list[Group] = []
     further: list[Any] = []
     while True:
@@ -34,18 +34,18 @@ async def waves_through(hook: Callable[[Any], Awaitable[Collected]], item: Any) 
         if group is None:
             return None, further
         kept += group if isinstance(group, list) else [group]
-        waves.number += 1
-        if waves.number >= len(waves.groups or ()):
+        branch_groups.number += 1
+        if branch_groups.number >= len(branch_groups.groups or ()):
             return (kept[0] if len(kept) == 1 else kept), further
 
 
-async def this_wave(collect: Callable[[], Awaitable[Collected]]) -> Collected:
+async def this_branch_group(collect: Callable[[], Awaitable[Collected]]) -> Collected:
     """The wave that a hook is called for; `collect` gives all of them, and is called once."""
-    waves = _current.get()
-    if waves is None:
+    branch_groups = _current.get()
+    if branch_groups is None:
         return await collect()
     further: list[Any] = []
-    if waves.groups is None:
+    if branch_groups.groups is None:
         found, further = await collect()
-        waves.groups = found if isinstance(found, list) else [] if found is None else [found]
-    return (waves.groups[waves.number] if waves.groups else None), further
+        branch_groups.groups = found if isinstance(found, list) else [] if found is None else [found]
+    return (branch_groups.groups[branch_groups.number] if branch_groups.groups else None), further

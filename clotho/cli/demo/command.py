@@ -16,7 +16,7 @@ from clotho.cli.demo.training import GROUPS_PER_BATCH, TrainingChain
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
-from clotho.cli.terminal import again, make_console, one_line
+from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
 from clotho.errors import InvalidInput
@@ -28,7 +28,7 @@ from clotho.models.rendering.rendering import Rendering
 from clotho.runs.campaigns import start_campaign
 from clotho.runs.export import Format, export_run
 from clotho.runs.manifest import taken_names
-from clotho.runs.request import RunOrder, run_manifest
+from clotho.runs.request import RunRequest, run_manifest
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
 
@@ -111,7 +111,7 @@ class Demonstration:
         self, services: Services, client: Client, journal: Journal, run: str, environment: str, url: str
     ) -> None:
         """Start the run with the model at `url`, show it to its end, and export it."""
-        order = RunOrder(
+        order = RunRequest(
             manifest=run_manifest(
                 environment,
                 run,
@@ -129,7 +129,7 @@ class Demonstration:
         exported = self.settings.folder / "exports" / f"{run}.jsonl"
         lines = await export_run(journal, run, Format.GROUPS, exported)
         self.say(f"{lines} groups in {exported}")
-        self.say(f"a transcript: {again(f'show {run}/g000000/r0', self.settings)}")
+        self.say(f"a transcript: {rerun_command(f'show {run}/g000000/r0', self.settings)}")
 
     def say(self, line: str) -> None:
         one_line(self.console, line)

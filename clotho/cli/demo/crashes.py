@@ -20,7 +20,7 @@ from clotho.identifiers.rollout_keys import turn_prefix
 from clotho.journal import Journal
 from clotho.rollouts.turn import TurnEntry
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.testing.duplicate_calls import bill
+from clotho.testing.duplicate_calls import duplicate_calls
 from clotho.testing.kill_processes import kill_supervisors, worker_processes
 from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving
@@ -35,7 +35,7 @@ Found = TypeVar("Found")
 
 
 @dataclass
-class Crashes:
+class FaultInjector:
     """Kills parts of a run, and counts what it came to."""
 
     services: Services
@@ -97,7 +97,7 @@ class Crashes:
             groups,
             await effects(journal, self.sandboxes.run),
             self.answered,
-            bill(self.provider.calls, self.deaths),
+            duplicate_calls(self.provider.calls, self.deaths),
             len(to_janitor),
             len(orphans),
         )
@@ -106,7 +106,7 @@ class Crashes:
 @asynccontextmanager
 async def crashing(
     services: Services, settings: Settings, journal: Journal, run: str, turns: int, say: Callable[[str], None]
-) -> AsyncIterator[Crashes]:
+) -> AsyncIterator[FaultInjector]:
     """Strikes while inside; `turns` are those expected of the run. Its model is to be asked at `url`."""
     loop = asyncio.get_running_loop()
 
@@ -117,7 +117,7 @@ async def crashing(
     sandboxes = HostSandboxes(root, run, settings.sandbox.lease_seconds)
     provider = Provider(services.model.url, journalled)
     async with serving(provider) as url:
-        crashes = Crashes(services, provider, sandboxes, url, say)
+        crashes = FaultInjector(services, provider, sandboxes, url, say)
         striking = asyncio.create_task(crashes.strike(turns))
         try:
             yield crashes

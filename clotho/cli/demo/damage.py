@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 from temporalio.client import Client
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.identifiers.rollout_keys import reward_key
 from clotho.journal import Journal
 from clotho.rollouts.verification import RewardEntry
@@ -18,7 +18,7 @@ from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import is_followed
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.sandbox.reaper import LeaseKeeper
+from clotho.sandbox.reaper import SandboxReaper
 from clotho.temporal.states import RolloutOwners, namespace_labels
 from clotho.testing.duplicate_calls import Bill
 from clotho.testing.execution_markers import marks_in
@@ -27,7 +27,7 @@ from clotho.testing.kill_processes import processes_below
 CLEARED_SECONDS = 10.0
 
 
-class Effects(Record):
+class RunAudit(FrozenModel):
     """What the journal has of a run."""
 
     scored: int
@@ -58,16 +58,16 @@ class HostSandboxes:
     async def left_over(self) -> list[str]:
         """Sandboxes of the run, and processes of sandboxes that no other run holds."""
         held = [held.lease for held in await self.backend.leases()]
-        foreign = [lease for lease in held if not lease.startswith(f"{self.run}/")]
-        processes = await asyncio.to_thread(self._processes, foreign)
-        return [lease for lease in held if lease not in foreign] + processes
+        sanitized_text = [lease for lease in held if not lease.startswith(f"{self.run}/")]
+        processes = await asyncio.to_thread(self._processes, sanitized_text)
+        return [lease for lease in held if lease not in sanitized_text] + processes
 
     async def look(self, client: Client, journal: Journal) -> None:
         """The pass that the janitor of the host's worker makes every minute, made now."""
         followed = partial(is_followed, journal)
         labels = namespace_labels(client, journal.store_identity)
         owners = RolloutOwners(client)
-        await LeaseKeeper(self.backend, owners, followed, labels, self.lease_seconds).look()
+        await SandboxReaper(self.backend, owners, followed, labels, self.lease_seconds).look()
 
     async def orphans(self, client: Client, journal: Journal) -> list[str]:
         """What is left after passes of the janitor."""
@@ -79,25 +79,25 @@ class HostSandboxes:
             await asyncio.sleep(0.5)
         return left
 
-    def _processes(self, foreign: list[str]) -> list[str]:
+    def _processes(self, sanitized_text: list[str]) -> list[str]:
         others = {
             process
-            for lease in foreign
+            for lease in sanitized_text
             for process in processes_below(SandboxFolder.of_lease(self.root, lease).files)
         }
         return [process for process in processes_below(self.root) if process not in others]
 
 
-async def effects(journal: Journal, run: str) -> Effects:
+async def effects(journal: Journal, run: str) -> RunAudit:
     marks: list[Counter[str]] = []
     restored: Counter[str] = Counter()
     groups = await scored_groups(journal, run)
     siblings = [sibling for _, entry in groups for sibling in entry.siblings]
     for sibling in siblings:
-        marks.append(marks_in((await journal.require(reward_key(sibling.rollout), RewardEntry)).log))
+        marks.append(marks_in((await journal.read_required(reward_key(sibling.rollout), RewardEntry)).log))
         restored.update(str(fidelity) for fidelity in sibling.losses)
     commands = sum(len(ran) for ran in marks)
-    return Effects(
+    return RunAudit(
         scored=len(groups),
         replaced=sum(sibling.replacement_of is not None for sibling in siblings),
         commands=commands,
@@ -109,7 +109,7 @@ async def effects(journal: Journal, run: str) -> Effects:
 def damage_table(
     killed: Mapping[str, int],
     groups: int,
-    effects: Effects,
+    effects: RunAudit,
     turns: int,
     bill: Bill,
     to_janitor: int,

@@ -10,15 +10,15 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.findings import Finding, show
-from clotho.cli.doctor.sandbox_audit import Custody, Held
+from clotho.cli.doctor.sandbox_audit import Held, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
-from clotho.cli.terminal import again, make_console
+from clotho.cli.terminal import make_console, rerun_command
 from clotho.config import Settings, host_name, load_settings, program_on_path
 from clotho.errors import ClothoError, InvalidInput
 from clotho.journal import Journal
 from clotho.processes.liveness import FRESH, silences
-from clotho.rollouts.task_queues import Stations
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.reaper import PERIOD
@@ -59,7 +59,7 @@ class Doctor:
         sections = {"machine": [await isolation(backend), self._bubblewrap(), of_store, of_temporal]}
         if journal is not None:
             seen = await silences(journal)
-            custody = Custody(backend, journal, client)
+            custody = SandboxAudit(backend, journal, client)
             cleaned = [cleaned_up(held) for held in await custody.clean()] if clean else []
             sections["sandboxes of this host"] = cleaned + await self._leases(custody, seen)
             sections["workers"] = presence(seen)
@@ -99,8 +99,8 @@ class Doctor:
             return Finding("bubblewrap: not installed", "install it: apt install bubblewrap")
         return Finding(f"bubblewrap: {found}")
 
-    async def _leases(self, custody: Custody, seen: dict[str, float]) -> list[Finding]:
-        queue = f"{Stations().sandbox.queue}-{host_name(self.settings)}"
+    async def _leases(self, custody: SandboxAudit, seen: dict[str, float]) -> list[Finding]:
+        queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
         present = seen.get(queue, float("inf")) < FRESH
         held = sorted(await custody.held(), key=lambda each: each.record.lease)
         return [self._lease(each, present) for each in held] or [Finding("none")]
@@ -109,7 +109,7 @@ class Doctor:
         if held.verdict.orphan and present:
             return Finding(f"{held.fact}; orphan: this host's worker destroys it within {PERIOD:.0f} s")
         if held.verdict.orphan:
-            now = again("doctor --clean", self.settings)
+            now = rerun_command("doctor --clean", self.settings)
             advice = f"no worker is here to destroy it: start one, or destroy all orphans now: {now}"
             return Finding(f"{held.fact}; orphan", advice)
         if not present:
@@ -148,6 +148,8 @@ def presence(seen: dict[str, float]) -> list[Finding]:
     """Who was seen, the last first. One that is gone may have been stopped: that alone needs nobody's attention."""
     latest = sorted(seen.items(), key=lambda sign: sign[1])
     return [
-        Finding(f"{name}: {'present' if silence < FRESH else 'gone'}, last sign {silence:.0f} s ago")
-        for name, silence in latest[:SEEN_SHOWN]
+        Finding(
+            f"{name}: {'present' if heartbeat_age < FRESH else 'gone'}, last sign {heartbeat_age:.0f} s ago"
+        )
+        for name, heartbeat_age in latest[:SEEN_SHOWN]
     ] or [Finding("none was ever seen")]

@@ -17,25 +17,25 @@ from clotho.sandbox.reaper import ANSWER_TIMEOUT, OwnerState
 from clotho.temporal.states import RolloutOwners, namespace_labels
 
 
-class Verdict(StrEnum):
+class OwnerStatus(StrEnum):
     LIVE = "its rollout is open"
     FOLLOWED = "its rollout goes on in another sandbox"
     CLOSED = "its rollout has closed"
     UNKNOWN = "Temporal doesn't know its rollout"
     ELSEWHERE = "its rollout is of another cluster or namespace"
     EXPIRED = "Temporal doesn't know its rollout, and its lease has expired"
-    UNTOLD = "Temporal or the store can't tell of its rollout now"
+    UNREACHABLE = "Temporal or the store can't tell of its rollout now"
 
     @property
     def orphan(self) -> bool:
         """Whether nobody can want the sandbox any more."""
-        return self in (Verdict.FOLLOWED, Verdict.CLOSED, Verdict.EXPIRED)
+        return self in (OwnerStatus.FOLLOWED, OwnerStatus.CLOSED, OwnerStatus.EXPIRED)
 
 
 @dataclass(frozen=True)
 class Held:
     record: LeaseRecord
-    verdict: Verdict
+    verdict: OwnerStatus
 
     @property
     def fact(self) -> str:
@@ -44,7 +44,7 @@ class Held:
         return f"{self.record.lease}: {lease}; {self.verdict}"
 
 
-class Custody:
+class SandboxAudit:
     """What a host's backend holds for the rollouts of one store. Without a `client` nobody can tell of any."""
 
     def __init__(self, backend: LocalBackend, journal: Journal, client: Client | None) -> None:
@@ -65,31 +65,31 @@ class Custody:
         for record in await self._backend.leases():
             verdict = await self._judge(record)
             if verdict.orphan:
-                labels = record.labels if verdict is Verdict.CLOSED else None
+                labels = record.labels if verdict is OwnerStatus.CLOSED else None
                 await self._backend.destroy(record.lease, labels)
                 destroyed.append(Held(record, verdict))
         return destroyed
 
-    async def _judge(self, record: LeaseRecord) -> Verdict:
+    async def _judge(self, record: LeaseRecord) -> OwnerStatus:
         client = self._client
         if client is None:
-            return Verdict.UNTOLD
+            return OwnerStatus.UNREACHABLE
         rollout, _, number = record.lease.partition("/lease/")
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 if await is_followed(self._journal, rollout, int(number)):
-                    return Verdict.FOLLOWED
+                    return OwnerStatus.FOLLOWED
                 if not namespace_labels(client, self._journal.store_identity).same_namespace(record.labels):
-                    return Verdict.EXPIRED if record.expires < time.time() else Verdict.ELSEWHERE
+                    return OwnerStatus.EXPIRED if record.expires < time.time() else OwnerStatus.ELSEWHERE
                 state = await RolloutOwners(client).state(rollout)
         except (Unavailable, TimeoutError):
-            return Verdict.UNTOLD
+            return OwnerStatus.UNREACHABLE
         match state:
             case OwnerState.OPEN:
-                return Verdict.LIVE
+                return OwnerStatus.LIVE
             case OwnerState.CLOSED:
-                return Verdict.CLOSED
+                return OwnerStatus.CLOSED
             case OwnerState.UNKNOWN:
-                return Verdict.EXPIRED if record.expires < time.time() else Verdict.UNKNOWN
+                return OwnerStatus.EXPIRED if record.expires < time.time() else OwnerStatus.UNKNOWN
             case OwnerState.FOLLOWED:
-                return Verdict.FOLLOWED
+                return OwnerStatus.FOLLOWED

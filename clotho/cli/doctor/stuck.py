@@ -11,8 +11,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.cli.doctor.findings import Finding
 from clotho.cli.waiting import is_polled, unserved
-from clotho.errors import bounded
-from clotho.rollouts.task_queues import Stations
+from clotho.errors import truncate_middle
+from clotho.rollouts.task_queues import TaskQueues
 
 MANY_ATTEMPTS = 5
 """From this one on a step counts as stuck: outages of a quarter of a minute are nobody's business."""
@@ -30,7 +30,7 @@ async def stuck(client: Client) -> Sequence[Finding]:
     if not workflows:
         return [Finding("no run is open")]
     found = []
-    if missing := await unserved(client, Stations()):
+    if missing := await unserved(client, TaskQueues()):
         found.append(
             Finding(f"no worker serves {', '.join(missing)}", "start `clotho dev` or `clotho worker`")
         )
@@ -70,7 +70,7 @@ class _Examination:
     async def _step(self, workflow: str, step: PendingActivityInfo) -> Finding | None:
         name = step.activity_type.name
         if step.attempt >= MANY_ATTEMPTS and step.HasField("last_failure"):
-            failure = bounded(" ".join(step.last_failure.message.split()), 400)
+            failure = truncate_middle(" ".join(step.last_failure.message.split()), 400)
             return Finding(
                 f"{workflow}: {name}, attempt {step.attempt}: {failure}",
                 f"mend that and it goes on by itself; to give up: `clotho cancel {named(workflow)}`",

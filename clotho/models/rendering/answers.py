@@ -36,13 +36,15 @@ class AnswerReader:
         text = self._tokenizer.decode(completion_ids[:-1] if ended else completion_ids)
         reasoning, rest = self._split(text, prompt_ids, tools)
         if rest is None or self._parser is None or not tools:
-            message = ChatMessage(role="assistant", content=said(rest), reasoning_content=said(reasoning))
+            message = ChatMessage(
+                role="assistant", content=strip_or_none(rest), reasoning_content=strip_or_none(reasoning)
+            )
             return ReadAnswer(message=message)
         answer = self._parser.parse(rest, tools)
         message = ChatMessage(
             role="assistant",
-            content=said(answer.content),
-            reasoning_content=said(reasoning),
+            content=strip_or_none(answer.content),
+            reasoning_content=strip_or_none(reasoning),
             tool_calls=answer.tool_calls(turn_key),
         )
         return ReadAnswer(message=message, defects=answer.defects)
@@ -73,6 +75,6 @@ class AnswerReader:
         return thought, implied
 
 
-def said(text: str | None) -> str | None:
+def strip_or_none(text: str | None) -> str | None:
     """What an assistant said or thought, without the white space around it."""
     return (text or "").strip() or None

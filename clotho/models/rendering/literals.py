@@ -29,11 +29,11 @@ class Literals:
         self._returned = _any_of(structural)
         self._spoken = _any_of(structural - shown - THINKING)
 
-    def spoken(self, text: str) -> str:
+    def escape_message(self, text: str) -> str:
         """What a user or the model said: a prompt may show how to think, or how to write a call."""
         return _marked(text, self._spoken)
 
-    def returned(self, text: str) -> str:
+    def escape_tool_result(self, text: str) -> str:
         """What a tool returned: nothing in it is a part of the conversation's structure."""
         return _marked(text, self._returned)
 

@@ -23,23 +23,23 @@ def templated(messages: Sequence[ChatMessage], literals: Literals, *, parsed: bo
 def _templated(message: ChatMessage, literals: Literals, parsed: bool) -> Templated:
     shown: Templated = {"role": message.role, "content": _content(message, literals)}
     if message.reasoning_content:
-        shown["reasoning_content"] = literals.spoken(message.reasoning_content)
+        shown["reasoning_content"] = literals.escape_message(message.reasoning_content)
     if message.tool_calls:
         shown["tool_calls"] = [
             {
-                "id": literals.spoken(call.id),
+                "id": literals.escape_message(call.id),
                 "type": call.type,
                 "function": {
-                    "name": literals.spoken(call.function.name),
+                    "name": literals.escape_message(call.function.name),
                     "arguments": _arguments(call.function.arguments, literals, parsed),
                 },
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        shown["tool_call_id"] = literals.spoken(message.tool_call_id)
+        shown["tool_call_id"] = literals.escape_message(message.tool_call_id)
     if message.name is not None:
-        shown["name"] = literals.spoken(message.name)
+        shown["name"] = literals.escape_message(message.name)
     return shown
 
 
@@ -48,7 +48,7 @@ def _content(message: ChatMessage, literals: Literals) -> str:
     text = _text(message)
     if message.role in ("system", "developer"):
         return text
-    return literals.returned(text) if message.role == "tool" else literals.spoken(text)
+    return literals.escape_tool_result(text) if message.role == "tool" else literals.escape_message(text)
 
 
 def _text(message: ChatMessage) -> str:
@@ -71,6 +71,6 @@ def _arguments(written: str, literals: Literals, parsed: bool) -> JsonValue:
     if not isinstance(value, dict):
         written = shown = json.dumps({"arguments": written}, ensure_ascii=False)
     if not parsed:
-        return literals.spoken(written)
-    arguments: JsonValue = json.loads(literals.spoken(shown))
+        return literals.escape_message(written)
+    arguments: JsonValue = json.loads(literals.escape_message(shown))
     return arguments

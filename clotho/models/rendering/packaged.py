@@ -9,7 +9,7 @@ from renderers.configs import config_from_name
 
 from clotho.errors import InvalidInput
 from clotho.models.messages import ChatMessage, ToolSchema
-from clotho.models.rendering.answers import AnswerReader, said
+from clotho.models.rendering.answers import AnswerReader, strip_or_none
 from clotho.models.rendering.messages import templated
 from clotho.models.rendering.renderer import ReadAnswer
 from clotho.models.rendering.tokenizers import Tokenizer
@@ -100,8 +100,8 @@ class PackagedRenderer:
         answer = _answer(parsed, bool(tools))
         message = ChatMessage(
             role="assistant",
-            content=said(answer.content),
-            reasoning_content=said(parsed.reasoning_content),
+            content=strip_or_none(answer.content),
+            reasoning_content=strip_or_none(parsed.reasoning_content),
             tool_calls=answer.tool_calls(turn_key),
         )
         return ReadAnswer(message=message, defects=answer.defects)

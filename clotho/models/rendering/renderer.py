@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.messages import CallDefects, ChatMessage, ToolSchema
 
 
-class ReadAnswer(Record):
+class ReadAnswer(FrozenModel):
     """A sampled answer as a message, and the calls in it that aren't run as they were written."""
 
     message: ChatMessage

@@ -1,10 +1,10 @@
 """Which tokenizer, renderer and parser a run's conversations go through."""
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.tool_call_parsers import family_parser, model_name
 
 
-class Rendering(Record):
+class Rendering(FrozenModel):
     """How conversations become tokens and tokens messages, as `clotho.models.rendering.resolve` takes it."""
 
     tokenizer: str = ""

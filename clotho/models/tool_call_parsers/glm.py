@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.argument_types import is_offered, properties_of, typed
 from clotho.models.tool_call_parsers.json_text import encode
-from clotho.models.tool_call_parsers.markup import Block, Prose, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, Unread, conclude
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
@@ -59,10 +59,10 @@ def _arguments(body: str) -> tuple[dict[str, str], bool]:
 def _segments(text: str) -> Iterator[Segment]:
     position = 0
     while (start := text.find(CALL, position)) >= 0:
-        yield Prose(text[position:start])
+        yield PlainText(text[position:start])
         end = text.find(CALL_END, start)
         inside = text[start + len(CALL) : end if end >= 0 else len(text)]
         position = end + len(CALL_END) if end >= 0 else len(text)
         name, key, arguments = inside.partition(KEY)
         yield Block(name=name, body=key + arguments, text=text[start:position])
-    yield Prose(text[position:])
+    yield PlainText(text[position:])

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.argument_types import properties_of, typed_text
-from clotho.models.tool_call_parsers.markup import Block, Debris, Prose, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, StrayText, Unread, conclude
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
@@ -55,7 +55,7 @@ def _identity(head: str) -> tuple[str | None, str]:
 
 def _segments(text: str) -> Iterator[Segment]:
     prose, section, _ = text.partition(SECTION)
-    yield Prose(prose)
+    yield PlainText(prose)
     position = len(prose) + len(section)
     while (start := text.find(CALL, position)) >= 0:
         yield _debris(text[position:start])
@@ -78,5 +78,5 @@ def _block(text: str, start: int) -> Block:
     return Block(name=text[name:arguments], body=text[body : end.start()], text=written)
 
 
-def _debris(text: str) -> Debris:
-    return Debris(text.replace(SECTION, "").replace(SECTION_END, ""))
+def _debris(text: str) -> StrayText:
+    return StrayText(text.replace(SECTION, "").replace(SECTION_END, ""))

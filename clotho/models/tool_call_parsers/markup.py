@@ -8,14 +8,14 @@ from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joi
 
 
 @dataclass(frozen=True)
-class Prose:
+class PlainText:
     """Text outside any markup."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Debris:
+class StrayText:
     """Text between markup, where no text belongs; `is_call`: in the place of a call."""
 
     text: str
@@ -45,7 +45,7 @@ class Unread(Enum):
     UNOFFERED = "unoffered"
 
 
-Segment = Prose | Debris | Opening | Block
+Segment = PlainText | StrayText | Opening | Block
 
 
 def conclude(
@@ -60,7 +60,7 @@ def conclude(
     calls = tuple(call for call in parsed if isinstance(call, ParsedCall))
     blocks = [index for index, segment in enumerate(written) if isinstance(segment, Block | Opening)]
     prose_ends = blocks[0] if calls else len(written)
-    shown = [isinstance(segment, Prose) and index < prose_ends for index, segment in enumerate(written)]
+    shown = [isinstance(segment, PlainText) and index < prose_ends for index, segment in enumerate(written)]
     content = "".join(segment.text for segment, here in zip(written, shown, strict=True) if here)
     if blocks and ((trims and calls) or not content.strip()):
         content = content.strip()
@@ -69,7 +69,7 @@ def conclude(
         for segment, call, here in zip(written, parsed, shown, strict=True)
         if not (isinstance(call, ParsedCall) or here)
     )
-    empty = sum(isinstance(segment, Debris) and segment.is_call for segment in written)
+    empty = sum(isinstance(segment, StrayText) and segment.is_call for segment in written)
     return ParsedAnswer(
         content=content or None,
         calls=calls,

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.argument_types import properties_of, typed_text
 from clotho.models.tool_call_parsers.json_text import decode, decode_first, encode
-from clotho.models.tool_call_parsers.markup import Block, Debris, Prose, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, StrayText, Unread, conclude
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined, parsed_call
 
 MARK = "[TOOL_CALLS]"
@@ -38,7 +38,7 @@ class MistralParser:
 
 
 def _segments(text: str, start: int) -> Iterator[Segment]:
-    yield Prose(text[: start if start >= 0 else len(text)])
+    yield PlainText(text[: start if start >= 0 else len(text)])
     while start >= 0:
         name = start + len(MARK)
         separator = NAME_END.search(text, name)
@@ -51,7 +51,7 @@ def _segments(text: str, start: int) -> Iterator[Segment]:
             body=arguments,
             text=text[start:end],
         )
-        yield Debris(trailing)
+        yield StrayText(trailing)
         start = following
 
 

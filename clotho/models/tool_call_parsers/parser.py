@@ -6,7 +6,7 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.models.messages import CallDefects, FunctionCall, ToolCall, ToolSchema
 
 ID_LENGTH = 9
@@ -14,7 +14,7 @@ ID_ALPHABET = string.digits + string.ascii_letters
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-class ParsedCall(Record):
+class ParsedCall(FrozenModel):
     """One call that the model wrote."""
 
     function: FunctionCall
@@ -24,7 +24,7 @@ class ParsedCall(Record):
     """It was cut off: these are the arguments that were complete."""
 
 
-class ParsedAnswer(Record):
+class ParsedAnswer(FrozenModel):
     """What a model's text comes to."""
 
     content: str | None

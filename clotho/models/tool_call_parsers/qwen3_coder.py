@@ -21,7 +21,15 @@ from collections.abc import Iterator, Sequence
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.argument_types import properties_of, typed
 from clotho.models.tool_call_parsers.json_text import encode
-from clotho.models.tool_call_parsers.markup import Block, Debris, Opening, Prose, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.markup import (
+    Block,
+    Opening,
+    PlainText,
+    Segment,
+    StrayText,
+    Unread,
+    conclude,
+)
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
@@ -71,7 +79,7 @@ def _segments(text: str) -> Iterator[Segment]:
     while tag := expected.search(text, position):
         gap = text[position : tag.start()]
         empty = expected is IN_CALL and tag[0] == CALL_END
-        yield Prose(gap) if expected is IN_PROSE else Debris(gap, is_call=empty)
+        yield PlainText(gap) if expected is IN_PROSE else StrayText(gap, is_call=empty)
         position = tag.end()
         if tag[0] == CALL:
             yield Opening()
@@ -84,7 +92,7 @@ def _segments(text: str) -> Iterator[Segment]:
             position = tag.start() + len(block.text)
             expected = AFTER_FUNCTION
     rest = text[position:]
-    yield Prose(rest) if expected is IN_PROSE else Debris(rest, is_call=expected is IN_CALL)
+    yield PlainText(rest) if expected is IN_PROSE else StrayText(rest, is_call=expected is IN_CALL)
 
 
 def _function(text: str, start: int, name: int) -> Block:

@@ -9,7 +9,7 @@ from pathlib import Path
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, SandboxSpec
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.start_files import StartFiles
-from clotho.sandbox.supervised.layout import Layout, located
+from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
 
 PROGRAM = "/.supervisor"
@@ -109,7 +109,7 @@ class View:
 
     def _roots(self, aliases: Mapping[str, str]) -> dict[str, str]:
         """The writable roots, by labels that are theirs in every archive of the run."""
-        return {f"root{at}": located(path, aliases) for at, path in enumerate(self.spec.writable_roots)}
+        return {f"root{at}": resolve_alias(path, aliases) for at, path in enumerate(self.spec.writable_roots)}
 
     def bare_aliases(self) -> dict[str, str]:
         """Without isolation: the paths of the isolated view that stand for folders of the host."""
@@ -123,7 +123,7 @@ class View:
         for name, value in {"~": variables["HOME"], **{f"${n}": v for n, v in variables.items()}}.items():
             if wanted == name or wanted.startswith(f"{name}/"):
                 wanted = value + wanted.removeprefix(name)
-        return wanted if isolated else located(wanted, self.bare_aliases())
+        return wanted if isolated else resolve_alias(wanted, self.bare_aliases())
 
     def arguments(self, files: StartFiles, empty: Path, nothing: Path, expose_usr_local: bool) -> list[str]:
         """bubblewrap's arguments before the command.
@@ -148,7 +148,7 @@ class View:
 
 
 def _all_located(variables: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
-    return {name: located(value, aliases) for name, value in variables.items()}
+    return {name: resolve_alias(value, aliases) for name, value in variables.items()}
 
 
 def _variables(variables: Mapping[str, str]) -> Iterator[str]:

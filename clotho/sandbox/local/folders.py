@@ -14,13 +14,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, SandboxSpec
 
 AGENT = "agent"
 
 
-class SandboxRecord(Record):
+class SandboxRecord(FrozenModel):
     """What is known of a sandbox by whoever finds its folder."""
 
     lease: str

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 
 CHECKS = {
     "runs as PID 1 of its own": '[ "$$" = 1 ]',
@@ -29,7 +29,7 @@ PACKAGE_LISTS = (
 )
 
 
-class IsolationReport(Record):
+class IsolationReport(FrozenModel):
     """What is enforced on this host; `clotho doctor` shows it."""
 
     missing: tuple[str, ...]

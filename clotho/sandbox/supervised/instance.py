@@ -32,7 +32,7 @@ from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.archives import ArchiveTransfer
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.jobs import Jobs
-from clotho.sandbox.supervised.layout import Layout, located
+from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervised.staged import LONGEST_PATH
 from clotho.sandbox.supervised.transfers import Transfers
 from clotho.sandbox.supervised.watches import Watches
@@ -226,13 +226,15 @@ class SupervisedSandbox:
     ) -> tuple[str, int, str]:
         if "\0" in path:
             return "not_found", 0, ""
-        located = self._located(path)
-        if len(located.encode(errors="surrogateescape")) > LONGEST_PATH:
+        resolve_alias = self._located(path)
+        if len(resolve_alias.encode(errors="surrogateescape")) > LONGEST_PATH:
             return "name_too_long", 0, ""
         agents = self._layout.agents if self._layout.verifying else ()
         return await self._answered(
             key,
-            lambda steady: self._transfers.stage(key, located, after, content, max_bytes, steady, agents),
+            lambda steady: self._transfers.stage(
+                key, resolve_alias, after, content, max_bytes, steady, agents
+            ),
         )
 
     async def _answered(self, key: str, stage: Callable[[bool], None]) -> tuple[str, int, str]:
@@ -260,7 +262,7 @@ class SupervisedSandbox:
         path = below_home(path)
         if path == "~" or path.startswith("~/"):
             return self.home + path[1:]
-        return located(path, self._layout.aliases)
+        return resolve_alias(path, self._layout.aliases)
 
     # ---- checkpoints ----
 

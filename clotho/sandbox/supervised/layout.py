@@ -28,7 +28,7 @@ class Layout:
         return {"work": self.workspace, "home": self.home, "tmp": self.tmp, **self.roots}
 
 
-def located(path: str, aliases: Mapping[str, str]) -> str:
+def resolve_alias(path: str, aliases: Mapping[str, str]) -> str:
     """`path` with the alias that it is, or lies under, replaced."""
     for seen, real in aliases.items():
         if path == seen or path.startswith(f"{seen}/"):

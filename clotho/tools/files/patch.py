@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from pydantic import JsonValue
 
 from clotho.errors import FileRefused, InvalidInput
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.tools import shell, write_once
 from clotho.tools.files import fuzzy, v4a
 from clotho.tools.files.diff import unified
 from clotho.tools.files.lint import lint
-from clotho.tools.files.paths import located, quoted, refuse_protected
+from clotho.tools.files.paths import absolute_path, quoted, refuse_protected
 from clotho.tools.files.text_file import TextFile, is_text
 from clotho.tools.results import problem, text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
@@ -27,14 +27,14 @@ LARGEST = 5_000_000
 RECORD = "patch"
 
 
-class Write(Record):
+class Write(FrozenModel):
     path: str
     content: str
     before: str | None
     """Hash of the file that is replaced; None for a new one."""
 
 
-class Intent(Record):
+class Intent(FrozenModel):
     """What a patch does, and what it says once that is done."""
 
     steps: tuple[v4a.Step, ...] = ()
@@ -103,11 +103,11 @@ async def _planned(arguments: Arguments, context: CallContext) -> Intent:
     if arguments["mode"] == "patch":
         return await _planned_patch(arguments["patch"], context)
     path = arguments["path"]
-    refuse_protected(located(path, context))
+    refuse_protected(absolute_path(path, context))
     file = await _read(path, context)
     if file is None:
         raise InvalidInput(f"{path}: no such file")
-    return await asyncio.to_thread(_replacement, arguments, file, located(path, context))
+    return await asyncio.to_thread(_replacement, arguments, file, absolute_path(path, context))
 
 
 def _replacement(arguments: Arguments, file: TextFile, path: str) -> Intent:
@@ -129,7 +129,7 @@ async def _planned_patch(patch: str, context: CallContext) -> Intent:
     edited = v4a.edited(operations)
     files = {}
     for path in v4a.paths(operations):
-        refuse_protected(located(path, context))
+        refuse_protected(absolute_path(path, context))
         files[path] = await _read(path, context, needs_text=path in edited)
     plan = await asyncio.to_thread(
         v4a.plan, operations, lambda path: file.text if (file := files[path]) else None
@@ -139,7 +139,7 @@ async def _planned_patch(patch: str, context: CallContext) -> Intent:
 
 def _patch_intent(plan: v4a.Plan, files: Mapping[str, TextFile | None], context: CallContext) -> Intent:
     writes = [
-        _write(located(write.path, context), files[write.origin] if write.origin else None, write.text)
+        _write(absolute_path(write.path, context), files[write.origin] if write.origin else None, write.text)
         for write in plan.writes
     ]
     listed: dict[str, Any] = {
@@ -166,7 +166,9 @@ def _write(path: str, file: TextFile | None, after: str) -> Write:
 
 async def _read(path: str, context: CallContext, needs_text: bool = True) -> TextFile | None:
     """The file, None where there is none; as an empty text where it is no text and needs not be."""
-    found = await context.sandbox.read_file(located(path, context), LARGEST, shell.last_command(context))
+    found = await context.sandbox.read_file(
+        absolute_path(path, context), LARGEST, shell.last_command(context)
+    )
     if found.error == "not_found":
         return None
     if not needs_text and (found.error == "too_large" or not is_text(found.content)):

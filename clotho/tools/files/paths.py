@@ -41,7 +41,7 @@ def checked(path: str) -> str:
     return below_home(path)
 
 
-def located(path: str, context: CallContext) -> str:
+def absolute_path(path: str, context: CallContext) -> str:
     """`path` as the file verbs take it: a relative one starts where the last command ended, or as configured."""
     path = checked(path)
     if shell.last_command(context) is None and not path.startswith(("/", "~")):

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from clotho.sandbox.backend import FileContent
 from clotho.tools import shell
-from clotho.tools.files.paths import located, quoted
+from clotho.tools.files.paths import absolute_path, quoted
 from clotho.tools.files.text_file import MARK, is_binary
 from clotho.tools.files.windows import window
 from clotho.tools.results import problem, text
@@ -65,7 +65,7 @@ class ReadFile(Tool):
     }
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        path = located(arguments["path"], context)
+        path = absolute_path(arguments["path"], context)
         file = await context.sandbox.read_file(path, LARGEST, shell.last_command(context))
         if file.error == "not_found":
             similar = await _similar(arguments["path"], context)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from clotho.errors import InvalidInput
-from clotho.frozen_model import Record
+from clotho.frozen_model import FrozenModel
 from clotho.tools.files import fuzzy
 
 HEADER = re.compile(r"\*\*\*\s*(Update|Add|Delete|Move) File:(.+)")
@@ -46,7 +46,7 @@ class Operation:
     hunks: list[Hunk] = field(default_factory=list)
 
 
-class Step(Record):
+class Step(FrozenModel):
     """A file to delete, or to rename where `destination` is set."""
 
     path: str

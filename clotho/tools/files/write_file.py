@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from clotho.tools import shell, write_once
 from clotho.tools.files.lint import lint
-from clotho.tools.files.paths import located, refuse_protected
+from clotho.tools.files.paths import absolute_path, refuse_protected
 from clotho.tools.results import text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
@@ -36,7 +36,7 @@ class WriteFile(Tool):
         return await self.run(arguments, context)
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        path = located(arguments["path"], context)
+        path = absolute_path(arguments["path"], context)
         refuse_protected(path)
         parents = await write_once.recall(context, "parents") or await _look_at_parents(path, context)
         content = arguments["content"].encode()

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from clotho.atropos.group_sender import Registration, outlasting
+from clotho.atropos.group_sender import Registration, retry_outages
 from clotho.atropos.trainer_api import ApiUnavailable, EnvUnknown, Receipt, TrainerApi
-from clotho.errors import InvalidInput, Unfit
+from clotho.errors import GroupRejected, InvalidInput
 from clotho.processes.ports import free_port
 from clotho.testing.scripted_model import serving
 
@@ -65,7 +65,7 @@ async def test_what_may_pass_is_an_outage(answer: Response) -> None:
 @pytest.mark.parametrize("status", [400, 404, 413, 422])
 async def test_what_is_refused_for_good_is_unfit(status: int) -> None:
     async with answering(Response("no", status)) as api:
-        with pytest.raises(Unfit) as refused:
+        with pytest.raises(GroupRejected) as refused:
             await api.send([{}])
     assert refused.value.reason == "refused"
     assert f"{status}: no" in str(refused.value)
@@ -82,7 +82,7 @@ async def test_nobody_there_is_an_outage_that_is_waited_out() -> None:
     api = TrainerApi(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(ApiUnavailable):
         await api.send([{}])
-    waiting = asyncio.create_task(outlasting(lambda: api.get("/status"), "see whether it is back"))
+    waiting = asyncio.create_task(retry_outages(lambda: api.get("/status"), "see whether it is back"))
     await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()
@@ -91,7 +91,7 @@ async def test_nobody_there_is_an_outage_that_is_waited_out() -> None:
 
 async def test_what_json_cannot_say_is_never_sent() -> None:
     async with answering() as api:
-        with pytest.raises(Unfit) as refused:
+        with pytest.raises(GroupRejected) as refused:
             await api.send([{"inference_logprobs": [[-float("inf")]]}])
     assert refused.value.reason == "non_finite"
 
@@ -124,7 +124,7 @@ async def test_an_api_without_this_environment_is_told_from_an_outage() -> None:
     ],
 )
 def test_a_registration_at_a_restarted_api_is_somebody_elses(
-    before: tuple[int, str], now: tuple[int, str], ghost: bool
+    before: tuple[int, str], now: tuple[int, str], stale_registration: bool
 ) -> None:
     earlier, later = (Registration(url="http://api", env_id=id_, name=name) for id_, name in (before, now))
-    assert earlier.is_ghost_of(later) is ghost
+    assert earlier.is_stale_registration_of(later) is stale_registration

@@ -4,46 +4,50 @@ import pytest
 
 from clotho.atropos.admission import check_staleness
 from clotho.atropos.ledger import Claim
-from clotho.atropos.scored import Row, Wave
+from clotho.atropos.scored import BranchGroup, Row
 from clotho.atropos.trainable import check_sampling
-from clotho.errors import InvalidInput, Unfit
+from clotho.errors import GroupRejected, InvalidInput
 from clotho.models.backend import Inference, LogprobsMode, ServedModel
 from clotho.models.sampling import Sampling
 
 CLAIM = Claim(number=0, group="run/i-a.0", item={"id": "a"}, step=2)
 
 
-def waves(*versions: tuple[str, ...], known: bool = True, tokens: bool = True) -> tuple[Wave, ...]:
+def branch_groups(
+    *versions: tuple[str, ...], known: bool = True, tokens: bool = True
+) -> tuple[BranchGroup, ...]:
     ids = [1, 2] if tokens else []
     rows = tuple(Row(ids, ids, [-1.0] * len(ids), (), version, known) for version in versions)
-    return (Wave("run/i-a.0", rows, (0.0,) * len(rows), {}),)
+    return (BranchGroup("run/i-a.0", rows, (0.0,) * len(rows), {}),)
 
 
 @pytest.mark.parametrize(
     ("found", "step", "reason"),
     [
-        (waves(("7",), ("8",)), 9, None),
-        (waves(("7",), ("8",)), 10, "stale"),
-        (waves(("step:7",), ("step:8",)), 9, None),
-        (waves(("step:7", "step:8")), 10, "stale"),
-        (waves(("9",), ("step:7",)), 10, "stale"),
-        (waves(("9",), ("10",), known=False), 10, "unknown_version"),
-        (waves(("ab12",)), 10, "unknown_version"),
-        (waves(()), 2, "unknown_version"),
-        (waves((), tokens=False), 4, None),
-        (waves((), tokens=False), 5, "stale"),
+        (branch_groups(("7",), ("8",)), 9, None),
+        (branch_groups(("7",), ("8",)), 10, "stale"),
+        (branch_groups(("step:7",), ("step:8",)), 9, None),
+        (branch_groups(("step:7", "step:8")), 10, "stale"),
+        (branch_groups(("9",), ("step:7",)), 10, "stale"),
+        (branch_groups(("9",), ("10",), known=False), 10, "unknown_version"),
+        (branch_groups(("ab12",)), 10, "unknown_version"),
+        (branch_groups(()), 2, "unknown_version"),
+        (branch_groups((), tokens=False), 4, None),
+        (branch_groups((), tokens=False), 5, "stale"),
     ],
 )
-def test_a_bound_is_on_the_oldest_token(found: tuple[Wave, ...], step: int, reason: str | None) -> None:
+def test_a_bound_is_on_the_oldest_token(
+    found: tuple[BranchGroup, ...], step: int, reason: str | None
+) -> None:
     if reason is None:
         return check_staleness(CLAIM, found, step, 2)
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(GroupRejected) as refused:
         check_staleness(CLAIM, found, step, 2)
     assert refused.value.reason == reason
 
 
 def test_without_a_bound_everything_is_taken() -> None:
-    check_staleness(CLAIM, waves(()), 99, None)
+    check_staleness(CLAIM, branch_groups(()), 99, None)
 
 
 def served(mode: LogprobsMode) -> ServedModel:
@@ -71,7 +75,7 @@ def served(mode: LogprobsMode) -> ServedModel:
     ],
 )
 def test_what_reshapes_a_distribution_needs_its_logprobs(sampling: Sampling, names: tuple[str, ...]) -> None:
-    assert sampling.reshaped_by == names
+    assert sampling.distribution_changes == names
     check_sampling(sampling, served("processed"))
     modes: tuple[LogprobsMode, ...] = ("raw", "unknown")
     for mode in modes:

@@ -9,7 +9,7 @@ import pytest
 
 from clotho.atropos.items import Items
 from clotho.atropos.ledger import Claim, Ledger, State
-from clotho.atropos.pending_groups import Book
+from clotho.atropos.pending_groups import PendingGroups
 from clotho.environment.environment import json_item
 from clotho.errors import EnvironmentFailed
 from clotho.identifiers.group_keys import scored_key
@@ -117,7 +117,7 @@ def test_a_rollout_of_a_drawn_group_has_its_number() -> None:
 
 def test_the_book_offers_each_claim_once_until_it_comes_back() -> None:
     claims = [Claim(number, f"run/i-{number}.0", {"id": number}, 0) for number in range(2)]
-    book = Book(claims)
+    book = PendingGroups(claims)
     assert [book.offer(claim).claim for claim in claims if book.waiting() == claim] == claims
     assert book.waiting() is None
     with book.hold(claims[0]):

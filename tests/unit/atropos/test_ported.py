@@ -73,7 +73,7 @@ def test_a_workspace_is_that_of_a_loop_that_has_run() -> None:
         HermesAgentLoop(server=None, tool_schemas=[], valid_tool_names=set())
 
 
-def wave(*scores: float) -> dict[str, Any]:
+def branch_group(*scores: float) -> dict[str, Any]:
     rows = range(len(scores))
     return {
         "group_id": "run/i-a.0",
@@ -90,9 +90,11 @@ async def test_each_rollouts_row_passes_through_the_hook() -> None:
         row = current_row()
         return {**row, "scores": row["scores"] / 2, "overrides": {"item": item}}, [row["tokens"][0]]
 
-    (first, second), further = await rows_through(halve, [wave(1.0, 0.5), wave(1.0, 0.5)], "a")
-    assert first == wave(0.5, 0.25) | {"overrides": [{"item": "a"}] * 2}
-    assert second == wave(0.5, 0.25), "a rollout has one score in all waves"
+    (first, second), further = await rows_through(
+        halve, [branch_group(1.0, 0.5), branch_group(1.0, 0.5)], "a"
+    )
+    assert first == branch_group(0.5, 0.25) | {"overrides": [{"item": "a"}] * 2}
+    assert second == branch_group(0.5, 0.25), "a rollout has one score in all waves"
     assert further == [0, 1]
 
 
@@ -101,6 +103,6 @@ async def test_a_row_that_the_hook_withholds_withholds_its_group() -> None:
         row = current_row()
         return (row if row["scores"] else None), []
 
-    assert await rows_through(choose, wave(1.0, 0.0), "a") == (None, [])
+    assert await rows_through(choose, branch_group(1.0, 0.0), "a") == (None, [])
     with pytest.raises(InvalidInput, match="HermesAgentLoop runs rollouts by hand"):
         current_row()

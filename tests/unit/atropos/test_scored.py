@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.scored import Exclusion, Sibling, oldest_version, untrained_wave, waves_of
-from clotho.errors import Unfit
+from clotho.atropos.scored import Exclusion, Sibling, branch_groups_of, oldest_version, untrained_branch_group
+from clotho.errors import GroupRejected
 from clotho.models.backend import VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
@@ -61,8 +61,8 @@ def sibling(number: int, *branches: Branch, score: float = 0.0, chat: bool = Fal
 
 
 def test_rows_hold_ids_where_trained_and_masks_elsewhere() -> None:
-    (wave,) = waves_of(GROUP, [sibling(0, branch(0), score=1.0), sibling(1, branch(1))], 2)
-    wire = wave.wire()
+    (branch_group,) = branch_groups_of(GROUP, [sibling(0, branch(0), score=1.0), sibling(1, branch(1))], 2)
+    wire = branch_group.wire()
     assert wire["group_id"] == GROUP
     assert wire["tokens"] == [[1, 2, 3, 4]] * 2
     assert wire["masks"] == [[-100, -100, 3, 4]] * 2
@@ -80,13 +80,16 @@ def test_every_wave_is_a_whole_group_with_the_same_scores() -> None:
         sibling(1, branch(1), score=0.5),
         sibling(2),
     ]
-    waves = waves_of(GROUP, siblings, 3)
-    assert [wave.group_id for wave in waves] == [GROUP, f"{GROUP}~w1", f"{GROUP}~w2"]
-    assert {len(wave.rows) for wave in waves} == {3}
-    assert {wave.scores for wave in waves} == {(1.0, 0.5, 0.0)}
-    trained = [[any(mask != -100 for mask in row.masks) for row in wave.rows] for wave in waves]
+    branch_groups = branch_groups_of(GROUP, siblings, 3)
+    assert [branch_group.group_id for branch_group in branch_groups] == [GROUP, f"{GROUP}~w1", f"{GROUP}~w2"]
+    assert {len(branch_group.rows) for branch_group in branch_groups} == {3}
+    assert {branch_group.scores for branch_group in branch_groups} == {(1.0, 0.5, 0.0)}
+    trained = [
+        [any(mask != -100 for mask in row.masks) for row in branch_group.rows]
+        for branch_group in branch_groups
+    ]
     assert trained == [[True, True, False], [True, False, False], [True, False, False]]
-    for row in (row for wave in waves for row in wave.rows):
+    for row in (row for branch_group in branch_groups for row in branch_group.rows):
         assert len(row.tokens) == len(row.masks) == len(row.logprobs) >= 2
 
 
@@ -94,21 +97,23 @@ def test_excluded_rollouts_have_masked_rows_and_say_why() -> None:
     lost = summary(0, 1.0).model_copy(update={"losses": (Fidelity.DIVERGED,)})
     siblings = [Sibling(lost, (branch(0),), SAID, Sampling(), False), sibling(1, branch(1))]
     diverged = frozenset({Disturbance.DIVERGED})
-    (wave,) = waves_of(GROUP, siblings, 2, exclusion=Exclusion(diverged))
-    assert [any(mask != -100 for mask in row.masks) for row in wave.rows] == [False, True]
-    assert wave.scores == (1.0, 0.0)
-    assert wave.generation_params["excluded"] == [True, False]
-    (wave,) = waves_of(GROUP, siblings, 2, exclusion=Exclusion(frozenset({Disturbance.REPLAYED}), True))
-    assert wave.generation_params["excluded"] == [False, False]
+    (branch_group,) = branch_groups_of(GROUP, siblings, 2, exclusion=Exclusion(diverged))
+    assert [any(mask != -100 for mask in row.masks) for row in branch_group.rows] == [False, True]
+    assert branch_group.scores == (1.0, 0.0)
+    assert branch_group.generation_params["excluded"] == [True, False]
+    (branch_group,) = branch_groups_of(
+        GROUP, siblings, 2, exclusion=Exclusion(frozenset({Disturbance.REPLAYED}), True)
+    )
+    assert branch_group.generation_params["excluded"] == [False, False]
     for exclusion, some in ((Exclusion(diverged, True), siblings), (Exclusion(diverged), siblings[:1])):
-        with pytest.raises(Unfit) as unfit:
-            waves_of(GROUP, some, len(some), exclusion=exclusion)
+        with pytest.raises(GroupRejected) as unfit:
+            branch_groups_of(GROUP, some, len(some), exclusion=exclusion)
         assert unfit.value.reason == "excluded"
 
 
 def test_chat_mode_gives_empty_rows_that_say_so() -> None:
-    (wave,) = waves_of(GROUP, [sibling(0, chat=True), sibling(1, chat=True)], 2)
-    wire = wave.wire()
+    (branch_group,) = branch_groups_of(GROUP, [sibling(0, chat=True), sibling(1, chat=True)], 2)
+    wire = branch_group.wire()
     assert wire["tokens"] == wire["masks"] == wire["inference_logprobs"] == [[], []]
     assert wire["generation_params"]["trainable"] is False
     assert wire["messages"][0][1] == {"role": "assistant", "content": ""}
@@ -140,32 +145,34 @@ def test_chat_mode_gives_empty_rows_that_say_so() -> None:
     ],
 )
 def test_what_no_trainer_should_see_is_refused(siblings: list[Sibling], reason: str) -> None:
-    with pytest.raises(Unfit) as refused:
-        waves_of(GROUP, siblings, 2, max_tokens=9)
+    with pytest.raises(GroupRejected) as refused:
+        branch_groups_of(GROUP, siblings, 2, max_tokens=9)
     assert refused.value.reason == reason
 
 
 def test_logprobs_of_the_sampled_distribution_may_have_any_temperature() -> None:
-    waves = waves_of(GROUP, [sibling(0, branch(0, spans=(span(0.5, "processed"),)))], 1)
-    assert waves[0].rows[0].logprobs[2] == -0.5
+    branch_groups = branch_groups_of(GROUP, [sibling(0, branch(0, spans=(span(0.5, "processed"),)))], 1)
+    assert branch_groups[0].rows[0].logprobs[2] == -0.5
 
 
 def test_a_filler_has_no_weight_version_and_hides_none() -> None:
     newer = branch(1, versions=(VersionSpan(version="9", start=2, end=4),))
-    waves = waves_of(GROUP, [sibling(0, branch(0), branch(0, 1)), sibling(1, newer)], 2)
-    assert oldest_version(waves) == 7
-    assert waves[1].generation_params["weight_versions"] == [["7"], []]
+    branch_groups = branch_groups_of(GROUP, [sibling(0, branch(0), branch(0, 1)), sibling(1, newer)], 2)
+    assert oldest_version(branch_groups) == 7
+    assert branch_groups[1].generation_params["weight_versions"] == [["7"], []]
 
 
 @pytest.mark.parametrize(
     "versions", [(), (VersionSpan(version="7", start=2, end=3),), (VersionSpan(version="a", start=2, end=4),)]
 )
 def test_a_version_that_is_not_wholly_known_is_unknown(versions: tuple[VersionSpan, ...]) -> None:
-    waves = waves_of(GROUP, [sibling(0, branch(0)), sibling(1, branch(1, versions=versions))], 2)
-    assert oldest_version(waves) is None
+    branch_groups = branch_groups_of(
+        GROUP, [sibling(0, branch(0)), sibling(1, branch(1, versions=versions))], 2
+    )
+    assert oldest_version(branch_groups) is None
 
 
 def test_an_unfit_group_can_still_be_read() -> None:
-    wave = untrained_wave(GROUP, [sibling(0, branch(0)), sibling(1, branch(1))], "biased")
-    assert wave.wire()["tokens"] == [[], []]
-    assert wave.generation_params["unfit"] == "biased"
+    branch_group = untrained_branch_group(GROUP, [sibling(0, branch(0)), sibling(1, branch(1))], "biased")
+    assert branch_group.wire()["tokens"] == [[], []]
+    assert branch_group.generation_params["unfit"] == "biased"

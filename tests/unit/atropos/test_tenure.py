@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from clotho.atropos.process_identity import Holder
+from clotho.atropos.process_identity import ProcessIdentity
 from clotho.atropos.run_lock import TenureEntry, held
 from clotho.errors import InvalidInput
-from clotho.identifiers.run_keys import tenure_prefix
+from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.processes.liveness import Presence
+from clotho.processes.liveness import Liveness
 
 RUN = "run"
 
@@ -31,18 +31,18 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def elsewhere(holder: Holder) -> Holder:
+def elsewhere(holder: ProcessIdentity) -> ProcessIdentity:
     """As seen from a host that can't look at the process."""
     return holder.model_copy(update={"host": "elsewhere", "numbering": "another boot"})
 
 
-async def let_hold(journal: Journal, holder: Holder) -> None:
-    await journal.write(f"{tenure_prefix(RUN)}000000", TenureEntry(holder=holder))
+async def let_hold(journal: Journal, holder: ProcessIdentity) -> None:
+    await journal.write(f"{run_lock_prefix(RUN)}000000", TenureEntry(holder=holder))
 
 
 @asynccontextmanager
 async def showing_signs(journal: Journal) -> AsyncIterator[None]:
-    presence = Presence(journal, f"adapter/{RUN}")
+    presence = Liveness(journal, f"adapter/{RUN}")
 
     async def show() -> None:
         while True:
@@ -58,7 +58,7 @@ async def showing_signs(journal: Journal) -> AsyncIterator[None]:
 
 
 def test_a_process_is_told_from_others_that_have_its_number(process: subprocess.Popen[bytes]) -> None:
-    holder = Holder.of(process.pid, since=0.0)
+    holder = ProcessIdentity.of(process.pid, since=0.0)
     assert holder.lives() is True
     assert holder.model_copy(update={"began": holder.began - 1}).lives() is False
     assert elsewhere(holder).lives() is None
@@ -68,7 +68,7 @@ def test_a_process_is_told_from_others_that_have_its_number(process: subprocess.
 
 
 def test_a_process_that_nobody_reaps_is_dead(process: subprocess.Popen[bytes]) -> None:
-    holder = Holder.of(process.pid, since=0.0)
+    holder = ProcessIdentity.of(process.pid, since=0.0)
     process.kill()
     while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         pass
@@ -87,13 +87,13 @@ async def test_the_second_is_told_who_has_the_run_and_since_when(journal: Journa
 
 
 async def test_a_dead_holder_is_followed_at_once(journal: Journal, process: subprocess.Popen[bytes]) -> None:
-    await let_hold(journal, Holder.of(process.pid, since=0.0))
+    await let_hold(journal, ProcessIdentity.of(process.pid, since=0.0))
     with pytest.raises(InvalidInput, match=f"process {process.pid} on"):
         async with held(journal, RUN):
             pass
     process.kill()
     process.wait()
-    await Presence(journal, f"adapter/{RUN}").show()
+    await Liveness(journal, f"adapter/{RUN}").show()
     async with asyncio.timeout(1), held(journal, RUN):
         pass
 
@@ -101,12 +101,12 @@ async def test_a_dead_holder_is_followed_at_once(journal: Journal, process: subp
 async def test_signs_tell_whether_a_holder_elsewhere_lives(
     journal: Journal, process: subprocess.Popen[bytes]
 ) -> None:
-    await let_hold(journal, elsewhere(Holder.of(process.pid, since=0.0)))
+    await let_hold(journal, elsewhere(ProcessIdentity.of(process.pid, since=0.0)))
     async with showing_signs(journal):
         with pytest.raises(InvalidInput, match="on elsewhere since"):
-            async with held(journal, RUN, period=0.5, lapse=10):
+            async with held(journal, RUN, period=0.5, ttl=10):
                 pass
-    async with held(journal, RUN, period=0.5, lapse=1):
+    async with held(journal, RUN, period=0.5, ttl=1):
         pass
 
 
@@ -114,13 +114,13 @@ async def test_a_holder_that_was_followed_ends_before_it_delivers(journal: Journ
     """It slept, or was cut off, and somebody elsewhere took the run meanwhile."""
     followed = False
     with pytest.raises(InvalidInput, match=r"run was taken over by process \d+ on elsewhere"):
-        async with held(journal, RUN, period=1, lapse=1) as tenure:
-            await tenure.confirm()
-            following = TenureEntry(holder=elsewhere(Holder.here(since=0.0)))
-            await journal.write(f"{tenure_prefix(RUN)}000001", following)
+        async with held(journal, RUN, period=1, ttl=1) as run_lock:
+            await run_lock.confirm()
+            following = TenureEntry(holder=elsewhere(ProcessIdentity.here(since=0.0)))
+            await journal.write(f"{run_lock_prefix(RUN)}000001", following)
             with pytest.raises(InvalidInput, match="taken over"):
-                await tenure.confirm()
+                await run_lock.confirm()
             followed = True
             await asyncio.sleep(60)
     assert followed
-    assert await journal.latest(tenure_prefix(RUN), TenureEntry) == following, "the run stays the other's"
+    assert await journal.latest(run_lock_prefix(RUN), TenureEntry) == following, "the run stays the other's"

@@ -15,10 +15,10 @@ from clotho.models.model_http import ModelHTTP
 from clotho.models.rendering.resolve import open_renderer
 from clotho.models.rendering_thread import RenderingThread
 from clotho.models.token_exact import TokenExact
-from clotho.models.write_ahead import Pace
+from clotho.models.write_ahead import FlushPolicy
 
 Open = Callable[..., TokenExact]
-SPARSE = Pace(tokens=8, seconds=60.0)
+SPARSE = FlushPolicy(tokens=8, seconds=60.0)
 
 
 @pytest.fixture
@@ -36,9 +36,11 @@ async def open_backend(journal: Journal, rendering: RenderingThread) -> AsyncIte
     """Opens the backend of the server at a URL, another each time, as a process that was started anew would."""
     connections = []
 
-    def opened(url: str, inference: Inference = Inference.TOKENS, pace: Pace = SPARSE) -> TokenExact:
+    def opened(
+        url: str, inference: Inference = Inference.TOKENS, flush_policy: FlushPolicy = SPARSE
+    ) -> TokenExact:
         connections.append(ModelHTTP(url, timeout=10.0))
-        return TokenExact(connections[-1], rendering, journal, inference, pace)
+        return TokenExact(connections[-1], rendering, journal, inference, flush_policy)
 
     yield opened
     for connection in connections:

@@ -10,7 +10,7 @@ from clotho.models.backend import Inference
 from clotho.models.backends import Backends
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
-from clotho.models.write_ahead import Pace
+from clotho.models.write_ahead import FlushPolicy
 from clotho.runs.request import run_manifest
 
 
@@ -35,7 +35,7 @@ def test_token_mode_leaves_no_sampling_parameter_out() -> None:
 
 
 async def test_a_run_keeps_to_its_mode(journal: Journal) -> None:
-    backends = Backends(journal, 10.0, {TINY: BUNDLED}, Pace())
+    backends = Backends(journal, 10.0, {TINY: BUNDLED}, FlushPolicy())
     chat = run_manifest("file_tasks", "chatting", TINY)
     with pytest.raises(InvalidInput, match="chatting: inference sglang"):
         backends.at(chat, Endpoint(base_url="http://host/v1", inference=Inference.SGLANG), None)

@@ -20,7 +20,7 @@ from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
 from clotho.models.token_exact import TokenExact
 from clotho.models.token_server import paired
-from clotho.models.write_ahead import Pace
+from clotho.models.write_ahead import FlushPolicy
 from clotho.testing.scripted_model import serving
 from tests.token_servers import Json, Relay
 
@@ -118,7 +118,7 @@ async def test_what_cannot_be_trained_on_is_refused(
 ) -> None:
     relay = Relay(embedded_model.url)
     async with serving(relay) as url:
-        backend = open_backend(url, inference, Pace(tokens=1_000, seconds=60))
+        backend = open_backend(url, inference, FlushPolicy(tokens=1_000, seconds=60))
         await backend.check(TINY)
         relay.twist = late(change)
         with pytest.raises(InexactTokens, match=said):
@@ -140,7 +140,7 @@ async def test_more_tokens_than_asked_for_are_refused(
 
     relay = Relay(embedded_model.url)
     async with serving(relay) as url:
-        backend = open_backend(url, inference, Pace(tokens=1_000, seconds=60))
+        backend = open_backend(url, inference, FlushPolicy(tokens=1_000, seconds=60))
         await backend.check(TINY)
         relay.twist = repeat
         with pytest.raises(InexactTokens, match="more than the 60 tokens it was asked for"):

@@ -16,13 +16,13 @@ from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import Inference, SampledTurn, TurnCall, VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.rendering_thread import RenderingThread
 from clotho.models.sampling import Sampling
 from clotho.models.stream_entry import StreamEntry
 from clotho.models.token_exact import TokenExact
 from clotho.models.token_server import TokenChunk
-from clotho.models.write_ahead import Pace, WriteAhead
+from clotho.models.write_ahead import FlushPolicy, WriteAhead
 from clotho.testing.scripted_model import serving
 from tests.token_servers import Relay, SequenceSampler
 
@@ -72,7 +72,9 @@ async def test_a_turn_cut_off_three_times_is_what_it_would_have_been(
 async def test_what_came_in_before_is_written_beside_the_stream(
     embedded_model: EmbeddedModelServer, open_backend: Open, journal: Journal
 ) -> None:
-    turn = await open_backend(embedded_model.url, pace=Pace(tokens=10, seconds=60)).sample_turn(call())
+    turn = await open_backend(
+        embedded_model.url, flush_policy=FlushPolicy(tokens=10, seconds=60)
+    ).sample_turn(call())
     entries = [
         entry
         for entry in await journal.read_many(await journal.keys(stream_prefix(KEY)), StreamEntry)
@@ -128,8 +130,8 @@ async def test_a_write_ahead_that_has_ended_is_the_turn(
         backend = open_backend(url)
         prompt_ids = renderer.render((TASK,))
         ids = tuple(encode(text))
-        ahead = WriteAhead(journal, KEY, Pace())
-        turn = GrowingTurn(prompt_ids, renderer.vocabulary_size)
+        ahead = WriteAhead(journal, KEY, FlushPolicy())
+        turn = PartialTurn(prompt_ids, renderer.vocabulary_size)
         turn.ask_again("v1")
         turn.ids += ids
         turn.logprobs += [-0.5] * len(ids)
@@ -173,15 +175,15 @@ async def test_a_stop_string_in_two_parts_ends_the_turn_where_it_would_have(
 async def test_of_two_attempts_at_once_one_goes_on(journal: Journal) -> None:
     """A worker that was cut off from the cluster, and the one that took its place."""
 
-    def grown(token: int, count: int) -> GrowingTurn:
-        turn = GrowingTurn((1, 2), 572)
+    def grown(token: int, count: int) -> PartialTurn:
+        turn = PartialTurn((1, 2), 572)
         turn.ids, turn.logprobs = [token] * count, [-1.0] * count
         return turn
 
-    first = WriteAhead(journal, KEY, Pace(tokens=1, seconds=0))
+    first = WriteAhead(journal, KEY, FlushPolicy(tokens=1, seconds=0))
     await first.flush(grown(7, 3))
-    second = WriteAhead(journal, KEY, Pace(tokens=1, seconds=0))
-    resumed = GrowingTurn.resumed(await second.read(), 572)
+    second = WriteAhead(journal, KEY, FlushPolicy(tokens=1, seconds=0))
+    resumed = PartialTurn.resumed(await second.read(), 572)
     resumed.ids += [9]
     resumed.logprobs += [-1.0]
     await second.flush(resumed)
@@ -199,7 +201,7 @@ async def test_a_store_that_is_away_does_not_stop_the_stream(
 ) -> None:
     connection = ModelHTTP(embedded_model.url)
     backend = TokenExact(
-        connection, rendering, Journal(Away(tmp_path)), Inference.TOKENS, Pace(tokens=1, seconds=0)
+        connection, rendering, Journal(Away(tmp_path)), Inference.TOKENS, FlushPolicy(tokens=1, seconds=0)
     )
     turn = await backend.sample_turn(call())
     await connection.aclose()
@@ -210,10 +212,10 @@ def test_versions_of_what_broke_off_are_proved_or_unknown() -> None:
     """Named at a stream's end only: between two sightings of one version there was no other."""
 
     def turn(before: str | None, after: str) -> tuple[VersionSpan, ...]:
-        began = GrowingTurn((1,), 10)
+        began = PartialTurn((1,), 10)
         began.ask_again(before)
         began.add(TokenChunk(ids=(1, 2), logprobs=(-1.0, -1.0)))
-        resumed = GrowingTurn.resumed([began.entry(0)], 10)
+        resumed = PartialTurn.resumed([began.entry(0)], 10)
         resumed.ask_again(after)
         resumed.add(
             TokenChunk(ids=(3,), logprobs=(-1.0,), versions=(VersionSpan(version=after, start=0, end=1),))
@@ -226,7 +228,7 @@ def test_versions_of_what_broke_off_are_proved_or_unknown() -> None:
 
 
 def test_spans_of_a_stream_that_repeats_itself_are_joined() -> None:
-    turn = GrowingTurn((1,), 10)
+    turn = PartialTurn((1,), 10)
     for start, version in ((0, "a"), (1, "a"), (2, "b")):
         turn.add(
             TokenChunk(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.ttl_cache import Recent
+from activities.ttl_cache import TTLCache
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import ModelUnavailable
@@ -13,7 +13,7 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import Inference, TurnCall, VersionSpan
 from clotho.models.messages import ChatMessage
-from clotho.models.partial_turn import GrowingTurn
+from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.token_exact import TokenExact
 from clotho.models.token_server import TokenChunk
@@ -31,23 +31,23 @@ def call(key: str = "a/turn/0000", trainer_step: int | None = None) -> TurnCall:
     return TurnCall(key=key, model=TINY, messages=(task,), sampling=sampling, trainer_step=trainer_step)
 
 
-def spans(turn: GrowingTurn) -> list[tuple[str, int, int]]:
+def spans(turn: PartialTurn) -> list[tuple[str, int, int]]:
     versions = turn.tokens(Inference.VLLM_GENERATE, "raw").versions
     return [(span.version, span.start, span.end) for span in versions]
 
 
-def sampling(turn: GrowingTurn, step: int | None, ids: int, *named: VersionSpan) -> None:
+def sampling(turn: PartialTurn, step: int | None, ids: int, *named: VersionSpan) -> None:
     turn.ask_again(None, step)
     turn.add(TokenChunk(ids=(1,) * ids, logprobs=(-1.0,) * ids, versions=named))
 
 
-def interrupted(*steps: int | None) -> GrowingTurn:
+def interrupted(*steps: int | None) -> PartialTurn:
     """Two tokens asked for at each step, every time by another process, and the last one goes on."""
-    turn, entries = GrowingTurn((7,), 10), []
+    turn, entries = PartialTurn((7,), 10), []
     for step in steps:
         sampling(turn, step, 2)
         entries.append(turn.entry(len(turn.ids) - 2))
-        turn = GrowingTurn.resumed(entries, 10)
+        turn = PartialTurn.resumed(entries, 10)
     return turn
 
 
@@ -71,7 +71,7 @@ def test_the_servers_word_comes_before_the_step() -> None:
     turn = interrupted(3)
     sampling(turn, 4, 4, VersionSpan(version="9", start=1, end=3))
     assert spans(turn) == [("step:3", 0, 2), ("step:4", 2, 3), ("9", 3, 5), ("step:4", 5, 6)]
-    whole = GrowingTurn((7,), 10)
+    whole = PartialTurn((7,), 10)
     sampling(whole, 4, 3, VersionSpan(version="9", start=0, end=3))
     assert spans(whole) == [("9", 0, 3)]
 
@@ -153,7 +153,7 @@ async def test_an_answer_is_given_again_and_an_error_is_not() -> None:
             raise ModelUnavailable("away")
         return len(asked)
 
-    recent = Recent(ask)
+    recent = TTLCache(ask)
     with pytest.raises(ModelUnavailable):
         await recent.of("a")
     assert [await recent.of("a"), await recent.of("a"), await recent.of("b")] == [2, 2, 3]
