@@ -119,7 +119,7 @@ class Composition:
 
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
             key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
-            return backends.at(manifest, endpoint, key)
+            return backends.at(endpoint, key, manifest.model, manifest.rendering)
 
         model = Model(self.journal, backend, own_queue)
         served: dict[str, list[Callable[..., Any]]] = {

@@ -92,7 +92,7 @@ async def counted(stage: Stage, expected: Run, result: CellResult, ended_on_purp
     to_janitor, orphans = await orphaned(stage)
     counts = {
         "bill": duplicate_calls(stage.provider.calls, stage.deaths, ended_on_purpose=ended_on_purpose),
-        "fell": stage.unexpected_exits,
+        "unexpected_exits": stage.unexpected_exits,
         "to_janitor": to_janitor,
         "orphans": tuple(orphans),
     }

@@ -124,7 +124,9 @@ class SandboxSession:
             lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP_TIME.total_seconds())
         if lease is not None:
             request = ReleaseRequest(rollout=self.request.rollout, number=lease.number)
-            activity_queue = self.activity_queue_of(lease).model_copy(update={"in_all": CLEAN_UP_TIME})
+            activity_queue = self.activity_queue_of(lease).model_copy(
+                update={"schedule_to_close_timeout": CLEAN_UP_TIME}
+            )
             await run_activity_uncancelled(Sandboxes.release, request, activity_queue, "release sandbox")
 
     def activity_queue_of(self, lease: Lease | None) -> ActivityQueue:

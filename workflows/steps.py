@@ -77,7 +77,7 @@ def timed_out_in_queue(error: ActivityError) -> bool:
 
 def without_deadline(activity_queue: ActivityQueue) -> ActivityQueue:
     """For a wait on somebody else's work, which may go on for as long as a run."""
-    return activity_queue.model_copy(update={"in_all": timedelta(days=365)})
+    return activity_queue.model_copy(update={"schedule_to_close_timeout": timedelta(days=365)})
 
 
 async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:

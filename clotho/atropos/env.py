@@ -38,7 +38,7 @@ from clotho.atropos.scored import (
 from clotho.atropos.stopping import until_stopped
 from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
-from clotho.atropos.wandb_run import begin_wandb
+from clotho.atropos.wandb_run import wandb_run
 from clotho.atropos.wandb_table import shown_rows
 from clotho.config import Settings
 from clotho.environment import Environment
@@ -141,8 +141,8 @@ class ClothoEnv(ReconnectingEnv):
 
     async def _run_evaluate(self) -> None:
         async with self.opened():
-            begin_wandb(self.config, "evaluate")
-            await super()._run_evaluate()
+            with wandb_run(self.config, "evaluate"):
+                await super()._run_evaluate()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

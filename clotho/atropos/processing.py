@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from atroposlib.frontend.jsonl2html import generate_html
 
-from clotho.atropos.wandb_run import begin_wandb
+from clotho.atropos.wandb_run import wandb_run
 
 log = logging.getLogger("clotho.atropos")
 
@@ -33,9 +33,17 @@ class Processing(Protocol):
 async def process_groups(env: Processing) -> None:
     """Write the first `n_groups_to_process` groups of the run, and a page that shows them."""
     await env.setup()
-    begin_wandb(env.config, "process")
     env.curr_step = 0
     free = asyncio.Semaphore(max(env.max_num_workers, 1))
+    with wandb_run(env.config, "process"):
+        await _process_items(env, free)
+    log.info("%s of %s groups written", env.curr_step, env.n_groups_to_process)
+    path = env.config.data_path_to_save_groups
+    if await asyncio.to_thread(lambda: Path(path).stat().st_size):
+        await asyncio.to_thread(generate_html, path)
+
+
+async def _process_items(env: Processing, free: asyncio.Semaphore) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(env.n_groups_to_process):
             await free.acquire()
@@ -43,10 +51,6 @@ async def process_groups(env: Processing) -> None:
                 break
             task = tasks.create_task(_process(env, item))
             task.add_done_callback(lambda _: free.release())
-    log.info("%s of %s groups written", env.curr_step, env.n_groups_to_process)
-    path = env.config.data_path_to_save_groups
-    if await asyncio.to_thread(lambda: Path(path).stat().st_size):
-        await asyncio.to_thread(generate_html, path)
 
 
 async def _process(env: Processing, item: Any) -> None:

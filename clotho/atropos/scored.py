@@ -76,7 +76,7 @@ class Exclusion:
     """Their groups, too; else their rows are masked, and their scores count in their groups."""
 
     def applied(self, group: str, siblings: Sequence[Sibling]) -> tuple[Sibling, ...]:
-        """The siblings, those to be kept out with nothing to train on. Raises GroupRejected where no group is left."""
+        """The siblings, those to be kept out with nothing to train on; raises GroupRejected if no group is left."""
         out = [not self.kinds.isdisjoint(sibling.disturbances) for sibling in siblings]
         if out and (all(out) or (any(out) and self.whole_groups)):
             found = sorted({kind for sibling in siblings for kind in self.kinds & {*sibling.disturbances}})

@@ -60,6 +60,6 @@ async def _found(connections: Connections, manifest: RunManifest, endpoint: Endp
     timeout = connections.settings.worker.model_call_timeout
     backends = Backends(connections.journal, timeout, {TINY: BUNDLED}, FlushPolicy())
     try:
-        return await backends.at(manifest, endpoint, key).check(manifest.model)
+        return await backends.at(endpoint, key, manifest.model, manifest.rendering).check(manifest.model)
     finally:
         await backends.aclose()

@@ -1,6 +1,8 @@
-"""A wandb run of the adapter's own, where no trainer names one: of `process` and of `evaluate`."""
+"""A wandb run of the adapter's own, for `process` and `evaluate`, where no trainer names one."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import wandb
@@ -10,13 +12,22 @@ from clotho.atropos.config import ClothoEnvConfig
 log = logging.getLogger("clotho.atropos")
 
 
-def begin_wandb(config: ClothoEnvConfig, command: str) -> None:
-    """Begin it if it is asked for, as Atropos does by default; without a key for wandb, say so and go on."""
+@contextmanager
+def wandb_run(config: ClothoEnvConfig, command: str) -> Iterator[None]:
+    """Keep a wandb run open, and write all of it before the body counts as done.
+
+    Atropos asks for one by default; without a key for wandb, say so and go on.
+    """
     if not config.use_wandb:
+        yield
         return
     stamp = datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
     name = f"{config.wandb_name or config.run}-{command}-{stamp}"
     try:
-        wandb.init(name=name, config=config.model_dump(mode="json"))
+        run = wandb.init(name=name, config=config.model_dump(mode="json"))
     except wandb.errors.UsageError as refused:
         log.warning("no wandb run, results are in files only: %s", refused)
+        yield
+        return
+    with run:
+        yield

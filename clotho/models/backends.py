@@ -16,7 +16,6 @@ from clotho.models.rendering.rendering import Rendering
 from clotho.models.rendering_thread import RenderingThread
 from clotho.models.token_exact import TokenExact
 from clotho.models.write_ahead import FlushPolicy
-from clotho.rollouts.run import RunManifest
 
 
 class Backends:
@@ -42,14 +41,19 @@ class Backends:
         self._renderings: dict[Rendering, RenderingThread] = {}
         self._exact: dict[tuple[str, str | None, Inference, Rendering, str], TokenExact] = {}
 
-    def at(self, manifest: RunManifest, endpoint: Endpoint, api_key: str | None) -> ModelBackend:
-        """Raises InvalidInput for an endpoint of the other mode than the run's."""
-        rendering, inference = manifest.rendering, endpoint.inference
+    def at(
+        self, endpoint: Endpoint, api_key: str | None, model: str, rendering: Rendering | None
+    ) -> ModelBackend:
+        """The backend of `model` at an endpoint; without a rendering, in chat mode.
+
+        Raises InvalidInput for an endpoint of the other mode.
+        """
+        inference = endpoint.inference
         if (rendering is None) is not (inference is Inference.CHAT):
-            raise InvalidInput(f"run {manifest.run}: inference {inference} doesn't fit its manifest")
+            raise InvalidInput(f"inference {inference} doesn't fit the run's manifest")
         if rendering is None:
             return OpenAIChat(self._connection(endpoint.base_url, api_key))
-        key = (endpoint.base_url, api_key, inference, rendering, manifest.model)
+        key = (endpoint.base_url, api_key, inference, rendering, model)
         if key not in self._exact:
             self._exact[key] = TokenExact(
                 self._connection(endpoint.base_url, api_key),

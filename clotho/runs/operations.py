@@ -125,7 +125,7 @@ class Operations:
     async def _tell_campaign(self, run: str) -> None:
         """Only for what it shows and starts next: turns read the store."""
         try:
-            await self._client.get_workflow_handle(campaign_id(run)).signal("look_at_pause")
+            await self._client.get_workflow_handle(campaign_id(run)).signal("refresh_pause")
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

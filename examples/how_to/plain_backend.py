@@ -22,7 +22,7 @@ from clotho.sandbox.local import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.jobs import Jobs
-from clotho.sandbox.supervised.layout import Layout, located
+from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervisor import supervisor_path
 from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, USUAL, VerifierSetup
 
@@ -257,7 +257,7 @@ def _stage_directory(folder: Path, control: ControlDirectory, setup: VerifierSet
     if setup.start is None:
         return
     left = Jobs(_agent(folder)).shell_state(setup.after, layout.workspace) if setup.after else None
-    cwd = left.cwd if left else located(setup.directory, layout.aliases)
+    cwd = left.cwd if left else resolve_alias(setup.directory, layout.aliases)
     state = ShellState(job=setup.start, cwd=cwd, exports="", workspace=layout.workspace)
     Jobs(control).stage_shell(state, layout.workspace)
 

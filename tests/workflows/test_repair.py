@@ -25,7 +25,9 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say, scoring
 
-IMPATIENT = FAST.model_copy(update={"model": FAST.model.model_copy(update={"in_all": timedelta(seconds=2)})})
+IMPATIENT = FAST.model_copy(
+    update={"model": FAST.model.model_copy(update={"schedule_to_close_timeout": timedelta(seconds=2)})}
+)
 """An outage of the model server soon counts as a failure of the rollout."""
 
 

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 from pydantic import JsonValue
 
+from clotho.atropos.compat.branch_group_hook import branch_groups_through, this_branch_group
 from clotho.atropos.compat.config import HermesAgentEnvConfig, own_fields
 from clotho.atropos.compat.manual_rollouts import BY_HAND, ManualRollouts
 from clotho.atropos.compat.row_hook import current_row, rows_through
 from clotho.atropos.compat.server_handle import ServerHandle, Teacher
-from clotho.atropos.compat.wave_hook import branch_groups_through, this_branch_group
 from clotho.atropos.env import ClothoEnv, Trajectories
 from clotho.atropos.run_setup import rendering_of, thinking
 from clotho.config import Settings, host_name, secret

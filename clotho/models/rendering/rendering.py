@@ -11,7 +11,7 @@ class Rendering(FrozenModel):
     """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""
     renderer: str | None = None
     tool_call_parser: str | None = None
-    """None: what `clotho.models.rendering.resolve` finds for the model's architecture; see the run's served model."""
+    """None: what `models.rendering.resolve` finds for the model's architecture; see the run's served model."""
     thinking_mode: bool = False
 
     def named(self, model: str) -> "Rendering":

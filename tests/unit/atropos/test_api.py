@@ -115,7 +115,7 @@ async def test_an_api_without_this_environment_is_told_from_an_outage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "ghost"),
+    ("before", "now", "stale_registration"),
     [
         ((0, "env_0"), (1, "env_1"), True),
         ((0, "env_0"), (0, "env_0"), False),

@@ -16,7 +16,7 @@ class _BranchGroups:
         self.number = 0
 
 
-_current: ContextVar[_BranchGroups | None] = ContextVar("waves", default=None)
+_current: ContextVar[_BranchGroups | None] = ContextVar("branch_groups", default=None)
 
 
 async def branch_groups_through(hook: Callable[[Any], Awaitable[Collected]], item: Any) -> Collected:

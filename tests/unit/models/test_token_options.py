@@ -37,11 +37,12 @@ def test_token_mode_leaves_no_sampling_parameter_out() -> None:
 async def test_a_run_keeps_to_its_mode(journal: Journal) -> None:
     backends = Backends(journal, 10.0, {TINY: BUNDLED}, FlushPolicy())
     chat = run_manifest("file_tasks", "chatting", TINY)
-    with pytest.raises(InvalidInput, match="chatting: inference sglang"):
-        backends.at(chat, Endpoint(base_url="http://host/v1", inference=Inference.SGLANG), None)
+    with pytest.raises(InvalidInput, match="inference sglang"):
+        backends.at(Endpoint(base_url="http://host/v1", inference=Inference.SGLANG), None, chat.model, None)
     exact = run_manifest("file_tasks", "exact", TINY, rendering=Rendering())
-    with pytest.raises(InvalidInput, match="exact: inference chat"):
-        backends.at(exact, Endpoint(base_url="http://host/v1"), None)
+    with pytest.raises(InvalidInput, match="inference chat"):
+        backends.at(Endpoint(base_url="http://host/v1"), None, exact.model, exact.rendering)
     endpoint = Endpoint(base_url="http://host/v1", inference=Inference.TOKENS)
-    assert backends.at(exact, endpoint, None) is backends.at(exact, endpoint, None)
+    first, second = (backends.at(endpoint, None, exact.model, exact.rendering) for _ in range(2))
+    assert first is second
     await backends.aclose()
