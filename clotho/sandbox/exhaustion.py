@@ -9,6 +9,8 @@ from typing import Literal
 Exhausted = Literal["memory", "processes", "disk"]
 
 FULL_BYTES = 64 << 10
+COUNTERS_BYTES = 4 << 10
+"""More than a file of a control group holds."""
 FILE_SIZE_SIGNAL = 128 + 25
 """Exit code of what was ended by SIGXFSZ: it wrote to a file of the largest size allowed."""
 
@@ -35,13 +37,14 @@ class Bounds:
     """What one sandbox may use."""
 
     groups: Sequence[Path]
+    """Those that count what is used."""
     max_processes: int
     disk: Path | None
     """Where a disk of its own is mounted."""
 
     def usage(self) -> Usage:
-        kills = [_counter(group / name, "oom_kill") for group in self.groups for name in OOM_FILES]
-        peaks = [_number(group / "pids.peak") for group in self.groups]
+        kills = [_counter(f"{group}/{name}", "oom_kill") for group in self.groups for name in OOM_FILES]
+        peaks = [_number(f"{group}/pids.peak") for group in self.groups]
         return Usage(max(kills, default=0), max(peaks, default=0))
 
     def exhausted_since(self, before: Usage, exit_code: int | None) -> Exhausted | None:
@@ -64,18 +67,22 @@ def is_full(disk: Path) -> bool:
 OOM_FILES = ("memory.events", "memory.oom_control")
 
 
-def _counter(file: Path, name: str) -> int:
+def _counter(file: str, name: str) -> int:
     lines = (line.split() for line in _text(file).splitlines())
     return next((int(value) for key, value in lines if key == name), 0)
 
 
-def _number(file: Path) -> int:
+def _number(file: str) -> int:
     return int(_text(file) or 0)
 
 
-def _text(file: Path) -> str:
+def _text(file: str) -> str:
     """Empty where this kernel, or this kind of control group, has no such file."""
     try:
-        return file.read_text()
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return ""
+    try:
+        return os.read(descriptor, COUNTERS_BYTES).decode()
+    finally:
+        os.close(descriptor)

@@ -59,10 +59,21 @@ async def _bounded(
     shares = _shares.setdefault(loop, WeakValueDictionary())
     share = shares.setdefault((pool, sandbox), asyncio.Semaphore(threads))
     await share.acquire()
+    result: asyncio.Future[T] = loop.create_future()
 
-    def release(ended: Future[T]) -> None:
+    def settle(ended: Future[T]) -> None:
+        share.release()
+        if result.cancelled() or ended.cancelled():
+            return
+        if (error := ended.exception()) is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(ended.result())
+
+    def tell(ended: Future[T]) -> None:
+        """The loop is woken once, which costs more than most of what is asked here."""
         with suppress(RuntimeError):  # the loop has closed
-            loop.call_soon_threadsafe(share.release)
+            loop.call_soon_threadsafe(settle, ended)
 
     with _failures_of_the_host():
         try:
@@ -70,8 +81,12 @@ async def _bounded(
         except BaseException:
             share.release()
             raise
-        running.add_done_callback(release)
-        return await asyncio.wrap_future(running)
+        running.add_done_callback(tell)
+        try:
+            return await result
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
 
 
 @contextmanager

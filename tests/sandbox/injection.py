@@ -23,7 +23,19 @@ CALLS: tuple[tuple[Any, str], ...] = (
     *(
         (os, name)
         for name in (
-            *("open", "read", "write", "mkdir", "rename", "link", "unlink", "mkfifo", "rmdir", "listdir"),
+            *(
+                "open",
+                "read",
+                "pread",
+                "write",
+                "mkdir",
+                "rename",
+                "link",
+                "unlink",
+                "mkfifo",
+                "rmdir",
+                "listdir",
+            ),
             *("scandir", "stat", "statvfs", "utime", "chmod", "chown", "fchown", "pipe", "memfd_create"),
             "pidfd_open",
         )

@@ -96,6 +96,11 @@ def paths(controllers: tuple[Controller, ...], name: str) -> list[Path]:
     return list(dict.fromkeys(controller.hierarchy / PARENT / name for controller in controllers))
 
 
+def counting(controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
+    """Those whose groups count the memory or the processes of a sandbox."""
+    return tuple(each for each in controllers if each.memory or each.processes)
+
+
 def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, processes: int) -> list[Path]:
     """The groups that a sandbox's processes are to join."""
     for controller in controllers:

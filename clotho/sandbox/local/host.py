@@ -171,7 +171,7 @@ class LocalHost:
         return incarnation
 
     def bounds(self, folder: SandboxFolder, record: SandboxRecord) -> Bounds:
-        groups = cgroups.paths(self._controllers, folder.control_group)
+        groups = cgroups.paths(cgroups.counting(self._controllers), folder.control_group)
         return Bounds(groups, record.spec.max_processes, folder.disk if record.disk_image else None)
 
     def end(self, folder: SandboxFolder) -> None:

@@ -6,7 +6,6 @@ supervisor/supervisor.c. Entries are staged whole, by rename.
 
 import errno
 import fcntl
-import io
 import itertools
 import os
 import re
@@ -14,7 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clotho.errors import SandboxLost, SandboxUnavailable
@@ -27,6 +26,8 @@ HOST_ROOM_BYTES = 16 << 20
 could be lost."""
 
 KEY = re.compile("[0-9a-f]{32}")
+StrPath = str | Path
+NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 NO_FILE = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 
 _unfinished = itertools.count()
@@ -56,15 +57,11 @@ class ControlDirectory:
 
     def incarnation(self) -> str | None:
         """Id of the supervisor that lives here. Alive is who holds the lock: no process id could tell."""
-        try:
-            alive = opened(self.alive_file)
-        except FileNotFoundError:
-            return None
-        with alive:
+        with suppress(FileNotFoundError), opened(f"{self.path}/alive") as alive:
             try:
                 fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return alive.read(64).decode(errors="replace").strip()
+                return os.read(alive, 64).decode(errors="replace").strip()
         return None
 
     def was_started(self) -> bool:
@@ -90,7 +87,7 @@ class ControlDirectory:
         return (self.path / "deadline").stat().st_mtime
 
     def sealed(self) -> bool:
-        return Path(self.path, "sealed").exists()
+        return exists(f"{self.path}/sealed")
 
     def say(self, *words: str) -> None:
         """Send a request. Raises SandboxLost where nobody reads them any more."""
@@ -147,23 +144,24 @@ class ControlDirectory:
         return SandboxUnavailable("the disk on which this host has its sandboxes is full")
 
     def _on_disk_of_its_own(self) -> bool:
-        return self.path.parent.is_mount()
+        folder = self.path.parent
+        return os.stat(folder).st_dev != os.stat(folder.parent).st_dev
 
     # ---- staging ----
 
     def stage(self, parent: Path, key: str, entries: Mapping[str, bytes], fifo: str | None = None) -> bool:
         """Returns False where `key` was staged before."""
-        unfinished = parent / unfinished_name(key)
+        unfinished = f"{parent}/{unfinished_name(key)}"
         with self.room():
             try:
-                unfinished.mkdir(0o700)
+                os.mkdir(unfinished, 0o700)
                 for name, content in entries.items():
-                    self.write(unfinished / name, content)
+                    self.write(f"{unfinished}/{name}", content)
                 if fifo is not None:
-                    os.mkfifo(unfinished / fifo, 0o600)
-                    self._give(unfinished / fifo)
+                    os.mkfifo(f"{unfinished}/{fifo}", 0o600)
+                    self._give(f"{unfinished}/{fifo}")
                 self._give(unfinished)
-                unfinished.rename(parent / key)
+                os.rename(unfinished, f"{parent}/{key}")
             except FileNotFoundError:
                 raise SandboxLost("the sandbox was destroyed") from None
             except OSError as error:
@@ -173,15 +171,15 @@ class ControlDirectory:
                 raise
         return True
 
-    def write(self, path: Path, content: bytes) -> None:
-        with path.open("xb", buffering=0) as file:
+    def write(self, path: StrPath, content: bytes) -> None:
+        with open(path, "xb", buffering=0) as file:
             remaining = memoryview(content)
             while remaining:
                 remaining = remaining[file.write(remaining) :]
             if self.owner is not None:
                 os.fchown(file.fileno(), self.owner, self.owner)
 
-    def _give(self, path: Path) -> None:
+    def _give(self, path: StrPath) -> None:
         if self.owner is not None:
             os.chown(path, self.owner, self.owner)
 
@@ -199,33 +197,32 @@ def names_in(folder: Path) -> list[str]:
         raise SandboxLost("the sandbox was destroyed") from None
 
 
-def opened(path: Path) -> io.FileIO:
-    """For reading. Of what commands can reach nothing may hold us up: a lease on it, or what it has become.
+@contextmanager
+def opened(path: StrPath) -> Iterator[int]:
+    """A descriptor for reading. Nothing that commands do to the file may hold us up: a lease on it, another kind.
 
     Raises SandboxLost for what is no file.
     """
     try:
-        file = io.FileIO(path, "rb", opener=_without_waiting)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in NO_FILE:
             raise damaged(path) from error
         raise
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise damaged(path)
-    return file
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise damaged(path)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-
-def damaged(path: Path) -> SandboxLost:
+def damaged(path: StrPath) -> SandboxLost:
     """The failure of whoever needs what is in a file that can't be what was written."""
-    return SandboxLost(f"the sandbox's control file {'/'.join(path.parts[-3:])} is damaged")
+    return SandboxLost(f"the sandbox's control file {'/'.join(Path(path).parts[-3:])} is damaged")
 
 
-def text_of(path: Path) -> str | None:
+def text_of(path: StrPath) -> str | None:
     """The text of a small file, None where there is none."""
     try:
         return start_of(path, SMALL_BYTES).decode(errors="replace")
@@ -233,19 +230,30 @@ def text_of(path: Path) -> str | None:
         return None
 
 
-def start_of(path: Path, limit: int, offset: int = 0) -> bytes:
+def start_of(path: StrPath, limit: int, offset: int = 0) -> bytes:
     """At most `limit` bytes: a file that commands have had open may have been made as long as they like."""
     parts: list[bytes] = []
-    with opened(path) as file:
-        file.seek(offset)
-        while limit > 0 and (part := file.read(min(limit, PIECE_BYTES))):
+    with opened(path) as descriptor:
+        while limit > 0 and (part := os.pread(descriptor, min(limit, PIECE_BYTES), offset)):
             parts.append(part)
             limit -= len(part)
+            offset += len(part)
     return b"".join(parts)
 
 
-def size_of(path: Path) -> int:
+def size_of(path: StrPath) -> int:
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size
     except FileNotFoundError:
         return 0
+
+
+def exists(path: StrPath) -> bool:
+    """As Path.exists, whose making of paths takes longer than the look."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in NOT_THERE:
+            return False
+        raise
+    return True

@@ -30,7 +30,7 @@ from clotho.sandbox.backend import (
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.archives import ArchiveTransfer
-from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.control import ControlDirectory, exists
 from clotho.sandbox.supervised.jobs import Jobs
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervised.staged import LONGEST_PATH
@@ -111,16 +111,18 @@ class SupervisedSandbox:
     async def start(self, job: Job) -> None:
         if job.workdir is not None:
             job = job.model_copy(update={"workdir": self._located(job.workdir)})
-        known = await self._in_thread(self._start, job)
-        if job.session is not None and known.state is not JobState.LOST:
+        await self._in_thread(self._start, job)
+        if job.session is not None and await self._in_thread(self._is_awaited, job.key):
             await self._appearance(self._jobs.folder(job.key), "pid", "done")
 
-    def _start(self, job: Job) -> JobStatus:
+    def _start(self, job: Job) -> None:
         if self.control.sealed():
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
         self._jobs.stage(job, self._bounds.usage())
         self._ask_to_run(job.key)
-        return self._jobs.status(job.key, self._incarnation)
+
+    def _is_awaited(self, key: str) -> bool:
+        return self._jobs.status(key, self._incarnation).state is not JobState.LOST
 
     def _ask_to_run(self, key: str) -> None:
         """A full disk can keep a supervisor from starting a job, now or when it was first asked."""
@@ -370,7 +372,7 @@ def shown(path: str) -> str:
 
 
 def _any_exists(folder: Path, names: tuple[str, ...]) -> bool:
-    return any((folder / name).exists() for name in names)
+    return any(exists(f"{folder}/{name}") for name in names)
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -14,6 +14,7 @@ from clotho.sandbox.exhaustion import Exhausted, Usage
 from clotho.sandbox.supervised.control import (
     ControlDirectory,
     damaged,
+    exists,
     names_in,
     size_of,
     start_of,
@@ -52,6 +53,12 @@ class Jobs:
     def folder(self, key: str) -> Path:
         return self._control.jobs / key
 
+    def _file(self, key: str, name: str) -> str:
+        return f"{self._control.jobs}/{key}/{name}"
+
+    def _known(self, key: str) -> bool:
+        return exists(f"{self._control.jobs}/{key}")
+
     def started_keys(self) -> list[str]:
         return list(filter(self.started, names_in(self._control.jobs)))
 
@@ -64,7 +71,7 @@ class Jobs:
         entries = {"job": header + job.script.encode(), "usage": str(usage).encode()}
         if job.stdin is not None:
             entries["stdin"] = job.stdin
-        known = self.folder(job.key).exists() or not self._stage(job.key, entries)
+        known = self._known(job.key) or not self._stage(job.key, entries)
         if known and self._identity(job.key) not in (identity, NEVER):
             raise CommandConflict(f"job {job.key} already holds another command")
         if job.session is not None:
@@ -73,44 +80,42 @@ class Jobs:
     def kill(self, key: str) -> None:
         """A key that holds no command yet is taken, so that none can start under it."""
         never = {"job": f"identity {NEVER}\n\n".encode(), "started": b"0\n", "done": b"killed 137 0\n"}
-        if self.folder(key).exists() or not self._stage(key, never):
+        if self._known(key) or not self._stage(key, never):
             self._control.say("kill", key)
 
     def status(self, key: str, incarnation: str) -> JobStatus:
         """Raises SandboxLost for a job that never started in a sandbox that is gone."""
-        folder = self.folder(key)
         alive = self._control.incarnation() == incarnation
-        started = text_of(folder / "started")
-        done = text_of(folder / "done")  # looked at last: a result published meanwhile is seen
+        started = text_of(self._file(key, "started"))
+        done = text_of(self._file(key, "done"))  # looked at last: a result published meanwhile is seen
         if done is not None:
             return self._ended(key, done)
         if started is not None:
             now = JobState.RUNNING if alive and started.strip() == incarnation else JobState.LOST
-            so_far = size_of(folder / "out")
-            return JobStatus(state=now, exit_code=None, output_size=so_far, pid=self._pid(folder))
+            so_far = size_of(self._file(key, "out"))
+            return JobStatus(state=now, exit_code=None, output_size=so_far, pid=self._pid(key))
         if not alive:
             raise SandboxLost("the sandbox is gone; that command never started in it")
-        staged = JobState.RUNNING if folder.exists() else JobState.ABSENT
+        staged = JobState.RUNNING if self._known(key) else JobState.ABSENT
         return JobStatus(state=staged, exit_code=None, output_size=0)
 
     def _ended(self, key: str, done: str) -> JobStatus:
         """Raises SandboxLost for a result that isn't whole: nobody will ever know how the job ended."""
-        file = self.folder(key) / "done"
         if (found := RESULT.fullmatch(done)) is None:
-            raise damaged(file)
+            raise damaged(self._file(key, "done"))
         return JobStatus(
             state=JobState(found["state"]),
             exit_code=int(found["code"]),
             output_size=int(found["size"]),
-            pid=self._pid(self.folder(key)),
+            pid=self._pid(key),
         )
 
     def waits_since(self, key: str) -> float:
         """Unix seconds at which a job was staged."""
-        return self.folder(key).stat().st_mtime
+        return os.stat(f"{self._control.jobs}/{key}").st_mtime
 
     def usage_before(self, key: str) -> Usage | None:
-        file = self.folder(key) / "usage"
+        file = self._file(key, "usage")
         text = text_of(file)
         try:
             return None if text is None else Usage.parse(text)
@@ -129,35 +134,35 @@ class Jobs:
 
     def settled(self, key: str) -> Exhausted | Literal[""] | None:
         """None before anybody has looked."""
-        file = self.folder(key) / "exhausted"
+        file = self._file(key, "exhausted")
         text = text_of(file)
         if text not in (None, "", *get_args(Exhausted)):
             raise damaged(file)
         return cast(Exhausted | Literal[""] | None, text)
 
     def started(self, key: str) -> bool:
-        return (self.folder(key) / "started").exists()
+        return exists(self._file(key, "started"))
 
     def output(self, key: str, offset: int, limit: int) -> bytes:
         """No more than the supervisor measured at the end: a command can keep its output open for longer."""
-        done = text_of(self.folder(key) / "done")
+        done = text_of(self._file(key, "done"))
         offset = max(0, offset)
         if done is not None:
             limit = min(limit, self._ended(key, done).output_size - offset)
-        file = self.folder(key) / "out"
+        file = self._file(key, "out")
         for _ in range(OPEN_TRIES):
             try:
                 return start_of(file, limit, offset)
             except FileNotFoundError:
                 return b""
             except PermissionError:  # a command took our rights to it, where we are the same user
-                file.chmod(0o600)
+                os.chmod(file, 0o600)
         raise SandboxLost("commands keep the output of a command from being read")
 
     def stage_input(self, key: str, request: str, content: bytes) -> bool:
         """Returns False where that request has been taken over before."""
         folder = self.folder(key)
-        if (folder / f"taken.{request}").exists():
+        if exists(folder / f"taken.{request}"):
             return False
         unfinished = folder / unfinished_name(f"in.{request}")
         with self._control.room():
@@ -227,15 +232,16 @@ class Jobs:
             (self._control.sessions / key).touch()
 
     def _identity(self, key: str) -> str:
-        file = self.folder(key) / "job"
+        file = self._file(key, "job")
         try:
             header, _ = split(start_of(file, JOB_BYTES))
             return header["identity"]
         except (FileNotFoundError, KeyError):
             raise damaged(file) from None
 
-    def _pid(self, folder: Path) -> int | None:
-        text = text_of(folder / "pid")
+    def _pid(self, key: str) -> int | None:
+        file = self._file(key, "pid")
+        text = text_of(file)
         if text and not PID.fullmatch(text):
-            raise damaged(folder / "pid")
+            raise damaged(file)
         return int(text) if text else None
