@@ -1,5 +1,6 @@
 """The parser of the how-to page reads calls, leaves the rest, and never raises."""
 
+import doctest
 import json
 import time
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from clotho.models.tool_call_parsers.parser import ToolCallParser
 from examples.how_to.bracket_parser import BracketParser
+from tests.docs.markdown import blocks
 
 PARSER: ToolCallParser = BracketParser()
 PIECES = ("[CALL ", "[CALL terminal ", '{"command": "ls"}', "]", "{", '"', "\\ud83c", "[", "Hm.")
@@ -54,3 +56,11 @@ def test_a_hostile_megabyte_takes_linear_time(bit: str) -> None:
     began = time.process_time()
     PARSER.parse(bit * (1_000_000 // len(bit)))
     assert time.process_time() - began < 5
+
+
+def test_the_page_shows_what_it_returns() -> None:
+    [shown] = [block.text for block in blocks("docs/how-to/tool-call-parser.md") if block.language == "pycon"]
+    known = {"BracketParser": BracketParser}
+    assert doctest.DocTestRunner().run(
+        doctest.DocTestParser().get_doctest(shown, known, "page", None, 0)
+    ) == (0, 1)
