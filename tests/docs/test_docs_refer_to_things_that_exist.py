@@ -18,7 +18,7 @@ import worker
 from clotho.atropos.compat.config import HermesAgentEnvConfig
 from clotho.cli import app
 from clotho.config import DELIMITER, PREFIX, Settings
-from clotho.toolsets.registry import ENTRY_POINTS
+from clotho.tools.registry import ENTRY_POINTS
 from tests.docs.markdown import (
     ELLIPSIS,
     LINK,
