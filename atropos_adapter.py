@@ -73,7 +73,7 @@ class HermesAgentBaseEnv(PortedEnv):
         from temporalio.worker import Worker
 
         from activities.host import Host
-        from clotho.sandbox.local.backend import LocalBackend
+        from clotho.sandbox.registry import open_backend
 
         connected = self.durable.connections
         task_queues = self.durable.groups.order.task_queues
@@ -81,7 +81,7 @@ class HermesAgentBaseEnv(PortedEnv):
         host = Host(
             connected.client,
             connected.journal,
-            LocalBackend(folder, disk_budget_mb=connected.settings.sandbox.disk_budget_mb),
+            open_backend(connected.settings.sandbox, folder),
             SingletonEnvironments(self),
             task_queues.sandbox.queue,
         )

@@ -42,8 +42,9 @@ from clotho.processes.process_slots import ProcessSlot
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.local.backend import LocalBackend, backends_beside
+from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
+from clotho.sandbox.registry import backends_beside, open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels
@@ -146,7 +147,7 @@ class Composition:
             for queue, activities in served.items()
         ]
 
-    def tools(self, backend: LocalBackend, host_queue: str) -> list[Worker]:
+    def tools(self, backend: SandboxBackend, host_queue: str) -> list[Worker]:
         host = Host(self.client, self.journal, backend, Environments(), host_queue)
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
         served = {
@@ -194,7 +195,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             beside.append(tasks.create_task(Liveness(journal, own_queue).run()))
         if "tools" in roles:
             folder = settings.sandbox.folder_of(journal.store_identity)
-            backend = LocalBackend(folder, disk_budget_mb=settings.sandbox.disk_budget_mb)
+            backend = open_backend(settings.sandbox, folder)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             workers += parts.tools(backend, host_queue)
             keeper = SandboxReaper(
@@ -203,7 +204,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 partial(is_followed, journal),
                 namespace_labels(client, journal.store_identity),
                 settings.sandbox.lease_seconds,
-                partial(backends_beside, folder),
+                partial(backends_beside, settings.sandbox, folder),
             )
             beside.append(tasks.create_task(keeper.run()))
             beside.append(tasks.create_task(Liveness(journal, host_queue).run()))

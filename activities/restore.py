@@ -26,7 +26,7 @@ from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseEntry, LeaseRe
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import read_manifest
-from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
+from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance, require_backend
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.scratch import scratch
 from clotho.tools.calls import BoundCall
@@ -170,6 +170,7 @@ class Restorer:
         lease = lease_key(request.rollout, request.number)
         labels = self._labels.model_copy(update={"rollout": request.rollout})
         manifest = await read_manifest(self._journal, request.run)
+        require_backend(manifest.sandbox, self._backend)
         private = await asyncio.to_thread(sources_of, manifest.environment)
         if checkpoint is None or blob is None:
             fresh = await self._backend.create(lease, manifest.sandbox, labels, private=private)

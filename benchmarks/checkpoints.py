@@ -10,11 +10,11 @@ from pathlib import Path
 
 from benchmarks.commands import sandbox_root
 from benchmarks.table import Row
+from clotho.config import SandboxSettings
 from clotho.identifiers.hashed import job_key
-from clotho.sandbox.backend import Job, SandboxSpec
+from clotho.sandbox.backend import Job, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
-from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.registry import open_backend
 
 REPEATS = 9
 SPEC = SandboxSpec(disk_mb=1024)
@@ -34,7 +34,7 @@ async def measure() -> list[Row]:
     """Medians of a checkpoint to a file, of an unchanged one, of a restore and of a manifest."""
     rows = []
     with sandbox_root() as root:
-        backend = LocalBackend(root)
+        backend = open_backend(SandboxSettings(), root)
         for name, script in WORKSPACES.items():
             sandbox = await backend.create(name, SPEC)
             try:
@@ -45,7 +45,7 @@ async def measure() -> list[Row]:
     return rows
 
 
-async def _rows(name: str, backend: LocalBackend, sandbox: SupervisedSandbox, blob: Path) -> list[Row]:
+async def _rows(name: str, backend: SandboxBackend, sandbox: SandboxInstance, blob: Path) -> list[Row]:
     kept = blob.with_name("kept")
     taken = await sandbox.checkpoint(kept)
     assert isinstance(taken, Checkpoint)
@@ -74,7 +74,7 @@ async def _rows(name: str, backend: LocalBackend, sandbox: SupervisedSandbox, bl
     ]
 
 
-async def _run(sandbox: SupervisedSandbox, script: str) -> None:
+async def _run(sandbox: SandboxInstance, script: str) -> None:
     job = Job(key=job_key(script, time.monotonic_ns()), script=script)
     await sandbox.start(job)
     assert (await sandbox.wait(job.key, 120)).exit_code == 0

@@ -15,12 +15,12 @@ from atroposlib.envs.base import BaseEnv, BaseEnvConfig
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from pydantic import Field
 
-from clotho.config import variable
+from clotho.config import SandboxSettings, variable
 from clotho.environment import AgentResult, Item, ToolContext
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
-from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.registry import open_backend
 from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
@@ -54,7 +54,7 @@ class InMemory(BaseEnv):  # type: ignore[misc]
         registry = Registry.discover()
         self.offered = resolve(registry, self.environment.config.enabled_toolsets)
         self.dispatcher = Dispatcher(registry, variable)
-        self.backend = LocalBackend(Path(self.config.sandboxes))
+        self.backend = open_backend(SandboxSettings(), Path(self.config.sandboxes))
         self.numbers = itertools.count()
 
     async def get_next_item(self) -> Item:

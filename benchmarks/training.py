@@ -20,15 +20,16 @@ from benchmarks.loop import Bench
 from benchmarks.queueing import queueing
 from benchmarks.table import Row
 from benchmarks.trainers_end import POLL, Group, TrainersEnd, trainers_end
+from clotho.config import SandboxSettings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import Unavailable
 from clotho.identifiers.ids import is_rollout
 from clotho.processes.child import ChildProcess
-from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.registry import open_backend
 from clotho.temporal.search_attributes import RUN
 from clotho.testing.cluster import Cluster
+from clotho.testing.kill_processes import files_of_lease
 
 GROUP_SIZE = 4
 WIDTHS = (16, 64)
@@ -165,9 +166,9 @@ def _flags(model_url: str, **fields: object) -> list[str]:
 
 async def empty(root: Path) -> None:
     """Destroy what the killed baseline left, sandboxes that it was just making too: no lease tells of those."""
-    backend = LocalBackend(root)
+    backend = open_backend(SandboxSettings(), root)
     for lease in map(lease_name, range(MOST_ROLLOUTS)):
-        if SandboxFolder.of_lease(root, lease).files.exists():
+        if files_of_lease(root, lease).exists():
             await backend.destroy(lease)
 
 

@@ -5,8 +5,7 @@ from collections import Counter
 from typing import Protocol
 
 from chaos.stage import Stage, sandbox_folder_of
-from clotho.sandbox.local.folders import SandboxFolder
-from clotho.testing import kill_processes as casualties
+from clotho.testing import kill_processes
 from clotho.testing.cluster import Cluster
 
 
@@ -22,18 +21,14 @@ async def leases_of(stage: Stage, rollout: str) -> list[str]:
 
 async def marks(stage: Stage, rollout: str) -> Counter[str]:
     """Call -> how often it has run so far, in the sandboxes that the rollout has now."""
-    folders = [
-        SandboxFolder.of_lease(stage.sandbox_folder, lease) for lease in await leases_of(stage, rollout)
-    ]
-    return await asyncio.to_thread(casualties.marks_in_workspaces, folders)
+    leases = await leases_of(stage, rollout)
+    return await asyncio.to_thread(kill_processes.marks_in_workspaces, stage.sandbox_folder, leases)
 
 
 async def kill_supervisors(stage: Stage, rollout: str) -> None:
     """SIGKILL to the PID 1 of every instance, with which the kernel ends the rest; files stay."""
     for lease in await leases_of(stage, rollout):
-        await asyncio.to_thread(
-            casualties.kill_supervisors, SandboxFolder.of_lease(stage.sandbox_folder, lease)
-        )
+        await asyncio.to_thread(kill_processes.kill_supervisors, stage.sandbox_folder, lease)
 
 
 async def destroy(stage: Stage, rollout: str) -> None:
@@ -57,4 +52,4 @@ async def held(stage: Host) -> list[str]:
 async def left_over(stage: Host) -> list[str]:
     """Sandboxes, and processes of sandboxes, that are still there."""
     folder = sandbox_folder_of(stage.cluster)
-    return await held(stage) + await asyncio.to_thread(casualties.processes_below, folder)
+    return await held(stage) + await asyncio.to_thread(kill_processes.processes_below, folder)

@@ -22,10 +22,10 @@ from clotho.identifiers.rollout_keys import lease_key
 from clotho.journal.folder import FilesystemStore
 from clotho.processes.child import ChildProcess
 from clotho.runs.campaigns import CampaignHandle
-from clotho.sandbox.local.folders import SandboxFolder
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.cluster import FAST, Cluster, register
+from clotho.testing.kill_processes import files_of_lease
 from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving
 
@@ -250,6 +250,6 @@ async def destroy_sandboxes(cluster: Cluster, folder: Path, possible_leases: Ite
     backend = cluster.sandboxes()
     for lease in possible_leases:
         # A worker that was killed while it made one has left it without a record: nobody lists it yet.
-        if SandboxFolder.of_lease(folder, lease).files.exists():
+        if files_of_lease(folder, lease).exists():
             await backend.destroy(lease)
     await cluster.destroy_sandboxes()

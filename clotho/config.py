@@ -102,6 +102,11 @@ class WorkerSettings(Section):
 class SandboxSettings(Section):
     """Where this host keeps sandboxes."""
 
+    backend: str = "local"
+    """What makes the sandboxes of this host's workers: `local`, or `module:Class` of another backend.
+
+    Workers refuse runs that ask for another one.
+    """
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
     """Folder of sandboxes and their control files. No other user may be able to change or replace it.
 

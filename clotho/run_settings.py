@@ -44,6 +44,11 @@ class RunSettings(BaseModel):
         default=None,
         description="What becomes of a rollout whose verifier fails: fail (no reward), or zero, flagged.",
     )
+    backend: str | None = Field(
+        default=None,
+        pattern=r"^(local|[\w.]+:\w+)$",
+        description="What makes the sandboxes: local, or module:Class of another backend.",
+    )
     unsafe_local: bool | None = Field(
         default=None, description="Run commands without isolation where it can't be proved."
     )

@@ -103,6 +103,19 @@ def test_packages_import_only_those_below_them() -> None:
     assert upward == set()
 
 
+def test_only_the_registry_knows_the_local_sandbox_backend() -> None:
+    """Beside what kills its processes to see what becomes of runs."""
+    local = "clotho.sandbox.local"
+    folders = ("clotho", "workflows", "activities", "environments", "examples", "benchmarks", "chaos")
+    knowing = {
+        str(path.relative_to(ROOT))
+        for path in (*modules(*folders), ROOT / "worker.py", ROOT / "atropos_adapter.py")
+        if any(name == local or name.startswith(f"{local}.") for name in imports(path))
+    }
+    outside = {path for path in knowing if not path.startswith("clotho/sandbox/local/")}
+    assert outside == {"clotho/sandbox/registry.py", "clotho/testing/kill_processes.py"}
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     ahead = TopologicalSorter[str]()
     for own, other in library_imports():

@@ -11,7 +11,7 @@ from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, one_line
 from clotho.config import Settings, load_settings
 from clotho.runs.leftovers import find_leftovers
-from clotho.sandbox.local.backend import LocalBackend, backends_beside
+from clotho.sandbox.registry import backends_beside, open_backend
 from clotho.temporal.connection import connect
 
 
@@ -42,12 +42,12 @@ async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
         if not dry_run:
             await journal.delete(leftover.keys)
     folder = settings.sandbox.folder_of(journal.store_identity)
-    own = LocalBackend(folder)
+    own = open_backend(settings.sandbox, folder)
     custody = SandboxAudit(own, journal, client)
     for held in await (custody.orphans() if dry_run else custody.clean()):
         one_line(console, f"sandbox {held.fact}")
         sandboxes += 1
-    for backend in (own, *await asyncio.to_thread(backends_beside, folder)):
+    for backend in (own, *await asyncio.to_thread(backends_beside, settings.sandbox, folder)):
         for name in await (backend.expired() if dry_run else backend.reap()):
             one_line(console, f"sandbox {name}: expired")
             sandboxes += 1

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from temporalio.client import Client
 
 from clotho import application
-from clotho.config import Settings
+from clotho.config import SandboxSettings, Settings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
@@ -20,7 +20,7 @@ from clotho.errors import Unavailable
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.processes.child import ChildProcess
-from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.registry import open_backend
 from clotho.temporal.conversion import DATA_CONVERTER
 
 DRAIN_SECONDS = 5.0
@@ -71,7 +71,8 @@ async def ephemeral_services(settings: Settings, *, with_model: bool) -> AsyncIt
             stack.push_async_callback(model.stop)
             starts.append(model.start())
         await asyncio.gather(*starts)
-        stack.push_async_callback(destroy_sandboxes, settings.sandbox.folder_of(journal.store_identity))
+        sandboxes = settings.sandbox.folder_of(journal.store_identity)
+        stack.push_async_callback(destroy_sandboxes, settings.sandbox, sandboxes)
         worker = ChildProcess(_worker_command(folder, temporal.address), folder / "worker.log")
         stack.push_async_callback(worker.stop, DRAIN_SECONDS)
         await worker.start()
@@ -86,9 +87,9 @@ def _worker_command(folder: Path, address: str) -> list[str]:
     return ["env", *without, *variables, *worker]
 
 
-async def destroy_sandboxes(root: Path) -> None:
+async def destroy_sandboxes(settings: SandboxSettings, root: Path) -> None:
     """What a rollout that was cut off has left, and the folder that its sandboxes were in."""
-    backend = LocalBackend(root)
+    backend = open_backend(settings, root)
     for held in await backend.leases():
         await backend.destroy(held.lease)
     await backend.reap()

@@ -32,7 +32,15 @@ OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "on_reward_error")
 
 SETTINGS = {
     "limits": ("keep_diverged",),
-    "sandbox": ("memory_mb", "disk_mb", "max_processes", "limits", "expose_usr_local", "unsafe_local"),
+    "sandbox": (
+        "backend",
+        "memory_mb",
+        "disk_mb",
+        "max_processes",
+        "limits",
+        "expose_usr_local",
+        "unsafe_local",
+    ),
     "tool_settings": ("max_result_chars", "max_turn_chars", "preview_chars", "result_chars", "redact"),
 }
 """Where in a manifest the fields of RunSettings are: its own ones, and those of its parts."""
@@ -74,7 +82,7 @@ class RunManifest(FrozenModel):
             if (value := getattr(each, name)) is not None
         }
         parts: dict[str, FrozenModel] = {
-            part: getattr(self, part).model_copy(update=_of(names, asked)) for part, names in SETTINGS.items()
+            part: _changed(getattr(self, part), _of(names, asked)) for part, names in SETTINGS.items()
         }
         return self.model_copy(update={**_of(OWN_SETTINGS, asked), **parts})
 
@@ -82,6 +90,7 @@ class RunManifest(FrozenModel):
     def settings(self) -> dict[str, JsonValue]:
         """What its user may ask for, as it is."""
         whole = self.model_dump(mode="json")
+        whole["sandbox"]["backend"] = self.sandbox.backend.name
         return {
             **_of(OWN_SETTINGS, whole),
             **{name: whole[part][name] for part, names in SETTINGS.items() for name in names},
@@ -90,6 +99,10 @@ class RunManifest(FrozenModel):
     @property
     def fingerprint(self) -> str:
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def _changed(part: FrozenModel, asked: Mapping[str, Any]) -> FrozenModel:
+    return type(part).model_validate({**dict(part), **asked})
 
 
 def _of(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:

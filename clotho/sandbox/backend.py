@@ -11,12 +11,15 @@ from typing import Literal, Protocol
 
 from pydantic import model_validator
 
+from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Exhausted
+from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import AGENT_HOME as AGENT_HOME
 from clotho.sandbox.places import WORKSPACE as WORKSPACE
 from clotho.sandbox.places import check_places
+from clotho.sandbox.registry import BackendConfig, CustomConfig, LocalConfig
 from clotho.sandbox.states import JobState as JobState
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
@@ -35,8 +38,8 @@ def below_home(path: str) -> str:
 class SandboxSpec(FrozenModel):
     """What a run asks of its sandboxes."""
 
-    backend: Literal["local"] = "local"
-    """Where sandboxes are made."""
+    backend: BackendConfig = LocalConfig()
+    """Which backend makes them: `local`, or `module:Class` of another one."""
     memory_mb: int = 5120
     """Memory of a sandbox, in MiB."""
     disk_mb: int = 51_200
@@ -240,6 +243,10 @@ class SandboxInstance(Protocol):
 class SandboxBackend(Protocol):
     """Creates and finds sandboxes by lease; every method is idempotent."""
 
+    @property
+    def config(self) -> LocalConfig | CustomConfig:
+        """The configuration that runs ask for when they want this backend."""
+
     async def system(self) -> str:
         """What sandboxes see beside their own files: two that have the same have the same programs."""
 
@@ -289,3 +296,18 @@ class SandboxBackend(Protocol):
 
     async def reap(self) -> Sequence[str]:
         """Destroy the sandboxes past their lease and a grace; returns their names."""
+
+    async def expired(self) -> Sequence[str]:
+        """The names of the sandboxes that `reap` would destroy."""
+
+    async def probe(self) -> IsolationReport:
+        """What this backend enforces on this host."""
+
+
+def require_backend(spec: SandboxSpec, backend: SandboxBackend) -> None:
+    """Raises InvalidInput where `backend` isn't the one that `spec` asks for."""
+    if spec.backend != backend.config:
+        raise InvalidInput(
+            f"the run asks for sandboxes of {spec.backend.name}, this host makes those of {backend.config.name}: "
+            "set `backend` of the run and `sandbox.backend` of its workers alike"
+        )

@@ -27,8 +27,9 @@ from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
+from clotho.sandbox.registry import open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.states import RolloutOwners, namespace_labels
 
@@ -101,9 +102,10 @@ class Cluster:
         self.workers.append(worker)
         return worker
 
-    def sandboxes(self) -> LocalBackend:
+    def sandboxes(self) -> SandboxBackend:
         """Those of this cluster's workers, which keep them in a folder named by their store."""
-        return LocalBackend(SandboxSettings(root=self.folder / "sandboxes").folder_of(self.store_identity))
+        settings = SandboxSettings(root=self.folder / "sandboxes")
+        return open_backend(settings, settings.folder_of(self.store_identity))
 
     def keeper(self, lease_seconds: float = 600.0) -> SandboxReaper:
         """What looks after the sandboxes in a worker of this cluster, every minute: to look when a test says so."""

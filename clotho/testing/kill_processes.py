@@ -3,21 +3,21 @@
 import os
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from clotho.sandbox.local.backend import REGISTRY
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.sandbox.local.launch import lock_holder
 from clotho.sandbox.local.processes import processes_of
 from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.launch import lock_holder
 from clotho.testing.execution_markers import MARKS
 
 
-def kill_supervisors(folder: SandboxFolder) -> None:
+def kill_supervisors(root: Path, lease: str) -> None:
     """SIGKILL to the PID 1 of every instance, with which the kernel ends the rest; files stay."""
-    for path in folder.instances():
+    for path in SandboxFolder.of_lease(root, lease).instances():
         alive = ControlDirectory(path, None).alive_file
         if alive.exists() and (pid := lock_holder(alive)) is not None:
             os.kill(pid, signal.SIGKILL)
@@ -25,10 +25,11 @@ def kill_supervisors(folder: SandboxFolder) -> None:
                 pass
 
 
-def marks_in_workspaces(folders: Sequence[SandboxFolder]) -> Counter[str]:
+def marks_in_workspaces(root: Path, leases: Iterable[str]) -> Counter[str]:
     """Call -> how often it has run so far in these sandboxes."""
     found: Counter[str] = Counter()
-    for folder in folders:
+    for lease in leases:
+        folder = SandboxFolder.of_lease(root, lease)
         with suppress(FileNotFoundError):
             found.update((folder.workspace / Path(MARKS).name).read_text().split())
     return found
@@ -47,6 +48,15 @@ def _serves(process: Path, parent: int, role: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return int(status[1]) == parent and role in roles.rstrip("\0").split(",")
+
+
+def files_of_lease(root: Path, lease: str) -> Path:
+    """The folder of a lease's sandbox."""
+    return SandboxFolder.of_lease(root, lease).files
+
+
+def processes_of_lease(root: Path, lease: str) -> list[str]:
+    return processes_below(files_of_lease(root, lease))
 
 
 def processes_below(root: Path) -> list[str]:

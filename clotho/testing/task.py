@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
@@ -28,8 +27,8 @@ from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import SETTINGS
 from clotho.runs.request import tool_selection
-from clotho.sandbox.backend import WORKSPACE, SandboxInstance, SandboxSpec
-from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.backend import WORKSPACE, SandboxBackend, SandboxInstance, SandboxSpec
+from clotho.sandbox.registry import open_backend
 from clotho.sandbox.verification import VerifierSetup
 from clotho.testing.script import ScriptedCall, ScriptedTurn
 from clotho.tools.calls import BoundCall
@@ -59,12 +58,12 @@ def sandboxed_context(environment: EnvironmentLike, item: Item | int = 0) -> Ite
     made = environment(environment.config_class()) if isinstance(environment, type) else environment
     root = settings.sandbox.folder_of(f"test-{uuid.uuid4()}")
     with _event_loop() as loop, ThreadPoolExecutor(THREADS, thread_name_prefix="environment") as threads:
-        task = SandboxedTask(made, root, loop, threads)
+        task = SandboxedTask(made, open_backend(settings.sandbox, root), loop, threads)
         try:
             task._prepare(item, settings)
             yield task
         finally:
-            task._wait(destroy_sandboxes(root))
+            task._wait(destroy_sandboxes(settings.sandbox, root))
 
 
 class SandboxedTask:
@@ -78,14 +77,14 @@ class SandboxedTask:
     def __init__(
         self,
         environment: Environment,
-        root: Path,
+        backend: SandboxBackend,
         loop: asyncio.AbstractEventLoop,
         threads: ThreadPoolExecutor,
     ) -> None:
         self.environment = environment
         kind = type(environment)
         self._name = f"{kind.__module__}:{kind.__name__}"
-        self._backend = LocalBackend(root)
+        self._backend = backend
         self._loop = loop
         self._threads = threads
         self._registry = Registry.discover()

@@ -75,7 +75,7 @@ async def test_another_backend_that_an_environment_asks_for_runs_here_and_is_sai
     notes: Notes, caplog: pytest.LogCaptureFixture, cluster: Cluster, model: str, monkeypatch: Any
 ) -> None:
     assert notes.config.terminal_backend == "modal", "it is what the environment asked for"
-    assert notes.durable.manifest.sandbox.backend == "local"
+    assert notes.durable.manifest.sandbox.backend.name == "local"
     caplog.clear()
     async with opened_inside(cluster, OtherNotes, model, monkeypatch, run="as-elsewhere"):
         assert "terminal_backend modal isn't configured here: commands run in local sandboxes" in caplog.text

@@ -1,4 +1,8 @@
-"""Backends under conformance test: another one joins by an entry in BACKENDS."""
+"""Backends under conformance test: another one joins by an entry in BACKENDS, SPECS and OFFERED.
+
+A test marked `needs` is left out for backends that don't offer what it names: `isolation`, where commands see
+a file system of their own, or `places`, names that a run gives to folders and the host to programs.
+"""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,19 +12,41 @@ import pytest
 
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.testing.plain_backend import PlainBackend
+from tests.sandbox.backends import Backend
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
 
-BACKENDS: dict[str, Callable[[Path], LocalBackend]] = {
+BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "local": lambda root: LocalBackend(root),
     "bare": lambda root: LocalBackend(root, bubblewrap="not-installed"),
+    "plain": PlainBackend,
 }
-SPECS = {"local": SandboxSpec(disk_mb=200, memory_mb=512), "bare": SandboxSpec(unsafe_local=True)}
+SPECS = {
+    "local": SandboxSpec(disk_mb=200, memory_mb=512),
+    "bare": SandboxSpec(unsafe_local=True),
+    "plain": SandboxSpec(backend=PlainBackend(Path()).config, unsafe_local=True),
+}
 
 
-@pytest.fixture(scope="session", params=BACKENDS)
+OFFERED = {"local": {"isolation", "places"}, "bare": {"places"}, "plain": set[str]()}
+LOCAL = ("local", "bare")
+"""The local backend, with and without isolation."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The conformance suite is for all backends; other tests know the local one."""
+    if "kind" not in metafunc.fixturenames:
+        return
+    conformance = metafunc.module.__name__.rpartition(".")[2].startswith("test_conformance_")
+    needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
+    kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
+    metafunc.parametrize("kind", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -31,7 +57,7 @@ def spec(kind: str) -> SandboxSpec:
 
 
 @pytest.fixture(scope="session")
-def backend(kind: str, folder: Path) -> LocalBackend:
+def backend(kind: str, folder: Path) -> Backend:
     return BACKENDS[kind](folder / f"sandboxes-{kind}")
 
 
@@ -41,23 +67,21 @@ def lease(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-async def shell(backend: LocalBackend, spec: SandboxSpec) -> AsyncIterator[Shell]:
+async def shell(backend: Backend, spec: SandboxSpec) -> AsyncIterator[Shell]:
     """A sandbox that tests share."""
     yield Shell(await backend.create("shared/lease/0", spec))
     await backend.destroy("shared/lease/0")
 
 
 @pytest.fixture
-async def own(backend: LocalBackend, spec: SandboxSpec, lease: str) -> AsyncIterator[Shell]:
+async def own(backend: Backend, spec: SandboxSpec, lease: str) -> AsyncIterator[Shell]:
     """A sandbox that the test may wreck."""
     yield Shell(await backend.create(lease, spec))
     await backend.destroy(lease)
 
 
 @pytest.fixture
-async def copies(
-    backend: LocalBackend, spec: SandboxSpec, lease: str, tmp_path: Path
-) -> AsyncIterator[Copies]:
+async def copies(backend: Backend, spec: SandboxSpec, lease: str, tmp_path: Path) -> AsyncIterator[Copies]:
     made = Copies(backend, spec, lease, tmp_path)
     yield made
     await made.destroy()

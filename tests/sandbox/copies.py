@@ -4,12 +4,12 @@ from pathlib import Path
 
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
-from clotho.sandbox.local.backend import LocalBackend
+from tests.sandbox.backends import Backend
 from tests.sandbox.shell import Shell
 
 
 class Copies:
-    def __init__(self, backend: LocalBackend, spec: SandboxSpec, lease: str, folder: Path) -> None:
+    def __init__(self, backend: Backend, spec: SandboxSpec, lease: str, folder: Path) -> None:
         self._backend, self._spec, self._lease = backend, spec, lease
         self.blob = folder / "blob"
         self._made: list[str] = []

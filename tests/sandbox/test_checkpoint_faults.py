@@ -19,7 +19,7 @@ from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.launch import lock_holder
+from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell, until

@@ -10,8 +10,8 @@ import pytest
 from clotho.errors import CommandConflict, InvalidInput
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState
-from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.launch import lock_holder
+from clotho.sandbox.supervised.launch import lock_holder
+from tests.sandbox.backends import Backend
 from tests.sandbox.shell import Shell
 
 EXITED = JobState.EXITED
@@ -57,7 +57,7 @@ async def test_unknown_job_is_absent(shell: Shell) -> None:
 
 
 async def test_attempt_killed_in_the_middle_is_attached_to(
-    backend: LocalBackend, shell: Shell, kind: str, folder: object
+    backend: Backend, shell: Shell, kind: str, folder: object
 ) -> None:
     driver = f"""
 import asyncio

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.local.backend import LocalBackend
+from tests.sandbox.backends import Backend
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell
 
@@ -20,7 +20,7 @@ def spec(spec: SandboxSpec) -> SandboxSpec:
 
 
 @pytest.fixture
-async def named(backend: LocalBackend, spec: SandboxSpec, lease: str) -> AsyncIterator[Shell]:
+async def named(backend: Backend, spec: SandboxSpec, lease: str) -> AsyncIterator[Shell]:
     yield Shell(await backend.create(lease, spec))
     await backend.destroy(lease)
 
@@ -29,6 +29,7 @@ async def content(shell: Shell, path: str) -> bytes:
     return (await shell.sandbox.read_file(path, 100)).content
 
 
+@pytest.mark.needs("places")
 async def test_further_folders_are_written_to_and_come_back(named: Shell, copies: Copies) -> None:
     await named.sandbox.write_file("/tests/deep/check", b"checked")
     await named.sandbox.write_file("/app/here", b"in the workspace")
@@ -41,11 +42,10 @@ async def test_further_folders_are_written_to_and_come_back(named: Shell, copies
     assert await content(again, "/kept/logs/line") == b"logged"
 
 
+@pytest.mark.needs("isolation")
 async def test_commands_see_them_under_each_of_their_paths(
-    backend: LocalBackend, named: Shell, kind: str, lease: str
+    backend: Backend, named: Shell, lease: str
 ) -> None:
-    if kind == "bare":
-        pytest.skip("without isolation, commands see the host's paths")
     await named.run("cd /app && echo 1 > a; echo 2 > /tests/b; echo 3 > /logs/of/c", name="made")
     assert await named.text("pwd; cat /work/a", after=job_key("made")) == "/app\n1"
     assert (await named.run("touch /logs/elsewhere")).code != 0, "nothing else is writable"
@@ -54,6 +54,7 @@ async def test_commands_see_them_under_each_of_their_paths(
     assert await content(verify, "/app/a") == b"1\n"
 
 
+@pytest.mark.needs("places")
 async def test_python_is_there_where_the_host_has_python3(shell: Shell) -> None:
     assert await shell.text("python -c 'import sys; print(sys.version_info.major)'") == "3"
 

@@ -4,7 +4,7 @@ import time
 
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
-from clotho.sandbox.local.backend import LocalBackend
+from tests.sandbox.backends import Backend
 from tests.sandbox.shell import Shell
 
 
@@ -90,7 +90,7 @@ async def test_control_characters_reach_the_foreground_of_a_terminal(shell: Shel
 
 
 async def test_commands_take_signals_that_the_worker_ignores(
-    backend: LocalBackend, spec: SandboxSpec, lease: str
+    backend: Backend, spec: SandboxSpec, lease: str
 ) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in what a script starts in its background
     try:

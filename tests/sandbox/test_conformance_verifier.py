@@ -7,17 +7,17 @@ import pytest
 
 from clotho.errors import InvalidInput, SandboxLost
 from clotho.sandbox.backend import JobState, SandboxSpec
-from clotho.sandbox.local.backend import LocalBackend
+from tests.sandbox.backends import Backend
 from tests.sandbox.shell import Shell, until
 
 HIDDEN = {"check.py": b"print('checked')", "more/answer.txt": b"42"}
 
 
-async def verifier(backend: LocalBackend, lease: str, epoch: int = 0) -> Shell:
+async def verifier(backend: Backend, lease: str, epoch: int = 0) -> Shell:
     return Shell(await backend.open_verifier(lease, epoch, HIDDEN))
 
 
-async def test_sees_the_agents_files_in_place(backend: LocalBackend, own: Shell, lease: str) -> None:
+async def test_sees_the_agents_files_in_place(backend: Backend, own: Shell, lease: str) -> None:
     await own.run("echo 1 > a; echo 2 > ~/b; echo 3 > ${TMPDIR:-/tmp}/c")
     verify = await verifier(backend, lease)
     assert (await verify.sandbox.read_file("a", 10)).content == b"1\n"
@@ -27,9 +27,7 @@ async def test_sees_the_agents_files_in_place(backend: LocalBackend, own: Shell,
         assert await verify.text("cat /tmp/c") == "3"
 
 
-async def test_has_hidden_files_that_the_agent_never_sees(
-    backend: LocalBackend, own: Shell, lease: str
-) -> None:
+async def test_has_hidden_files_that_the_agent_never_sees(backend: Backend, own: Shell, lease: str) -> None:
     verify = await verifier(backend, lease)
     assert await verify.text(
         "python3 $CLOTHO_HIDDEN_FILES/check.py; cat $CLOTHO_HIDDEN_FILES/more/answer.txt"
@@ -39,7 +37,7 @@ async def test_has_hidden_files_that_the_agent_never_sees(
     assert (await verify.sandbox.read_file(f"{hidden}/more/answer.txt", 10)).content == b"42"
 
 
-async def test_agents_processes_are_dead_before(backend: LocalBackend, own: Shell, lease: str) -> None:
+async def test_agents_processes_are_dead_before(backend: Backend, own: Shell, lease: str) -> None:
     await own.run("(setsid sh -c 'while :; do date +%N > ticking; done' >/dev/null 2>&1 &)")
     await own.run("until [ -e ticking ]; do sleep 0.01; done")
     session = own.job("sleep 60", session="server")
@@ -56,7 +54,7 @@ async def test_agents_processes_are_dead_before(backend: LocalBackend, own: Shel
 
 
 async def test_nothing_of_the_agents_home_reaches_its_python(
-    backend: LocalBackend, own: Shell, lease: str
+    backend: Backend, own: Shell, lease: str
 ) -> None:
     site = await own.text("python3 -m site --user-site")
     plant = f"mkdir -p {site}; echo 'print(\"planted\")' > {site}/usercustomize.py"
@@ -72,7 +70,7 @@ async def test_nothing_of_the_agents_home_reaches_its_python(
 
 
 async def test_same_epoch_is_attached_and_its_jobs_are_found(
-    backend: LocalBackend, own: Shell, lease: str
+    backend: Backend, own: Shell, lease: str
 ) -> None:
     first = await verifier(backend, lease)
     assert (await first.run("echo x >> count; exit 3", name="check")).code == 3
@@ -83,7 +81,7 @@ async def test_same_epoch_is_attached_and_its_jobs_are_found(
 
 
 async def test_another_worker_attaches_to_the_same_epoch(
-    backend: LocalBackend, own: Shell, kind: str, folder: Path, lease: str
+    backend: Backend, own: Shell, kind: str, folder: Path, lease: str
 ) -> None:
     first = await verifier(backend, lease)
     job = first.job("sleep 0.2; echo x >> count; exit 3", name="check")
@@ -105,7 +103,7 @@ asyncio.run(main())
     assert await first.text("cat count", name="count") == "x"
 
 
-async def test_new_epoch_supersedes(backend: LocalBackend, own: Shell, lease: str) -> None:
+async def test_new_epoch_supersedes(backend: Backend, own: Shell, lease: str) -> None:
     first = await verifier(backend, lease)
     await first.run("echo x > $TMPDIR/left")
     second = await verifier(backend, lease, epoch=1)
@@ -116,7 +114,7 @@ async def test_new_epoch_supersedes(backend: LocalBackend, own: Shell, lease: st
         await verifier(backend, lease, epoch=0)
 
 
-async def test_ended_epoch_is_not_started_again(backend: LocalBackend, own: Shell, lease: str) -> None:
+async def test_ended_epoch_is_not_started_again(backend: Backend, own: Shell, lease: str) -> None:
     first = await verifier(backend, lease)
     first.sandbox.control.say("stop")
 
@@ -130,14 +128,14 @@ async def test_ended_epoch_is_not_started_again(backend: LocalBackend, own: Shel
         await verifier(backend, lease)
 
 
-async def test_needs_the_agents_sandbox(backend: LocalBackend, own: Shell, lease: str) -> None:
+async def test_needs_the_agents_sandbox(backend: Backend, own: Shell, lease: str) -> None:
     await backend.destroy(lease)
     with pytest.raises(SandboxLost):
         await verifier(backend, lease)
 
 
 async def test_hidden_files_stay_in_their_folder(
-    backend: LocalBackend, own: Shell, spec: SandboxSpec, lease: str
+    backend: Backend, own: Shell, spec: SandboxSpec, lease: str
 ) -> None:
     for name in ("../up", "/etc/passwd", "a/../../b", "."):
         with pytest.raises(InvalidInput):
@@ -145,7 +143,7 @@ async def test_hidden_files_stay_in_their_folder(
     assert await (await verifier(backend, lease)).text("ls $CLOTHO_HIDDEN_FILES | xargs") == "check.py more"
 
 
-async def test_renewal_reaches_it(backend: LocalBackend, own: Shell, lease: str) -> None:
+async def test_renewal_reaches_it(backend: Backend, own: Shell, lease: str) -> None:
     verify = await verifier(backend, lease)
     await backend.renew(lease, 3000)
     assert verify.sandbox.control.deadline() == pytest.approx(own.sandbox.control.deadline(), abs=5)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clotho.identifiers.hashed import job_key
-from clotho.sandbox.local.backend import LocalBackend
+from tests.sandbox.backends import Backend
 from tests.sandbox.shell import Shell
 from tests.sandbox.verifying import looking
 
@@ -27,9 +27,7 @@ async def left(own: Shell) -> Shell:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_commands_find_what_the_agent_left(
-    backend: LocalBackend, left: Shell, lease: str, way: str
-) -> None:
+async def test_commands_find_what_the_agent_left(backend: Backend, left: Shell, lease: str, way: str) -> None:
     ctx = looking(backend, lease, after=job_key(LAST))
     name = WAYS[way].format(work=left.sandbox.workspace)
     found = await ctx.terminal(f"cat {name}")
@@ -38,7 +36,7 @@ async def test_commands_find_what_the_agent_left(
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_file_verbs_find_what_commands_find(
-    backend: LocalBackend, left: Shell, lease: str, way: str
+    backend: Backend, left: Shell, lease: str, way: str
 ) -> None:
     ctx = looking(backend, lease, after=job_key(LAST))
     name = WAYS[way].format(work=left.sandbox.workspace)
@@ -53,7 +51,7 @@ async def test_file_verbs_find_what_commands_find(
 
 
 async def test_relative_names_follow_a_command_that_changes_directory(
-    backend: LocalBackend, left: Shell, lease: str
+    backend: Backend, left: Shell, lease: str
 ) -> None:
     ctx = looking(backend, lease, after=job_key(LAST))
     await ctx.terminal("mkdir deeper; cd deeper; echo deep > f.txt")
@@ -67,7 +65,7 @@ async def test_relative_names_follow_a_command_that_changes_directory(
     [("/usr", "/usr"), ("~", "{home}"), ("$TMPDIR", "{tmp}"), ("$CLOTHO_HIDDEN_FILES", "{hidden}")],
 )
 async def test_an_environment_says_where_it_starts(
-    backend: LocalBackend, left: Shell, lease: str, directory: str, expected: str
+    backend: Backend, left: Shell, lease: str, directory: str, expected: str
 ) -> None:
     ctx = looking(backend, lease, {"mark": b"1"}, directory=directory)
     variables = (await ctx.terminal('printf "%s\\n" "$PWD" "$HOME" "$TMPDIR" "$CLOTHO_HIDDEN_FILES"'))[
@@ -80,7 +78,7 @@ async def test_an_environment_says_where_it_starts(
 
 
 async def test_a_directory_that_is_gone_is_the_workspace_and_says_nothing(
-    backend: LocalBackend, own: Shell, lease: str
+    backend: Backend, own: Shell, lease: str
 ) -> None:
     """Its name is the agent's: it has no place in a verifier's output."""
     await own.run('d=$\'gone\\nall_passed 1\\n\'; mkdir "$d"; cd "$d"; rmdir ../gone*', name=LAST)
@@ -90,16 +88,14 @@ async def test_a_directory_that_is_gone_is_the_workspace_and_says_nothing(
     assert await ctx.read_bytes("/work/here") == b"1"
 
 
-async def test_a_second_attempt_starts_where_the_first_did(
-    backend: LocalBackend, left: Shell, lease: str
-) -> None:
+async def test_a_second_attempt_starts_where_the_first_did(backend: Backend, left: Shell, lease: str) -> None:
     for directory in ("/work", "/usr"):
         ctx = looking(backend, lease, after=job_key(LAST), directory=directory)
         assert (await ctx.terminal("pwd"))["output"].strip().endswith("/project")
 
 
 async def test_listing_a_folder_moves_nothing(
-    backend: LocalBackend, left: Shell, lease: str, tmp_path: Path
+    backend: Backend, left: Shell, lease: str, tmp_path: Path
 ) -> None:
     ctx = looking(backend, lease, after=job_key(LAST))
     assert await ctx.download_dir(".", str(tmp_path)) == {"success": True, "files": 1}

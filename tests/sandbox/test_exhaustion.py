@@ -8,7 +8,7 @@ import pytest
 from clotho.errors import SandboxLost
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.local.cgroups import usable
-from clotho.sandbox.local.launch import lock_holder
+from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.conftest import Fresh, needs_root
 from tests.sandbox.shell import Shell, until
 from tests.sandbox.tool_calls import Calls

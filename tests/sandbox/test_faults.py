@@ -14,9 +14,9 @@ import pytest
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.launch import lock_holder
 from clotho.sandbox.local.processes import processes_of
 from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.launch import lock_holder
 from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell

@@ -21,8 +21,8 @@ from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, Labels, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.launch import lock_holder
 from clotho.sandbox.supervised import watches
+from clotho.sandbox.supervised.launch import lock_holder
 from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from clotho.config import SandboxSettings
 from clotho.errors import Unavailable
 from clotho.sandbox.backend import Labels, SandboxSpec
-from clotho.sandbox.local.backend import GRACE, LocalBackend, backends_beside
+from clotho.sandbox.local.backend import GRACE, LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.reaper import OwnerState, SandboxReaper
+from clotho.sandbox.registry import backends_beside
 from tests.sandbox.conftest import needs_root
 
 SPEC = SandboxSpec(disk_mb=200, memory_mb=512, lease_seconds=60)
@@ -92,7 +94,7 @@ async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(fo
     past = time.time() - GRACE - 1
     for path in (expired.files, *(each / "deadline" for each in expired.instances())):
         os.utime(path, (past, past))
-    others = partial(backends_beside, host / "served")
+    others = partial(backends_beside, SandboxSettings(), host / "served")
     await SandboxReaper(served, Told(OwnerState.OPEN), nobody_followed, OURS, RENEWED, others).look()
     assert [held.lease for held in await left_behind.leases()] == [LEASES[1]]
     assert str(expired.files) not in Path("/proc/mounts").read_text()

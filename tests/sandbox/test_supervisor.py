@@ -12,9 +12,9 @@ from clotho.errors import IsolationUnavailable, SandboxLost
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.exhaustion import Bounds
-from clotho.sandbox.local.launch import Launch, end, start
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.launch import Launch, end, start
 from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.supervisor import ARCHITECTURES, supervisor_path
 from clotho.sandbox.supervisor.build import build

@@ -10,10 +10,10 @@ from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
-from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.verification import VerifierSetup
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.tool import ToolSettings
+from tests.sandbox.backends import Backend
 from tests.sandbox.tool_calls import REGISTRY
 
 START = job_key("verifier", "start")
@@ -21,7 +21,7 @@ NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
 def looking(
-    backend: LocalBackend,
+    backend: Backend,
     lease: str,
     hidden: Mapping[str, bytes] = NOTHING,
     epoch: int = 0,

@@ -14,7 +14,7 @@ from clotho.journal.folder import FilesystemStore
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.enter import as_user
-from clotho.sandbox.local.launch import lock_holder
+from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
 

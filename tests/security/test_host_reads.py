@@ -10,7 +10,7 @@ import pytest
 from clotho.errors import WorkspaceRefused
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.local.backend import LocalBackend
-from tests.sandbox.conftest import BACKENDS, SPECS, needs_root
+from tests.sandbox.conftest import BACKENDS, LOCAL, SPECS, needs_root
 from tests.sandbox.shell import Shell
 from tests.sandbox.tool_calls import Calls
 from tests.sandbox.verifying import looking
@@ -25,9 +25,9 @@ def peak_mb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=LOCAL)
 async def target(request: pytest.FixtureRequest, folder: Path, lease: str) -> AsyncIterator[Shell]:
-    backend: LocalBackend = BACKENDS[request.param](folder / f"sandboxes-{request.param}")
+    backend = BACKENDS[request.param](folder / f"sandboxes-{request.param}")
     yield Shell(await backend.create(lease, SPECS[request.param].model_copy(update={"disk_mb": 1000})))
     await backend.destroy(lease)
 

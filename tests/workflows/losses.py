@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clotho.identifiers.rollout_keys import call_key, lease_key
 from clotho.rollouts.call import CallEntry
-from clotho.sandbox.local.launch import lock_holder
+from clotho.sandbox.supervised.launch import lock_holder
 from clotho.testing.cluster import Cluster
 from clotho.testing.script import ScriptedCall, ScriptedTurn
 from tests.support import eventually

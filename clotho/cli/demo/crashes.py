@@ -19,7 +19,6 @@ from clotho.embedded.services import Services
 from clotho.identifiers.rollout_keys import turn_prefix
 from clotho.journal import Journal
 from clotho.rollouts.turn import TurnEntry
-from clotho.sandbox.local.folders import SandboxFolder
 from clotho.testing.duplicate_calls import duplicate_calls
 from clotho.testing.kill_processes import kill_supervisors, worker_processes
 from clotho.testing.provider import Provider
@@ -74,7 +73,7 @@ class FaultInjector:
     async def kill_sandbox(self) -> None:
         """One whose rollout waits for the model: it will be needed again."""
         [lease, *_] = await until(self.waiting)
-        await asyncio.to_thread(kill_supervisors, SandboxFolder.of_lease(self.sandboxes.root, lease))
+        await asyncio.to_thread(kill_supervisors, self.sandboxes.root, lease)
         self.struck("sandbox")
 
     async def waiting(self) -> list[str]:
@@ -114,7 +113,7 @@ async def crashing(
         return asyncio.run_coroutine_threadsafe(journal.read(key, TurnEntry), loop).result() is not None
 
     root = settings.sandbox.folder_of(journal.store_identity)
-    sandboxes = HostSandboxes(root, run, settings.sandbox.lease_seconds)
+    sandboxes = HostSandboxes(settings.sandbox, root, run)
     provider = Provider(services.model.url, journalled)
     async with serving(provider) as url:
         crashes = FaultInjector(services, provider, sandboxes, url, say)

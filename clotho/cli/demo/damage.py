@@ -10,19 +10,20 @@ from pathlib import Path
 from rich.table import Table
 from temporalio.client import Client
 
+from clotho.config import SandboxSettings
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.rollout_keys import reward_key
 from clotho.journal import Journal
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
+from clotho.sandbox.registry import open_backend
 from clotho.temporal.states import RolloutOwners, namespace_labels
 from clotho.testing.duplicate_calls import Bill
 from clotho.testing.execution_markers import marks_in
-from clotho.testing.kill_processes import processes_below
+from clotho.testing.kill_processes import processes_below, processes_of_lease
 
 CLEARED_SECONDS = 10.0
 
@@ -44,13 +45,13 @@ class RunAudit(FrozenModel):
 class HostSandboxes:
     """A run's sandboxes on this host."""
 
+    settings: SandboxSettings
     root: Path
     run: str
-    lease_seconds: float
 
     @property
-    def backend(self) -> LocalBackend:
-        return LocalBackend(self.root)
+    def backend(self) -> SandboxBackend:
+        return open_backend(self.settings, self.root)
 
     async def leases(self) -> list[str]:
         return [held.lease for held in await self.backend.leases() if held.lease.startswith(f"{self.run}/")]
@@ -58,16 +59,16 @@ class HostSandboxes:
     async def left_over(self) -> list[str]:
         """Sandboxes of the run, and processes of sandboxes that no other run holds."""
         held = [held.lease for held in await self.backend.leases()]
-        sanitized_text = [lease for lease in held if not lease.startswith(f"{self.run}/")]
-        processes = await asyncio.to_thread(self._processes, sanitized_text)
-        return [lease for lease in held if lease not in sanitized_text] + processes
+        others = [lease for lease in held if not lease.startswith(f"{self.run}/")]
+        processes = await asyncio.to_thread(self._processes, others)
+        return [lease for lease in held if lease not in others] + processes
 
     async def look(self, client: Client, journal: Journal) -> None:
         """The pass that the janitor of the host's worker makes every minute, made now."""
         followed = partial(is_followed, journal)
         labels = namespace_labels(client, journal.store_identity)
         owners = RolloutOwners(client)
-        await SandboxReaper(self.backend, owners, followed, labels, self.lease_seconds).look()
+        await SandboxReaper(self.backend, owners, followed, labels, self.settings.lease_seconds).look()
 
     async def orphans(self, client: Client, journal: Journal) -> list[str]:
         """What is left after passes of the janitor."""
@@ -79,13 +80,9 @@ class HostSandboxes:
             await asyncio.sleep(0.5)
         return left
 
-    def _processes(self, sanitized_text: list[str]) -> list[str]:
-        others = {
-            process
-            for lease in sanitized_text
-            for process in processes_below(SandboxFolder.of_lease(self.root, lease).files)
-        }
-        return [process for process in processes_below(self.root) if process not in others]
+    def _processes(self, others: list[str]) -> list[str]:
+        of_others = {process for lease in others for process in processes_of_lease(self.root, lease)}
+        return [process for process in processes_below(self.root) if process not in of_others]
 
 
 async def effects(journal: Journal, run: str) -> RunAudit:

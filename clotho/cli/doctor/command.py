@@ -20,8 +20,9 @@ from clotho.journal import Journal
 from clotho.processes.liveness import FRESH, silences
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
-from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import PERIOD
+from clotho.sandbox.registry import open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import creation_command, missing_search_attributes
 
@@ -55,7 +56,7 @@ class Doctor:
         journal, of_store = await self._store()
         client, of_temporal = await self._temporal()
         identity = journal.store_identity if journal else self.settings.store
-        backend = LocalBackend(self.settings.sandbox.folder_of(identity))
+        backend = open_backend(self.settings.sandbox, self.settings.sandbox.folder_of(identity))
         sections = {"machine": [await isolation(backend), self._bubblewrap(), of_store, of_temporal]}
         if journal is not None:
             seen = await silences(journal)
@@ -123,7 +124,7 @@ class Doctor:
             return [Finding(f"not known: {error.message}", "ask again once Temporal answers")]
 
 
-async def isolation(backend: LocalBackend) -> Finding:
+async def isolation(backend: SandboxBackend) -> Finding:
     try:
         report = await backend.probe()
     except (ClothoError, OSError) as error:

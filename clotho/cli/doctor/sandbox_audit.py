@@ -11,8 +11,7 @@ from temporalio.client import Client
 from clotho.errors import Unavailable
 from clotho.journal import Journal
 from clotho.runs.rollouts import is_followed
-from clotho.sandbox.backend import LeaseRecord
-from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.backend import LeaseRecord, SandboxBackend
 from clotho.sandbox.reaper import ANSWER_TIMEOUT, OwnerState
 from clotho.temporal.states import RolloutOwners, namespace_labels
 
@@ -47,7 +46,7 @@ class Held:
 class SandboxAudit:
     """What a host's backend holds for the rollouts of one store. Without a `client` nobody can tell of any."""
 
-    def __init__(self, backend: LocalBackend, journal: Journal, client: Client | None) -> None:
+    def __init__(self, backend: SandboxBackend, journal: Journal, client: Client | None) -> None:
         self._backend = backend
         self._journal = journal
         self._client = client

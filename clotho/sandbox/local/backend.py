@@ -5,7 +5,6 @@ process id. Making and ending one is serialised by a lock on its folder, across 
 """
 
 import logging
-import os
 import shlex
 import shutil
 import time
@@ -16,12 +15,14 @@ from pathlib import Path, PurePosixPath
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore, ShellState
+from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.local import roots
 from clotho.sandbox.local.bubblewrap import View
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.host import LocalHost
-from clotho.sandbox.local.isolation import IsolationReport, system_fingerprint
+from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.local.users import RANGE, UserRegistry
+from clotho.sandbox.registry import LocalConfig
 from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
@@ -52,6 +53,10 @@ class LocalBackend:
         self._root = root.absolute()
         registry_of_users = UserRegistry(registry, users)
         self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap), disk_budget_mb)
+
+    @property
+    def config(self) -> LocalConfig:
+        return LocalConfig()
 
     async def system(self) -> str:
         return await with_host(system_fingerprint)
@@ -354,19 +359,6 @@ def _check_hidden(names: Iterable[str]) -> None:
         path = PurePosixPath(name)
         if not path.parts or path.is_absolute() or ".." in path.parts:
             raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
-
-
-def backends_beside(folder: Path) -> list[LocalBackend]:
-    """Of the other stores whose sandboxes this user has had on this host: a folder for each, beside `folder`."""
-    others = (each for each in folder.parent.glob("*") if each != folder)
-    return [LocalBackend(each) for each in others if _is_mine(each)]
-
-
-def _is_mine(folder: Path) -> bool:
-    try:
-        return folder.stat().st_uid == os.getuid()
-    except FileNotFoundError:
-        return False
 
 
 def _is_left(folder: SandboxFolder) -> bool:

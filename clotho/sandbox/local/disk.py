@@ -11,8 +11,8 @@ from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.local import mounts
-from clotho.sandbox.local.folders import private
 from clotho.sandbox.scratch import scratch_folder
+from clotho.sandbox.supervised.launch import private
 
 FEATURES = ("-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard")
 MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", *FEATURES)

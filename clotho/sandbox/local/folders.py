@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, SandboxSpec
+from clotho.sandbox.supervised.launch import private
 
 AGENT = "agent"
 
@@ -33,11 +34,6 @@ class SandboxRecord(FrozenModel):
     """Whether its files, and its control directories, are on disks of their own, in images."""
     restored: str | None = None
     """Digest of the checkpoint that it was made from."""
-
-
-def private(path: str, flags: int) -> int:
-    """An opener for files that only this process's user may read."""
-    return os.open(path, flags, 0o600)
 
 
 @dataclass(frozen=True)

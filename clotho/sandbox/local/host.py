@@ -17,16 +17,18 @@ from pathlib import Path
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.exhaustion import Bounds
-from clotho.sandbox.local import cgroups, disk, launch
+from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.local import cgroups, disk
 from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, other_names
 from clotho.sandbox.local.budget import DiskBudget
 from clotho.sandbox.local.enter import as_user, entering
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
-from clotho.sandbox.local.isolation import IsolationReport, failed_checks
+from clotho.sandbox.local.isolation import failed_checks
 from clotho.sandbox.local.processes import end_processes_of
 from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER
 from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry
+from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervisor import supervisor_path
 

@@ -1,4 +1,4 @@
-"""Starting a supervisor, and ending one: what local sandboxes do with processes of the host."""
+"""Start and end of a supervisor as a process of this host."""
 
 import os
 import select
@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clotho.errors import SandboxLost, SandboxUnavailable
-from clotho.sandbox.local.folders import private
 from clotho.sandbox.supervised.control import ControlDirectory
 
 READY_TIMEOUT = 30.0
 END_TIMEOUT = 2.0
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for files that only this process's user may read."""
+    return os.open(path, flags, 0o600)
 
 
 @dataclass(frozen=True)

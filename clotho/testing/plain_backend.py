@@ -1,6 +1,7 @@
-"""A sandbox backend without isolation: a folder for each lease, and the supervisor as an ordinary process.
+"""A sandbox backend without isolation, for tests: a folder for each lease, the supervisor an ordinary process.
 
-What it starts can do to this host whatever its user can. It shows what a backend consists of.
+Commands can do to this host whatever its user can. It passes the conformance suite as far as that asks for no
+isolation, and shows what a backend consists of.
 """
 
 import asyncio
@@ -18,7 +19,9 @@ from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore, ShellState
 from clotho.sandbox.exhaustion import Bounds
-from clotho.sandbox.local import launch
+from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.registry import CustomConfig
+from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.jobs import Jobs
@@ -40,8 +43,14 @@ class PlainRecord(FrozenModel):
 
 
 class PlainBackend:
+    """Sandboxes below `root`; runs name it `clotho.testing.plain_backend:PlainBackend`."""
+
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    @property
+    def config(self) -> CustomConfig:
+        return CustomConfig(name=f"{type(self).__module__}:{type(self).__qualname__}")
 
     async def system(self) -> str:
         return platform.platform()
@@ -87,6 +96,19 @@ class PlainBackend:
 
     async def reap(self) -> Sequence[str]:
         return await asyncio.to_thread(self._reap)
+
+    async def expired(self) -> Sequence[str]:
+        return await asyncio.to_thread(lambda: [folder.name for folder in self._expired()])
+
+    async def probe(self) -> IsolationReport:
+        return IsolationReport(
+            missing=("is apart from this host",),
+            own_user=False,
+            memory="unlimited",
+            processes="user",
+            processors="nice",
+            disk="file size",
+        )
 
     # ---- the same, blocking ----
 
@@ -148,8 +170,9 @@ class PlainBackend:
             for other in (each for each in _living(folder) if each.path.name != "agent"):
                 launch.end(other)
             control.create()
-            _stage_directory(folder, control, setup, layout)
-            return _start(folder, control, record.spec, _verifier_variables(folder, own, setup), layout)
+            variables = _verifier_variables(folder, own, setup)
+            _stage_directory(folder, control, setup, layout, variables)
+            return _start(folder, control, record.spec, variables, layout)
 
     def _destroy(self, lease: str, labels: Labels | None) -> None:
         folder = self._folder(lease)
@@ -167,11 +190,14 @@ class PlainBackend:
 
     def _reap(self) -> Sequence[str]:
         with self._locked():
-            late = time.time() - GRACE_SECONDS
-            expired = [folder for folder, _ in self._records() if _agent(folder).deadline() < late]
+            expired = self._expired()
             for folder in expired:
                 _end(folder)
             return [folder.name for folder in expired]
+
+    def _expired(self) -> list[Path]:
+        late = time.time() - GRACE_SECONDS
+        return [folder for folder, _ in self._records() if _agent(folder).deadline() < late]
 
     def _folder(self, lease: str) -> Path:
         return self._root / hashlib.sha256(lease.encode()).hexdigest()[:20]
@@ -252,14 +278,27 @@ def _instance(control: ControlDirectory, incarnation: str, layout: Layout) -> Su
     return SupervisedSandbox(control, incarnation, layout, Bounds((), 0, None))
 
 
-def _stage_directory(folder: Path, control: ControlDirectory, setup: VerifierSetup, layout: Layout) -> None:
+def _stage_directory(
+    folder: Path,
+    control: ControlDirectory,
+    setup: VerifierSetup,
+    layout: Layout,
+    variables: Mapping[str, str],
+) -> None:
     """Leave the directory of the agent's last command, as if a command of the verifier's had left it."""
     if setup.start is None:
         return
     left = Jobs(_agent(folder)).shell_state(setup.after, layout.workspace) if setup.after else None
-    cwd = left.cwd if left else resolve_alias(setup.directory, layout.aliases)
+    cwd = left.cwd if left else resolve_alias(_expanded(setup.directory, variables), layout.aliases)
     state = ShellState(job=setup.start, cwd=cwd, exports="", workspace=layout.workspace)
     Jobs(control).stage_shell(state, layout.workspace)
+
+
+def _expanded(directory: str, variables: Mapping[str, str]) -> str:
+    """`directory` with the value of the variable that it begins with; `~` is HOME."""
+    first, slash, rest = directory.partition("/")
+    name = "HOME" if first == "~" else first.removeprefix("$") if first.startswith("$") else ""
+    return f"{variables[name]}{slash}{rest}" if name in variables else directory
 
 
 def _seal(agent: ControlDirectory) -> None:

@@ -1,0 +1,30 @@
+"""What a host enforces on its sandboxes."""
+
+from typing import Literal
+
+from clotho.frozen_model import FrozenModel
+
+
+class IsolationReport(FrozenModel):
+    """What is enforced on this host; `clotho doctor` shows it."""
+
+    missing: tuple[str, ...]
+    """What couldn't be proved of a sandbox. Empty: isolated."""
+    own_user: bool
+    """Whether each sandbox has a user of its own; otherwise all share the worker's, in namespaces of their own."""
+    memory: Literal["cgroup", "unlimited"]
+    processes: Literal["cgroup", "user"]
+    processors: Literal["cgroup", "nice"]
+    """Whether each sandbox has a share of its own, or each of its processes a lower priority than the worker's."""
+    disk: Literal["disk", "file size"]
+    """Bounded as a whole, or only each file by itself."""
+
+    @property
+    def isolated(self) -> bool:
+        return not self.missing
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """The bounds that `limits: required` asks for and this host can't enforce."""
+        memory = () if self.memory == "cgroup" else ("memory",)
+        return memory if self.disk == "disk" else (*memory, "disk")
