@@ -93,8 +93,8 @@ def test_nothing_runs_outside_of_its_control_groups(tmp_path: Path) -> None:
     assert f"{tmp_path}/cgroup.procs: No such file" in ran.stderr
 
 
-async def test_a_root_that_was_changed_is_looked_at_again(tmp_path: Path) -> None:
-    root = tmp_path / "root"
+async def test_a_root_that_was_changed_is_looked_at_again(folder: Path) -> None:
+    root = folder / "changed-root"
     backend = LocalBackend(root, bubblewrap="not-installed")
     await backend.destroy("none")
     root.chmod(0o777)
