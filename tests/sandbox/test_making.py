@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clotho.errors import InvalidInput
 from clotho.sandbox.local import disk, mounts
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.enter import as_user, entering
@@ -98,6 +99,9 @@ async def test_a_root_that_was_changed_is_looked_at_again(folder: Path) -> None:
     backend = LocalBackend(root, bubblewrap="not-installed")
     await backend.destroy("none")
     root.chmod(0o777)
+    with pytest.raises(InvalidInput, match="everybody may change"):
+        await backend.destroy("none")
+    root.chmod(0o755)
     (root / "sandboxes").chmod(0o777)
     await backend.destroy("none")
     assert [path.stat().st_mode & 0o777 for path in (root, root / "sandboxes")] == [0o711, 0o711]
