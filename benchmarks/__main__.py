@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import checkpoints, commands, features, loop, stores
+from benchmarks import checkpoints, commands, features, loop, sandboxes, stores
 from benchmarks.machine import machine
 from benchmarks.table import Row
 
@@ -33,6 +33,8 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
                 found[name] = await run(measured)
     if only in (None, "commands"):
         found["commands"] = await commands.measure()
+    if only in (None, "sandboxes"):
+        found["sandboxes"] = await sandboxes.measure()
     if only in (None, "checkpoints"):
         found["checkpoints"] = await checkpoints.measure()
     if only in (None, "stores"):
@@ -56,7 +58,9 @@ def markdown(found: dict[str, list[Row]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("--only", choices=[*LOOP, "commands", "checkpoints", "stores", "training"])
+    parser.add_argument(
+        "--only", choices=[*LOOP, "commands", "sandboxes", "checkpoints", "stores", "training"]
+    )
     parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
     options = parser.parse_args()
     found = asyncio.run(measure(options.only))

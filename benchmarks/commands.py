@@ -36,11 +36,11 @@ async def measure() -> list[Row]:
         leases = [f"bench/{n}" for n in range(WIDTH)]
         sandboxes = [await backend.create(lease, SandboxSpec(disk_mb=64)) for lease in leases]
         try:
-            await _one_after_another(_in_sandbox(sandboxes[0], "warm up"), WIDTH)
+            await _one_after_another(run_in_sandbox(sandboxes[0], "warm up"), WIDTH)
             plain = await _timed([_plainly("bash", "-c", "true")])
             fresh = await _timed([_plainly(*BUBBLEWRAP, "bash", "-c", "true")])
-            alone = await _timed([_in_sandbox(sandboxes[0], "alone")])
-            together = await _timed([_in_sandbox(each, "together") for each in sandboxes])
+            alone = await _timed([run_in_sandbox(sandboxes[0], "alone")])
+            together = await _timed([run_in_sandbox(each, "together") for each in sandboxes])
         finally:
             for lease in leases:
                 await backend.destroy(lease)
@@ -70,7 +70,7 @@ def _plainly(*command: str) -> Run:
     return run
 
 
-def _in_sandbox(sandbox: SandboxInstance, name: str) -> Run:
+def run_in_sandbox(sandbox: SandboxInstance, name: str) -> Run:
     """Start, wait for the end, read the output: what a tool call does."""
 
     async def run(number: int) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from rich.console import Console
 from rich.live import Live
@@ -11,18 +12,22 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedE
 from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
-from clotho.cli.progress import Display, Lines, LiveTable
+from clotho.cli.progress import Display, FlushPolicy, Lines, LiveTable, View
 from clotho.cli.waiting import stall_reason
-from clotho.errors import ClothoError
+from clotho.errors import ClothoError, Unavailable
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Ending
+from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.counts import RunCounter, RunCounts
 from clotho.runs.disturbances import disturbances_of
 from clotho.runs.groups import scored_groups
 
 PERIOD = 0.5
 TROUBLE_PERIOD = 5.0
+COUNT_PERIOD = 1.0
+COUNT_SECONDS = 20.0
 QUERY_SECONDS = 2.0
 GROUPS_SHOWN = 50
 
@@ -32,20 +37,29 @@ class RunFailed(ClothoError):
 
 
 async def follow(
-    console: Console, client: Client, handle: CampaignHandle, journal: Journal, run: str
+    console: Console, client: Client, handle: CampaignHandle, journal: Journal, manifest: RunManifest
 ) -> CampaignProgress:
     """Show the campaign until it ends, then its groups; raises RunFailed if it failed."""
+    run = manifest.run
     result = asyncio.ensure_future(handle.result())
-    troubles = StallMonitor(client, run)
+    troubles, flush_policy, counting = (
+        StallMonitor(client, run),
+        FlushPolicy(),
+        Counting(RunCounter(journal, client, run)),
+    )
+    watch = asyncio.create_task(counting.watch())
     try:
         with display_on(console) as display:
-            progress: CampaignProgress | None = None
+            view = View(group_size=manifest.group_size)
             while not result.done():
-                progress = await current_progress(handle) or progress
-                display.show(progress, stopped_by(progress) or await troubles.now())
+                progress = await current_progress(handle) or view.progress
+                trouble = stopped_by(progress, counting.counts) or await troubles.now()
+                view = replace(view, progress=progress, counts=counting.counts, trouble=trouble)
+                display.show(replace(view, seconds_left=flush_policy.seconds_left(view)))
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
         result.cancel()
+        watch.cancel()
     if (table := await groups_table(journal, run)).row_count:
         console.print(table)
     try:
@@ -61,6 +75,29 @@ def display_on(console: Console) -> Iterator[Display]:
         return
     with Live(console=console, transient=True, refresh_per_second=4) as live:
         yield LiveTable(live)
+
+
+class Counting:
+    """The counts of a run, brought up to date beside whatever shows them."""
+
+    def __init__(self, counter: RunCounter) -> None:
+        self._counter = counter
+        self.counts: RunCounts | None = None
+
+    async def watch(self) -> None:
+        """Never returns; keeps the last counts while Temporal or the store can't tell."""
+        while True:
+            self.counts = await count_now(self._counter) or self.counts
+            await asyncio.sleep(COUNT_PERIOD)
+
+
+async def count_now(counter: RunCounter) -> RunCounts | None:
+    """None where Temporal or the store can't tell now."""
+    try:
+        async with asyncio.timeout(COUNT_SECONDS):  # the client itself tries again for ever
+            return await counter.count()
+    except (RPCError, Unavailable, TimeoutError):
+        return None
 
 
 class StallMonitor:
@@ -90,13 +127,14 @@ async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
     return progress
 
 
-def stopped_by(progress: CampaignProgress | None) -> str | None:
-    """Why the run, or else its first group that failed, doesn't go on."""
+def stopped_by(progress: CampaignProgress | None, counts: RunCounts | None) -> str | None:
+    """Why the run, or else its first group or rollout that failed, doesn't go on."""
     if progress is None:
         return None
     if progress.paused is not None:
         return paused_text(progress.paused)
-    return next((f"{failure.workflow}: {failure.reason}" for failure in progress.failures), None)
+    failed = next((f"{failure.workflow}: {failure.reason}" for failure in progress.failures), None)
+    return failed or (counts.first_failure if counts is not None else None)
 
 
 def paused_text(reason: str) -> str:

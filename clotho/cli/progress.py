@@ -1,6 +1,7 @@
-"""A campaign's progress as it is shown while one waits: a table on a terminal, a line now and then elsewhere."""
+"""A run's progress as it is shown while one waits: a table on a terminal, a line now and then elsewhere."""
 
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -9,25 +10,55 @@ from rich.table import Table
 
 from clotho.cli.terminal import sanitized_text
 from clotho.rollouts.campaign import CampaignProgress
+from clotho.runs.counts import RunCounts
 
 LINE_SECONDS = 5.0
 UNCHANGED_LINE_SECONDS = 60.0
 WAITING = "waiting for the campaign's first step"
 
 
+@dataclass(frozen=True)
+class View:
+    """What is known of a run at one moment."""
+
+    progress: CampaignProgress | None = None
+    """None before a worker answers for the campaign."""
+    counts: RunCounts | None = None
+    """None before they were first counted."""
+    group_size: int = 1
+    seconds_left: float | None = None
+    """None where it can't be told."""
+    trouble: str | None = None
+    """What holds the run up."""
+
+    @property
+    def totals(self) -> RunCounts:
+        """Work done; without counts what the campaign knows, which counts scored groups since it began."""
+        if self.counts is not None or self.progress is None:
+            return self.counts or RunCounts()
+        progress = self.progress
+        return RunCounts(
+            scored=progress.rollouts,
+            turns=progress.turns,
+            tool_calls=progress.tool_calls,
+            sampled_tokens=progress.sampled_tokens,
+            reward_sum=progress.reward_sum,
+        )
+
+
 class Display(Protocol):
     """Shows what a run has come to, and what holds it up."""
 
-    def show(self, progress: CampaignProgress | None, trouble: str | None) -> None: ...
+    def show(self, view: View) -> None: ...
 
 
 class LiveTable:
     def __init__(self, live: Live) -> None:
         self._live = live
 
-    def show(self, progress: CampaignProgress | None, trouble: str | None) -> None:
-        table = progress_table(progress) if progress else WAITING
-        self._live.update(Group(table, sanitized_text(trouble or "", "yellow")))
+    def show(self, view: View) -> None:
+        table = progress_table(view) if view.progress else WAITING
+        self._live.update(Group(table, sanitized_text(view.trouble or "", "yellow")))
 
 
 class Lines:
@@ -38,41 +69,96 @@ class Lines:
         self._started = self._at = time.monotonic()
         self._said = ""
 
-    def show(self, progress: CampaignProgress | None, trouble: str | None) -> None:
-        line = progress_line(progress) if progress else WAITING
-        line = f"{line}; {trouble}" if trouble else line
+    def show(self, view: View) -> None:
+        line = progress_line(view) if view.progress else WAITING
+        line = f"{line}; {view.trouble}" if view.trouble else line
         now = time.monotonic()
         if now - self._at >= (UNCHANGED_LINE_SECONDS if line == self._said else LINE_SECONDS):
             minutes, seconds = divmod(round(now - self._started), 60)
-            self._console.print(sanitized_text(f"{minutes}:{seconds:02} {line}"), soft_wrap=True)
+            left = f"; {left_text(view)}" if view.seconds_left is not None else ""
+            self._console.print(sanitized_text(f"{minutes}:{seconds:02} {line}{left}"), soft_wrap=True)
             self._at, self._said = now, line
 
 
-def progress_table(progress: CampaignProgress) -> Table:
+class FlushPolicy:
+    """How long a run may still take, by the rollouts that were scored since it is watched."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def seconds_left(self, view: View) -> float | None:
+        """None before a rollout was scored, and while the run is paused."""
+        if view.progress is None or view.counts is None or view.progress.paused is not None:
+            return None
+        now, scored = time.monotonic(), view.counts.scored
+        if self._first is None:
+            self._first = now, scored
+        since, before = self._first
+        left = view.progress.groups * view.group_size - scored
+        return left * (now - since) / (scored - before) if scored > before else None
+
+
+def progress_table(view: View) -> Table:
+    progress, totals = view.progress, view.totals
+    assert progress is not None
     table = Table(
-        "groups scored", "running", "failed", "rollouts", "turns", "tool calls", "tokens", "mean reward"
+        "groups scored",
+        state(progress),
+        "failed",
+        "rollouts",
+        "turns",
+        "tool calls",
+        "tokens",
+        "mean reward",
+        "left",
     )
     table.add_row(
         f"{progress.scored + progress.skipped}/{progress.groups}",
         str(progress.running),
         str(progress.failed),
-        str(progress.rollouts),
-        str(progress.turns),
-        str(progress.tool_calls),
-        f"{progress.sampled_tokens:,}",
-        mean_reward(progress),
+        rollouts_text(view),
+        str(totals.turns),
+        str(totals.tool_calls),
+        f"{totals.sampled_tokens:,}",
+        mean_reward(totals),
+        left_text(view),
     )
     return table
 
 
-def progress_line(progress: CampaignProgress) -> str:
+def progress_line(view: View) -> str:
+    progress, totals = view.progress, view.totals
+    assert progress is not None
     return (
-        f"{progress.scored + progress.skipped}/{progress.groups} groups scored, {progress.running} running, "
-        f"{progress.failed} failed; {progress.rollouts} rollouts, {progress.turns} turns, "
-        f"{progress.tool_calls} tool calls, {progress.sampled_tokens:,} tokens, "
-        f"mean reward {mean_reward(progress)}"
+        f"{progress.scored + progress.skipped}/{progress.groups} groups scored, {progress.running} "
+        f"{state(progress)}, {progress.failed} failed; {rollouts_text(view)} rollouts, {totals.turns} turns, "
+        f"{totals.tool_calls} tool calls, {totals.sampled_tokens:,} tokens, "
+        f"mean reward {mean_reward(totals)}"
     )
 
 
-def mean_reward(progress: CampaignProgress) -> str:
-    return f"{progress.reward_sum / progress.rollouts:.3f}" if progress.rollouts else "-"
+def state(progress: CampaignProgress) -> str:
+    """Of the groups that were begun."""
+    return "running" if progress.paused is None else "paused"
+
+
+def rollouts_text(view: View) -> str:
+    assert view.progress is not None
+    totals = view.totals
+    others = [f"{len(totals.failed)} failed"] if totals.failed else []
+    others += [f"{totals.paused} paused"] if totals.paused else []
+    noted = f" ({', '.join(others)})" if others else ""
+    return f"{totals.scored}/{view.progress.groups * view.group_size}{noted}"
+
+
+def mean_reward(totals: RunCounts) -> str:
+    return f"{totals.reward_sum / totals.scored:.3f}" if totals.scored else "-"
+
+
+def left_text(view: View) -> str:
+    seconds = view.seconds_left
+    if seconds is None:
+        return "-"
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5_400 else f"about {seconds / 3600:.1f} h"

@@ -75,7 +75,7 @@ class Following:
             if detach:
                 self.say(f"it goes on by itself; to see how: {rerun_command(f'status {run}', self.settings)}")
             else:
-                await interruption.ends(follow(self.console, client, handle, journal, run))
+                await interruption.ends(follow(self.console, client, handle, journal, order.manifest))
         except Interrupted:
             if started:
                 self.say(

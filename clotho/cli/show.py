@@ -1,4 +1,4 @@
-"""`clotho show`: one rollout as a readable transcript."""
+"""`clotho show`: one rollout as a readable transcript, or a group at a glance."""
 
 import asyncio
 import json
@@ -11,14 +11,18 @@ from rich.console import Console
 
 from clotho.cli.follow import ending_text
 from clotho.cli.options import Store, existing_journal
+from clotho.cli.show_group import repair_text, show_group
+from clotho.cli.show_tool import call_text, result_text
 from clotho.cli.terminal import make_console, sanitized_text
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import group_of
-from clotho.identifiers.rollout_keys import prompt_key, reward_key, turn_key
+from clotho.identifiers.rollout_keys import lease_key, prompt_key, reward_key, turn_key
 from clotho.journal import Journal
+from clotho.models.backend import SampledTurn
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.call import CallEntry
+from clotho.rollouts.lease import LeaseEntry
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
 from clotho.rollouts.turn import TurnEntry
@@ -30,15 +34,23 @@ from clotho.runs.rollouts import read_end, sandbox_losses
 
 def command(
     rollout: Annotated[
-        str, typer.Argument(help="A rollout's id, such as my-run/g000003/r1 or my-run/i-name.0/r1.")
+        str,
+        typer.Argument(
+            help="A rollout's id, such as my-run/g000003/r1 or my-run/i-name.0/r1, or a group's: my-run/g000003.",
+            metavar="ROLLOUT",
+        ),
     ],
     store: Store = None,
 ) -> None:
-    """Show a rollout turn by turn, with its tool results, timings and reward. Running ones too."""
+    """Show a rollout turn by turn, with its tool results, timings and reward; or a group. Running ones too."""
     settings = load_settings(store)
 
     async def show_stored() -> None:
-        await show(make_console(), await existing_journal(settings), rollout)
+        console, journal = make_console(), await existing_journal(settings)
+        if is_group_id(rollout):
+            await show_group(console, journal, rollout)
+        else:
+            await show(console, journal, rollout)
 
     asyncio.run(show_stored())
 
@@ -50,14 +62,34 @@ async def show(console: Console, journal: Journal, rollout: str) -> None:
             "with a group that `clotho status RUN` shows"
         )
     transcript = await read_transcript(journal, rollout, await count_turns(journal, rollout))
+    repairs = repairs_of(rollout, await group_repairs(journal, group_of(rollout)))
     for message in transcript.prompt.messages:
         show_message(console, message)
+    lease = 0
     for number, step in enumerate(transcript.steps):
+        for repair in repairs:
+            if repair.turns == number and repair.continued_as == repair.failure.workflow == rollout:
+                heading(console, f"repaired: it had failed with {repair.failure.reason}", "yellow")
         show_turn(console, number, step.turn)
         for call in step.calls:
+            if call.lease is not None and call.lease > lease:
+                await show_loss(console, journal, rollout, call.lease)
+                lease = call.lease
             show_call(console, call)
     await show_end(console, journal, rollout)
     await show_disturbances(console, journal, rollout)
+
+
+async def show_loss(console: Console, journal: Journal, rollout: str, lease: int) -> None:
+    """The sandbox of this lease followed a lost one."""
+    entry = await journal.read(lease_key(rollout, lease), LeaseEntry)
+    fidelity = f", {entry.fidelity}" if entry is not None and entry.fidelity is not None else ""
+    heading(console, f"the sandbox was lost; from here on another one, number {lease}{fidelity}", "yellow")
+
+
+def is_group_id(text: str) -> bool:
+    parts = text.split("/")
+    return len(parts) == 2 and not any(part.startswith((".", "~")) or not part for part in parts)
 
 
 def is_rollout_id(text: str) -> bool:
@@ -93,7 +125,7 @@ def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
     heading(
         console,
         f"assistant, turn {number} · {at} · {sampled.seconds:.2f} s · {sampled.usage.completion_tokens} tokens "
-        f"after {sampled.usage.prompt_tokens} · {sampled.finish_reason}",
+        f"after {sampled.usage.prompt_tokens} · {sampled.finish_reason}{resumed_text(sampled)}",
     )
     if sampled.message.reasoning_content:
         console.print(sanitized_text(sampled.message.reasoning_content, "dim"))
@@ -102,13 +134,19 @@ def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
     if sampled.defects.total:
         console.print(f"tool calls not run as written: {sampled.defects}", style="yellow")
     for call in sampled.message.tool_calls:
-        console.print(sanitized_text(f"{call.function.name}({call.function.arguments})", "cyan"))
+        console.print(sanitized_text(call_text(call.function.name, call.function.arguments), "cyan"))
 
 
 def show_call(console: Console, call: CallEntry) -> None:
     failed = " · counted as an error" if call.error else ""
     heading(console, f"{call.tool} · {call.seconds:.3f} s{failed}", "bold red" if call.error else "bold")
-    console.print(sanitized_text(call.content))
+    console.print(sanitized_text(result_text(call.content)))
+
+
+def resumed_text(sampled: SampledTurn) -> str:
+    """That a turn was interrupted, and after which of its tokens it went on."""
+    resumed = sampled.tokens.resumed_at if sampled.tokens is not None else ()
+    return f" · resumed after token {', '.join(map(str, resumed))}" if resumed else ""
 
 
 async def show_end(console: Console, journal: Journal, rollout: str) -> None:
@@ -140,6 +178,4 @@ async def show_disturbances(console: Console, journal: Journal, rollout: str) ->
     if losses:
         console.print(f"lost sandboxes: {len(losses)}, followed by: {', '.join(losses)}")
     for repair in repairs_of(rollout, await group_repairs(journal, group_of(rollout))):
-        how = "went on" if repair.continued_as == repair.failure.workflow else "was replaced"
-        failure = f"{repair.failure.workflow} {how} after {repair.turns} turns: {repair.failure.reason}"
-        console.print(sanitized_text(failure))
+        console.print(sanitized_text(repair_text(repair)))

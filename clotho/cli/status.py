@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
-from clotho.cli.follow import current_progress, groups_table, paused_text
+from clotho.cli.follow import count_now, current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
-from clotho.cli.progress import progress_line
+from clotho.cli.progress import View, progress_line
 from clotho.cli.run_facts import drawn_text, served_text, settings_text
+from clotho.cli.run_states import runs_table, workers_text
 from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import stall_reason
-from clotho.config import load_settings
+from clotho.config import Settings, load_settings
 from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
-from clotho.runs.groups import scored_keys
-from clotho.runs.manifest import list_runs, read_manifest, read_served
+from clotho.rollouts.run import RunManifest
+from clotho.runs.adapter_runs import read_drawn_order
+from clotho.runs.counts import RunCounter
+from clotho.runs.manifest import read_manifest, read_served
 from clotho.runs.pauses import paused_because
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
@@ -37,58 +41,71 @@ def command(
     store: Store = None,
     temporal: Address = None,
 ) -> None:
-    """Show the runs in the store, or one run: its scored groups, and what runs or failed."""
+    """Show the runs in the store, or one run: its scored groups, and what runs or failed; and who serves them."""
     settings = load_settings(store, temporal)
     console = make_console()
 
     async def show() -> None:
         journal = await existing_journal(settings)
         if run is None:
-            console.print(await runs_table(journal))
-            return
-        manifest = await read_manifest(journal, checked_run_name(run))
-        console.print(await groups_table(journal, run))
-        console.print(sanitized_text(settings_text(manifest)), soft_wrap=True)
-        if (served := await read_served(journal, run)) is not None:
-            console.print(sanitized_text(served_text(served)), soft_wrap=True)
-        if (drawn := await drawn_text(journal, run)) is not None:
-            one_line(console, drawn)
-        if (reason := await paused_because(journal, run)) is not None:
-            console.print(sanitized_text(paused_text(reason), "yellow"), soft_wrap=True)
-        try:
-            client = await connect(settings.temporal)
-        except InvalidInput as error:
-            one_line(console, f"what runs or failed is not shown: {error}")
-            return
-        workflows = await unfinished_workflows(client, run)
-        if workflows.listed:
-            console.print(workflows_table(workflows))
-            for text in author_tracebacks(workflows):
-                console.print(sanitized_text(text, "red"), soft_wrap=True)
-            progress = await current_progress(client.get_workflow_handle(campaign_id(run)))
-            if progress is not None:
-                one_line(console, progress_line(progress))
-            if trouble := await stall_reason(client, run):
-                console.print(sanitized_text(trouble, "yellow"), soft_wrap=True)
-        ui, namespace = settings.temporal.ui, client.namespace
-        by_campaign = drawn is None
-        one_line(
-            console,
-            workflow_link(ui, namespace, campaign_id(run)) if by_campaign else run_link(ui, namespace, run),
-        )
+            client, missing = await client_if_any(settings)
+            console.print(await runs_table(journal, client))
+        else:
+            manifest = await read_manifest(journal, checked_run_name(run))
+            await show_stored(console, journal, manifest)
+            client, missing = await client_if_any(settings)
+            if client is not None:
+                await show_running(console, journal, client, manifest)
+        if missing is not None:
+            one_line(console, f"what runs or failed is not shown: {missing}")
+        one_line(console, await workers_text(journal, client))
+        if run is not None and client is not None:
+            drawn = await read_drawn_order(journal, run) is not None
+            ui, namespace = settings.temporal.ui, client.namespace
+            one_line(
+                console,
+                run_link(ui, namespace, run) if drawn else workflow_link(ui, namespace, campaign_id(run)),
+            )
 
     asyncio.run(show())
 
 
-async def runs_table(journal: Journal) -> Table:
-    table = Table("run", "environment", "model", "group size", "scored groups")
-    for name in await list_runs(journal):
-        manifest = await read_manifest(journal, name)
-        scored = len(await scored_keys(journal, name))
-        table.add_row(
-            name, manifest.environment, sanitized_text(manifest.model), str(manifest.group_size), str(scored)
-        )
-    return table
+async def client_if_any(settings: Settings) -> tuple[Client | None, str | None]:
+    """The connection to Temporal, or why there is none."""
+    try:
+        return await connect(settings.temporal), None
+    except InvalidInput as error:
+        return None, str(error)
+
+
+async def show_stored(console: Console, journal: Journal, manifest: RunManifest) -> None:
+    """What the store has of the run."""
+    run = manifest.run
+    console.print(await groups_table(journal, run))
+    console.print(sanitized_text(settings_text(manifest)), soft_wrap=True)
+    if (served := await read_served(journal, run)) is not None:
+        console.print(sanitized_text(served_text(served)), soft_wrap=True)
+    if (drawn := await drawn_text(journal, run)) is not None:
+        one_line(console, drawn)
+    if (reason := await paused_because(journal, run)) is not None:
+        console.print(sanitized_text(paused_text(reason), "yellow"), soft_wrap=True)
+
+
+async def show_running(console: Console, journal: Journal, client: Client, manifest: RunManifest) -> None:
+    """What Temporal has of the run: what is open or failed, and how far it is."""
+    run = manifest.run
+    workflows = await unfinished_workflows(client, run)
+    if not workflows.listed:
+        return
+    console.print(workflows_table(workflows))
+    for text in author_tracebacks(workflows):
+        console.print(sanitized_text(text, "red"), soft_wrap=True)
+    progress = await current_progress(client.get_workflow_handle(campaign_id(run)))
+    if progress is not None:
+        counts = await count_now(RunCounter(journal, client, run))
+        one_line(console, progress_line(View(progress, counts, manifest.group_size)))
+    if trouble := await stall_reason(client, run):
+        console.print(sanitized_text(trouble, "yellow"), soft_wrap=True)
 
 
 @dataclass(frozen=True)

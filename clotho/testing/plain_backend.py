@@ -40,6 +40,8 @@ class PlainRecord(FrozenModel):
     lease: str
     labels: Labels | None
     spec: SandboxSpec
+    restored: str | None
+    """Digest of the checkpoint that it was made from."""
 
 
 class PlainBackend:
@@ -119,19 +121,21 @@ class PlainBackend:
             raise IsolationUnavailable("this backend isolates nothing: allow that with --unsafe-local")
         if spec.writable_roots or spec.aliases:
             raise InvalidInput("this backend has no further writable folders")
-        folder = self._folder(lease)
+        folder, digest = self._folder(lease), restore.checkpoint.digest if restore else None
         with self._locked():
-            if _read(folder) is not None and (incarnation := _agent(folder).incarnation()):
+            found = _read(folder)
+            if found and found.restored == digest and (incarnation := _agent(folder).incarnation()):
                 _label(folder, labels)
                 return _instance(_agent(folder), incarnation, _layout(folder))
-            _end(folder)  # of one that died, or was never finished
+            _end(folder)  # of one that died, was never finished, or was made from an older checkpoint
             for name in FOLDERS.values():
                 (folder / name).mkdir(parents=True)
             _agent(folder).create()
             made = _start(folder, _agent(folder), spec, _variables(folder), _layout(folder))
             if restore is not None:
                 made.restore(restore)
-            _write(folder, PlainRecord(lease=lease, labels=labels, spec=spec))  # now it can be found: whole
+            record = PlainRecord(lease=lease, labels=labels, spec=spec, restored=digest)
+            _write(folder, record)  # now it can be found: whole
             return made
 
     def _attach(self, lease: str, incarnation: str, labels: Labels | None) -> SupervisedSandbox:

@@ -36,6 +36,7 @@ async def said(
             "exact": (*export, "--exclude", "diverged", "--exclude", "replaced"),
             "exact-groups": (*export, "--format", "groups", "--exclude", "sandbox_lost"),
             "show": ("show", f"{RUN}/g000000/r0", *place),
+            "show-group": ("show", f"{RUN}/g000000", *place),
             "show-undisturbed": ("show", f"{RUN}/g000000/r1", *place),
             "status": ("status", RUN, *place, "--temporal", cluster.address),
         },
@@ -63,5 +64,15 @@ def test_inexact_rollouts_are_left_out_on_request(said: dict[str, Finished]) -> 
 
 def test_show_and_status_say_it_too(said: dict[str, Finished]) -> None:
     assert "lost sandboxes: 1, followed by: diverged" in said["show"].output
+    assert "── the sandbox was lost; from here on another one, number 1, diverged" in said["show"].output
     assert "lost sandboxes" not in said["show-undisturbed"].output
     assert "1 diverged, 1 sandbox_lost" in " ".join(said["status"].output.replace("│", " ").split())
+
+
+def test_a_group_is_shown_with_its_rollouts(said: dict[str, Finished]) -> None:
+    rows = [" ".join(line.replace("│", " ").split()) for line in said["show-group"].output.splitlines()]
+    (disturbed,) = [row for row in rows if row.startswith(("r0 0", "r0 1"))]
+    assert disturbed.endswith("1 diverged, 1 sandbox_lost")
+    assert "r1 0.5 2 1" in "\n".join(rows)
+    assert 'item: {"number": 0}' in rows
+    assert f"scored; a rollout: clotho show {RUN}/g000000/r0" in rows

@@ -73,11 +73,11 @@ async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_e
     cluster = private_cluster
     journal, backend = cluster.open_journal(), cluster.sandboxes()
 
-    async def hold(run: str, seconds: int) -> str:
+    async def hold(run: str, seconds: int, namespace: str = cluster.client.namespace) -> str:
         labels = Labels(
             store=journal.store_identity,
             cluster=cluster.address,
-            namespace=cluster.client.namespace,
+            namespace=namespace,
             rollout=f"{run}/g000000/r0",
         )
         lease = f"{labels.rollout}/lease/0"
@@ -86,6 +86,7 @@ async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_e
 
     kept = await hold("kept", 600)
     expired = await hold("expired", 1)
+    elsewhere = await hold("elsewhere", 600, "of-another-deployment")
 
     async def has_expired() -> bool:
         return "its lease has expired; orphan" in (await doctor(cluster)).output
@@ -94,7 +95,8 @@ async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_e
     cleaned = await doctor(cluster, "--clean")
     assert f"destroyed {expired}" in cleaned.output
     assert f"{kept}: expires in " in cleaned.output
-    assert await leases(cluster) == [kept]
+    assert f"  {elsewhere}: expires in " in cleaned.output, "which is nothing that needs attention"
+    assert await leases(cluster) == [elsewhere, kept]
     assert "it lacks the search attributes ClothoRun, ClothoEnvironment" in cleaned.output
     assert "temporal operator search-attribute create --name ClothoRun --type Keyword" in cleaned.output
 

@@ -56,6 +56,19 @@ async def test_files_and_shell_come_back(own: Shell, copies: Copies) -> None:
     assert seen.output.decode().splitlines() == ["1", "2", "3", "x  y", f"{workspace}/d/e", workspace]
 
 
+async def test_a_sandbox_from_an_older_checkpoint_is_not_taken_for_one_from_the_newer(
+    own: Shell, copies: Copies
+) -> None:
+    """A restore that is tried again after a newer one was taken. From the same one it is found."""
+    await own.run("echo 1 >> made")
+    await copies.copy(own)
+    await own.run("echo 2 >> made")
+    newer = await copies.take(own)
+    again = await copies.restore_again(newer)
+    assert await again.text("cat made") == "1\n2"
+    assert (await copies.restore_again(newer)).sandbox.incarnation == again.sandbox.incarnation
+
+
 async def test_odd_trees_come_back_the_same(own: Shell, copies: Copies) -> None:
     assert (await own.run(ODDITIES)).code == 0
     before = await own.text(LISTING)

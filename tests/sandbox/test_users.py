@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import time
@@ -8,7 +9,7 @@ import pytest
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox.local.enter import as_user
-from clotho.sandbox.local.processes import end_processes_of
+from clotho.sandbox.local.processes import end_processes_of, has_processes, processes_of
 from clotho.sandbox.local.users import UserRegistry
 from tests.sandbox.conftest import needs_root
 
@@ -72,6 +73,16 @@ def test_user_with_living_processes_is_not_free(tmp_path: Path) -> None:
         assert UserRegistry(tmp_path / "users", users).claim(sandbox(tmp_path, "a")) == 2_050_101
         end_processes_of(2_050_100)
         assert stray.wait(5) == -signal.SIGKILL
+
+
+@needs_root
+def test_a_process_that_waits_for_its_parent_is_known_and_keeps_no_user(tmp_path: Path) -> None:
+    with subprocess.Popen([*as_user(2_050_100), "true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert has_processes(2_050_100) and not processes_of({2_050_100})
+        assert UserRegistry(tmp_path / "users", range(2_050_100, 2_050_101)).claim(sandbox(tmp_path, "a"))
+        end_processes_of(2_050_100)
+    assert not has_processes(2_050_100)
 
 
 def test_release_leaves_the_claim_of_who_came_after(tmp_path: Path) -> None:

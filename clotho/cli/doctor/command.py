@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.findings import Finding, show
-from clotho.cli.doctor.sandbox_audit import Held, SandboxAudit
+from clotho.cli.doctor.sandbox_audit import Held, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, rerun_command
@@ -113,7 +113,7 @@ class Doctor:
             now = rerun_command("doctor --clean", self.settings)
             advice = f"no worker is here to destroy it: start one, or destroy all orphans now: {now}"
             return Finding(f"{held.fact}; orphan", advice)
-        if not present:
+        if not present and held.verdict is not OwnerStatus.ELSEWHERE:
             return Finding(held.fact, "no worker is here to renew its lease: start one")
         return Finding(held.fact)
 

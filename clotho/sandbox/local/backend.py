@@ -51,6 +51,7 @@ class LocalBackend:
         disk_budget_mb: int | None = None,
     ) -> None:
         self._root = root.absolute()
+        self._prepared: tuple[object, ...] = ()
         registry_of_users = UserRegistry(registry, users)
         self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap), disk_budget_mb)
 
@@ -295,7 +296,9 @@ class LocalBackend:
         return [SandboxFolder(self._root, path.name) for path in self._root.glob("sandboxes/*")]
 
     def _prepare_root(self) -> None:
-        roots.prepare(self._root)
+        if self._prepared != roots.state(self._root):
+            roots.prepare(self._root)
+            self._prepared = roots.state(self._root)
 
     @contextmanager
     def _locked(self, folder: SandboxFolder) -> Iterator[None]:

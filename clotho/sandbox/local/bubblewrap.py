@@ -166,6 +166,15 @@ def _system(over_usr_local: Path | None) -> Iterator[str]:
     yield from ("--ro-bind", "/usr", "/usr")
     if over_usr_local is not None:
         yield from ("--ro-bind", str(over_usr_local), "/usr/local")
+    yield from _beside_usr()
+
+
+@cache
+def _beside_usr() -> tuple[str, ...]:
+    return tuple(_links_and_folders())
+
+
+def _links_and_folders() -> Iterator[str]:
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/", name)
         if path.is_symlink():
@@ -192,6 +201,7 @@ def _programs() -> Iterator[str]:
         yield from ("--symlink", path, f"{PROGRAMS}/{name}")
 
 
+@cache
 def other_names() -> dict[str, str]:
     """Names for programs that this host has under other ones: commands look for these last."""
     program = shutil.which("python3", path=SYSTEM_PATH)
@@ -200,15 +210,16 @@ def other_names() -> dict[str, str]:
 
 def _kernel(empty: Path, nothing: Path) -> Iterator[str]:
     yield from ("--proc", "/proc")
-    for path in _told_of_the_host():
-        yield from ("--ro-bind", str(empty if path.is_dir() else nothing), str(path))
+    for path, is_folder in _told_of_the_host():
+        yield from ("--ro-bind", str(empty if is_folder else nothing), path)
 
 
 @cache
-def _told_of_the_host() -> tuple[Path, ...]:
-    """Those of them that anybody could read."""
+def _told_of_the_host() -> tuple[tuple[str, bool], ...]:
+    """Those of them that anybody could read, and whether each is a folder."""
     paths = (Path("/proc", name) for name in OF_THE_HOST)
-    return tuple(path for path in paths if path.exists() and path.stat().st_mode & 0o004)
+    readable = (path for path in paths if path.exists() and path.stat().st_mode & 0o004)
+    return tuple((str(path), path.is_dir()) for path in readable)
 
 
 def _memory() -> Iterator[str]:

@@ -33,6 +33,9 @@ class Controller:
     All sandboxes together have what one session or service beside them has: a worker, a Temporal server.
     """
 
+    def group(self, name: str) -> str:
+        return f"{self.hierarchy}/{PARENT}/{name}"
+
 
 def usable(root: Path = Path("/sys/fs/cgroup")) -> tuple[Controller, ...]:
     """The controllers for sandboxes: none where this process can't bound both memory and processes."""
@@ -93,7 +96,7 @@ def _make_parent(controller: Controller) -> None:
 
 def paths(controllers: tuple[Controller, ...], name: str) -> list[Path]:
     """Of the groups of a sandbox, each once."""
-    return list(dict.fromkeys(controller.hierarchy / PARENT / name for controller in controllers))
+    return [Path(path) for path in dict.fromkeys(controller.group(name) for controller in controllers)]
 
 
 def counting(controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
@@ -104,8 +107,8 @@ def counting(controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
 def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, processes: int) -> list[Path]:
     """The groups that a sandbox's processes are to join."""
     for controller in controllers:
-        group = controller.hierarchy / PARENT / name
-        group.mkdir(parents=True, exist_ok=True)
+        group = controller.group(name)
+        os.makedirs(group, exist_ok=True)
         bounds = {
             controller.memory: memory_mb << 20,
             controller.memory_and_swap: memory_mb << 20,
@@ -114,22 +117,47 @@ def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, process
             controller.processes: processes + PROCESS_HEADROOM,
         }
         for file, bound in bounds.items():
-            if file is not None and (group / file).exists():  # kernels without swap have no file for it
-                (group / file).write_text(str(bound))
+            if file is not None:
+                _set(f"{group}/{file}", bound)
     return paths(controllers, name)
+
+
+def _set(file: str, bound: int) -> None:
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # kernels without swap have no file for it
+        return
+    try:
+        os.write(descriptor, str(bound).encode())
+    finally:
+        os.close(descriptor)
 
 
 def end(controllers: tuple[Controller, ...], name: str) -> None:
     """Kill what is left in a sandbox's groups, and remove them."""
     for group in paths(controllers, name):
         deadline = time.monotonic() + END_TIMEOUT
-        while group.exists():
-            for process in (group / "cgroup.procs").read_text().split():
-                with suppress(ProcessLookupError):
-                    os.kill(int(process), signal.SIGKILL)
-            try:
-                group.rmdir()
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise SandboxUnavailable(f"processes in {group} can't be ended") from None
-                time.sleep(0.002)
+        while not _removed(group):
+            with suppress(FileNotFoundError):
+                _kill_all(group)
+            if time.monotonic() > deadline:
+                raise SandboxUnavailable(f"processes in {group} can't be ended")
+            time.sleep(0.002)
+
+
+def _removed(group: Path) -> bool:
+    try:
+        os.rmdir(group)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def _kill_all(group: Path) -> None:
+    for process in (group / "cgroup.procs").read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(process), signal.SIGKILL)

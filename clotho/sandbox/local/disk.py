@@ -65,14 +65,22 @@ def mount(image: Path, mount_point: Path) -> None:
 
     By mount(8), which finds the device that the image is on already: on two it would be damaged.
     """
-    if not mount_point.is_mount():
+    if not _is_mounted(mount_point):
         _run("mount", "-o", OPTIONS, str(image), str(mount_point))
 
 
 def remove(image: Path, mount_point: Path) -> None:
-    while mount_point.is_mount():  # two attachments at once can have mounted it twice
+    while _is_mounted(mount_point):  # two attachments at once can have mounted it twice
         mounts.unmount(mount_point)
     image.unlink(missing_ok=True)
+
+
+def _is_mounted(mount_point: Path) -> bool:
+    """As Path.is_mount, at half its cost."""
+    try:
+        return os.lstat(mount_point).st_dev != os.lstat(mount_point.parent).st_dev
+    except FileNotFoundError:
+        return False
 
 
 @dataclass(frozen=True)

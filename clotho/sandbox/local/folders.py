@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -47,11 +48,11 @@ class SandboxFolder:
     def of_lease(cls, root: Path, lease: str) -> "SandboxFolder":
         return cls(root, hashlib.sha256(lease.encode()).hexdigest()[:20])
 
-    @property
+    @cached_property
     def files(self) -> Path:
         return self.root / "sandboxes" / self.name
 
-    @property
+    @cached_property
     def disk(self) -> Path:
         """Holds what counts against the sandbox's disk bound."""
         return self.files / "disk"
@@ -101,7 +102,7 @@ class SandboxFolder:
     def all_private(self) -> list[Path]:
         return list(self.files.glob("private-*"))
 
-    @property
+    @cached_property
     def controls(self) -> Path:
         """Holds the control directories: on a disk of their own, which a full workspace leaves alone."""
         return self.root / "control" / self.name

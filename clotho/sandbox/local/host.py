@@ -169,7 +169,7 @@ class LocalHost:
                 inherited=files.descriptors(),
             )
             process, incarnation = launch.start(wanted, control)
-        self._children = [*(child for child in self._children if child.poll() is None), process]
+        self._children = [*self._children, process]
         return incarnation
 
     def bounds(self, folder: SandboxFolder, record: SandboxRecord) -> Bounds:
@@ -186,9 +186,13 @@ class LocalHost:
         for path in folder.instances():
             launch.end(ControlDirectory(path, None))
         cgroups.end(self._controllers, folder.control_group)
+        self._wait_for_ended()
         self._remove(folder)
-        for child in self._children:
-            child.poll()
+        self._wait_for_ended()
+
+    def _wait_for_ended(self) -> None:
+        """Of this process's children: the first who looks for processes of their users finds none."""
+        self._children = [child for child in self._children if child.poll() is None]
 
     def _is_there(self, folder: SandboxFolder) -> bool:
         """Whether there is anything of a sandbox. Its user's claim lasts as long as its folder."""
@@ -228,10 +232,11 @@ class LocalHost:
             _make_enterable(own, record.user)
 
     def _remove(self, folder: SandboxFolder) -> None:
-        user = self._users.held_by(folder.files) if self._privileged else None
+        record = folder.read_record()
+        likely = record.user if record else None
+        user = self._users.held_by(folder.files, likely) if self._privileged else None
         if user is not None:
             end_processes_of(user)
-        record = folder.read_record()
         delete = _delete_own if record and record.isolated and record.disk_image else _delete_any
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)

@@ -12,6 +12,15 @@ from clotho.errors import SandboxUnavailable
 END_TIMEOUT = 2.0
 
 
+def has_processes(user: int) -> bool:
+    """Whether any process is `user`'s, also one that has ended and waits for its parent: the kernel counts them."""
+    try:
+        os.getpriority(os.PRIO_USER, user)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def processes_of(users: Container[int]) -> dict[Path, int]:
     """Folders in /proc of processes of `users`, without those that have ended and wait for their parents.
 
@@ -26,7 +35,7 @@ def processes_of(users: Container[int]) -> dict[Path, int]:
 def end_processes_of(user: int) -> None:
     """End what is left of a sandbox's own user. A supervisor's lock goes before its last children."""
     deadline = time.monotonic() + END_TIMEOUT
-    while left := processes_of({user}):
+    while has_processes(user) and (left := processes_of({user})):
         if time.monotonic() > deadline:
             raise SandboxUnavailable(f"processes of user {user} can't be ended")
         for path in left:

@@ -30,6 +30,20 @@ def prepare(root: Path) -> None:
         raise InvalidInput(f"sandboxes in {root}: their users can't pass through {closed[-1]}")
 
 
+def state(root: Path) -> tuple[object, ...]:
+    """What `prepare` looks at: where it is the same, so is what `prepare` would find."""
+    inside = (f"{root}/{name}" for name in (*PASSABLE, *OWN, EMPTY_FOLDER, EMPTY_FILE))
+    return (os.path.realpath(root), *map(_state, (*map(str, _on_the_way(root)), *inside)))
+
+
+def _state(path: str) -> tuple[int, ...]:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_mode, found.st_uid
+
+
 def _require_own(root: Path) -> None:
     me = os.geteuid()
     if root.stat().st_uid != me:

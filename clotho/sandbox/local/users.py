@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
-from clotho.sandbox.local.processes import processes_of
+from clotho.sandbox.local.processes import has_processes, processes_of
+from clotho.sandbox.supervised.control import exists
 
 RANGE = range(2_000_000, 2_010_000)
 """Above the users of distributions and common subuid ranges; below 2^21, where tar's number fields end."""
+
+PATH_BYTES = 4096
 
 
 class UserRegistry:
@@ -37,11 +40,10 @@ class UserRegistry:
     def _claim(self, sandbox: Path, own: Path) -> int:
         holders = self._holders()
         for user, holder in holders.items():
-            if holder == sandbox:
+            if holder == str(sandbox):
                 return user
-        living = set(processes_of(self._users).values())
         for user in self._users:
-            if (user in holders and holders[user].exists()) or user in living or _in_passwd(user):
+            if (user in holders and exists(holders[user])) or _lives(user) or _in_passwd(user):
                 continue
             claim = self._folder / str(user)
             claim.unlink(missing_ok=True)
@@ -49,17 +51,32 @@ class UserRegistry:
             return user
         raise SandboxUnavailable(f"all {len(self._users)} users for sandboxes are taken")
 
-    def _holders(self) -> dict[int, Path]:
-        return {
-            int(path.name): Path(path.read_text()) for path in self._folder.iterdir() if path.name.isdigit()
-        }
+    def _holders(self) -> dict[int, str]:
+        users = [int(name) for name in os.listdir(self._folder) if name.isdigit()]
+        return {user: self._holder(user) for user in users}
 
-    def held_by(self, sandbox: Path) -> int | None:
-        """The user of the sandbox in this folder: none after a boot, which folders outlive and claims don't."""
+    def _holder(self, user: int) -> str:
+        """The folder of the sandbox that holds a user; empty for none."""
+        try:
+            claim = os.open(f"{self._folder}/{user}", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return ""
+        try:
+            return os.read(claim, PATH_BYTES).decode(errors="surrogateescape")
+        finally:
+            os.close(claim)
+
+    def held_by(self, sandbox: Path, likely: int | None = None) -> int | None:
+        """The user of the sandbox in this folder: none after a boot, which folders outlive and claims don't.
+
+        `likely` is asked about first: the user that the sandbox was made with.
+        """
         if not self._folder.exists():
             return None
         with self._locked():
-            return next((user for user, holder in self._holders().items() if holder == sandbox), None)
+            if likely is not None and self._holder(likely) == str(sandbox):
+                return likely
+            return next((user for user, holder in self._holders().items() if holder == str(sandbox)), None)
 
     def release(self, user: int, sandbox: Path) -> None:
         """To be called when no process of the user's lives and its sandbox's folder is gone.
@@ -67,9 +84,8 @@ class UserRegistry:
         From that moment on another may claim the user, whose claim this leaves alone.
         """
         with self._locked():
-            claim = self._folder / str(user)
-            if claim.exists() and Path(claim.read_text()) == sandbox:
-                claim.unlink()
+            if self._holder(user) == str(sandbox):
+                os.unlink(f"{self._folder}/{user}")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -90,6 +106,10 @@ class UserRegistry:
             raise IsolationUnavailable(
                 f"users {self._users[0]} to {self._users[-1]} don't exist here: choose from /proc/self/uid_map"
             )
+
+
+def _lives(user: int) -> bool:
+    return has_processes(user) and bool(processes_of({user}))
 
 
 def _in_passwd(user: int) -> bool:

@@ -1,5 +1,6 @@
-"""Disks made from a template, and the program that makes a process a sandbox's."""
+"""What sandboxes are made from: disks from a template, processes by one program, folders under a root."""
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from clotho.errors import InvalidInput
 from clotho.sandbox.local import disk, mounts
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.enter import as_user, entering
 from tests.sandbox.conftest import needs_root
 from tests.support import eventually
@@ -89,3 +92,19 @@ def test_nothing_runs_outside_of_its_control_groups(tmp_path: Path) -> None:
     ran = subprocess.run([*entering(None, 0, [tmp_path]), "echo", "ran"], capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (126, "")
     assert f"{tmp_path}/cgroup.procs: No such file" in ran.stderr
+
+
+async def test_a_root_that_was_changed_is_looked_at_again(folder: Path) -> None:
+    root = folder / "changed-root"
+    backend = LocalBackend(root, bubblewrap="not-installed")
+    await backend.destroy("none")
+    root.chmod(0o777)
+    with pytest.raises(InvalidInput, match="everybody may change"):
+        await backend.destroy("none")
+    root.chmod(0o755)
+    (root / "sandboxes").chmod(0o777)
+    await backend.destroy("none")
+    assert [path.stat().st_mode & 0o777 for path in (root, root / "sandboxes")] == [0o711, 0o711]
+    shutil.rmtree(root)
+    await backend.destroy("none")
+    assert (root / "locks").stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,96 @@
+"""CPU time of a sandbox and of a command in it: of the worker, and of the processes that it starts for them.
+
+python -m benchmarks.sandboxes
+"""
+
+import asyncio
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from typing import NamedTuple
+
+from benchmarks.commands import run_in_sandbox, sandbox_root
+from benchmarks.table import Row
+from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.local.backend import LocalBackend
+
+CYCLES, COMMANDS, WARM_UP = 30, 300, 3
+SET_CHILD_SUBREAPER = 36
+END_SECONDS = 2.0
+
+
+class Spent(NamedTuple):
+    """Milliseconds of CPU time."""
+
+    worker: float
+    started: float
+
+    def less(self, other: "Spent", times: int) -> "Spent":
+        return Spent((self.worker - other.worker) / times, (self.started - other.started) / times)
+
+    def __str__(self) -> str:
+        return f"CPU: {self.worker:.1f} ms in the worker, {self.started:.1f} ms in what it starts"
+
+
+async def measure() -> list[Row]:
+    with sandbox_root() as root, _adopted_orphans():
+        backend = LocalBackend(root)
+        for number in range(WARM_UP):
+            await _life_of_one(backend, f"warm/{number}", 1)
+        begun = _spent()
+        for number in range(CYCLES):
+            await _life_of_one(backend, f"empty/{number}", 0)
+        made = _spent()
+        await _life_of_one(backend, "used", COMMANDS)
+        used = _spent()
+    sandbox = made.less(begun, CYCLES)
+    command = used.less(made, 1).less(sandbox, COMMANDS)
+    return [
+        Row("a sandbox made and destroyed", str(sandbox), "≤ 45 ms in all"),
+        Row("true in a sandbox that is warm", str(command), "≤ 4.2 ms in all"),
+    ]
+
+
+async def _life_of_one(backend: LocalBackend, lease: str, commands: int) -> None:
+    sandbox = await backend.create(lease, SandboxSpec(disk_mb=512))
+    run = run_in_sandbox(sandbox, lease)
+    for number in range(commands):
+        await run(number)
+    await backend.destroy(lease)
+
+
+def _spent() -> Spent:
+    """So far; what has ended counts once it was waited for."""
+    deadline = time.monotonic() + END_SECONDS
+    while _wait_for_one() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    usages = (getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN))
+    return Spent(*((usage.ru_utime + usage.ru_stime) * 1e3 for usage in usages))
+
+
+def _wait_for_one() -> bool:
+    """Whether there is another child."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+@contextmanager
+def _adopted_orphans() -> Iterator[None]:
+    """What a launcher leaves behind when it ends is this process's own child then, and its time counts."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    for row in asyncio.run(measure()):
+        print(f"{row.what:40}{row.figure:64}{row.aim}")  # noqa: T201

@@ -1,0 +1,122 @@
+"""What `clotho status` says of all runs: how far each is, and whether workers are there for them."""
+
+import asyncio
+from collections.abc import Sequence
+
+from rich.table import Table
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from clotho.cli.terminal import sanitized_text
+from clotho.cli.waiting import is_polled, unserved
+from clotho.identifiers.ids import campaign_id
+from clotho.identifiers.run_keys import order_prefix
+from clotho.journal import Journal
+from clotho.processes.liveness import FRESH, silences
+from clotho.rollouts.campaign import CampaignRequest
+from clotho.rollouts.task_queues import TaskQueues
+from clotho.runs.adapter_runs import drawn_groups, read_drawn_order
+from clotho.runs.groups import group_ids, scored_keys
+from clotho.runs.manifest import list_runs, read_manifest
+from clotho.runs.pauses import paused_because
+from clotho.temporal.search_attributes import RUN
+
+SERVER_SECONDS = 5.0
+NOT_KNOWN = "-"
+
+
+async def runs_table(journal: Journal, client: Client | None) -> Table:
+    """A row for each run; without a `client` nobody knows what runs."""
+    table = Table("run", "state", "scored groups", "group size", "environment", "model")
+    for name in await list_runs(journal):
+        manifest = await read_manifest(journal, name)
+        scored, target = len(await scored_keys(journal, name)), await target_groups(journal, name)
+        table.add_row(
+            name,
+            await run_state(journal, client, name, scored, target),
+            f"{scored}/{target}" if target is not None else str(scored),
+            str(manifest.group_size),
+            sanitized_text(manifest.environment),
+            sanitized_text(manifest.model),
+        )
+    return table
+
+
+async def target_groups(journal: Journal, run: str) -> int | None:
+    """How many groups the run shall have; None where an adapter draws them one by one."""
+    order = await journal.latest(order_prefix(run), CampaignRequest)
+    if order is None:
+        return None
+    enumerated = len(await group_ids(journal, run))
+    return min(order.groups, enumerated) if enumerated else order.groups
+
+
+async def run_state(
+    journal: Journal, client: Client | None, run: str, scored: int, target: int | None
+) -> str:
+    """One word."""
+    paused = await paused_because(journal, run) is not None
+    if target is not None and scored >= target:
+        return "scored"
+    if client is None:
+        return "paused" if paused else NOT_KNOWN
+    try:
+        async with asyncio.timeout(SERVER_SECONDS):  # the client itself tries again for ever
+            state = await _drawn_state(journal, client, run) or await _campaign_state(client, run)
+    except (RPCError, TimeoutError):
+        return NOT_KNOWN
+    return "paused" if paused and state == "running" else state
+
+
+async def _drawn_state(journal: Journal, client: Client, run: str) -> str | None:
+    """None for a run that a campaign drives."""
+    if await read_drawn_order(journal, run) is None:
+        return None
+    running = await client.count_workflows(f"{RUN} = '{run}' AND ExecutionStatus = 'Running'")
+    return "running" if running.count else f"{len(await drawn_groups(journal, run))} drawn"
+
+
+async def _campaign_state(client: Client, run: str) -> str:
+    try:
+        described = await client.get_workflow_handle(campaign_id(run)).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return "not in this Temporal"
+    ended = {
+        WorkflowExecutionStatus.RUNNING: "running",
+        WorkflowExecutionStatus.COMPLETED: "incomplete",
+        WorkflowExecutionStatus.CANCELED: "cancelled",
+    }
+    status = described.status
+    return ended.get(status, status.name.lower()) if status is not None else NOT_KNOWN
+
+
+async def workers_text(journal: Journal, client: Client | None) -> str:
+    """Whether workers live that serve this store, and the Temporal server that is asked."""
+    alive = [name for name, heartbeat_age in (await silences(journal)).items() if heartbeat_age < FRESH]
+    if not alive:
+        return "workers: none is alive for this store; start `clotho dev` or `clotho worker`"
+    if client is None:
+        return f"workers: {len(alive)} alive for this store"
+    place = f"{client.service_client.config.target_host}, namespace {client.namespace}"
+    try:
+        async with asyncio.timeout(SERVER_SECONDS):
+            here = await _polled(client, alive)
+            missing = await unserved(client, TaskQueues())
+    except (RPCError, TimeoutError):
+        return f"workers: {len(alive)} alive for this store; {place} doesn't answer"
+    if not here:
+        return (
+            f"workers: {len(alive)} alive for this store, none of which serves the Temporal server at {place}; "
+            "give theirs with --temporal"
+        )
+    lacking = f"; no worker serves {', '.join(missing)}" if missing else ""
+    return f"workers: {len(here)} alive for this store and the Temporal server at {place}{lacking}"
+
+
+async def _polled(client: Client, queues: Sequence[str]) -> list[str]:
+    kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+    polled = await asyncio.gather(*(is_polled(client, queue, kind) for queue in queues))
+    return [queue for queue, here in zip(queues, polled, strict=True) if here]

@@ -1,0 +1,149 @@
+"""What a run has come to by now, rollout by rollout: also in groups that still run."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from clotho.frozen_model import FrozenModel
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.rollout_keys import end_key
+from clotho.journal import Journal
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.rollout import EndEntry, RolloutSummary
+from clotho.rollouts.turn import TurnEntry
+from clotho.runs.groups import SLICE, group_ids
+from clotho.temporal.failures import Failure, failure_of
+from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
+
+OPEN_GROUPS = 200
+"""Open groups that are counted; a run with more shows what the others did when they are scored."""
+FAILED_ROLLOUTS = 20
+LAG = timedelta(seconds=30)
+"""By which visibility may be late."""
+
+
+class RunCounts(FrozenModel):
+    """Work done, in scored groups and in those that run."""
+
+    scored: int = 0
+    """Rollouts with a reward."""
+    failed: tuple[str, ...] = ()
+    """Rollouts that have failed and weren't started again, up to twenty."""
+    first_failure: str | None = None
+    paused: int = 0
+    """Rollouts that wait at a turn's boundary."""
+    turns: int = 0
+    tool_calls: int = 0
+    sampled_tokens: int = 0
+    reward_sum: float = 0.0
+
+    def with_ends(self, ends: Iterable[RolloutSummary]) -> "RunCounts":
+        summaries = tuple(ends)
+        return self.model_copy(
+            update={
+                "scored": self.scored + len(summaries),
+                "turns": self.turns + sum(each.turns for each in summaries),
+                "tool_calls": self.tool_calls + sum(each.tool_calls for each in summaries),
+                "sampled_tokens": self.sampled_tokens + sum(each.sampled_tokens for each in summaries),
+                "reward_sum": self.reward_sum + sum(each.score for each in summaries),
+            }
+        )
+
+    def with_turns(self, turns: Iterable[TurnEntry], tool_calls: int) -> "RunCounts":
+        """Of rollouts without an end."""
+        sampled = [turn.sampled for turn in turns]
+        tokens = sum(each.usage.completion_tokens for each in sampled if each is not None)
+        return self.model_copy(
+            update={
+                "turns": self.turns + len(sampled),
+                "tool_calls": self.tool_calls + tool_calls,
+                "sampled_tokens": self.sampled_tokens + tokens,
+            }
+        )
+
+
+class RunCounter:
+    """Counts a run again and again: what is scored is read once, groups that run are listed each time."""
+
+    def __init__(self, journal: Journal, client: Client, run: str) -> None:
+        self._journal = journal
+        self._client = client
+        self._run = run
+        self._query = f"{RUN} = '{run}' AND WorkflowType = "
+        self._counted: set[str] = set()
+        self._done = RunCounts()
+        self._looked: datetime | None = None
+        self._failures: dict[str, Failure] = {}
+
+    async def count(self) -> RunCounts:
+        """Raises RPCError and StoreUnavailable."""
+        started = datetime.now(UTC)
+        if self._looked is None:
+            if not (groups := await group_ids(self._journal, self._run)):
+                return self._done
+            await self._add_scored(groups)
+        else:
+            await self._add_scored(await self._completed_since(self._looked - LAG))
+        self._looked = started
+        counts = self._done
+        for group in await self._listed(f"{self._query}'RolloutGroup' AND ExecutionStatus = 'Running'"):
+            if group not in self._counted:
+                counts = await self._with_open(counts, group)
+        paused = f"{self._query}'Rollout' AND ExecutionStatus = 'Running' AND {OUTCOME} = '{PAUSED}'"
+        failed = await self._failed()
+        return counts.model_copy(
+            update={
+                "paused": (await self._client.count_workflows(paused)).count,
+                "failed": tuple(failed),
+                "first_failure": next((f"{name}: {one.last_line}" for name, one in failed.items()), None),
+            }
+        )
+
+    async def _add_scored(self, groups: Iterable[str]) -> None:
+        left = [group for group in groups if group not in self._counted]
+        for first in range(0, len(left), SLICE):
+            part = left[first : first + SLICE]
+            entries = await self._journal.read_many([scored_key(group) for group in part], GroupEntry)
+            for group, entry in zip(part, entries, strict=True):
+                if entry is not None:
+                    self._counted.add(group)
+                    self._done = self._done.with_ends(entry.siblings)
+
+    async def _completed_since(self, time: datetime) -> list[str]:
+        closed = f"ExecutionStatus = 'Completed' AND CloseTime > '{time.isoformat()}'"
+        query = f"{self._query}'RolloutGroup' AND {closed}"
+        return [execution.id async for execution in self._client.list_workflows(query)]
+
+    async def _listed(self, query: str) -> list[str]:
+        listed = self._client.list_workflows(query, limit=OPEN_GROUPS)
+        return [execution.id async for execution in listed]
+
+    async def _with_open(self, counts: RunCounts, group: str) -> RunCounts:
+        keys = await self._journal.keys(f"{group}/")
+        rollouts = {key.rpartition("/turn/")[0] for key in keys if "/turn/" in key}
+        sealed = {key.removesuffix("/sealed") for key in keys if key.endswith("/sealed")}
+        ended = {key.removesuffix("/end") for key in keys if key.endswith("/end")} | sealed
+        ends = await self._journal.read_many([end_key(each) for each in sorted(ended)], EndEntry)
+        open_ = rollouts - ended
+        turns = [key for key in keys if "/turn/" in key and key.rpartition("/turn/")[0] in open_]
+        calls = [key for key in keys if "/call/" in key and key.rpartition("/call/")[0] in open_]
+        read = await self._journal.read_many(turns, TurnEntry)
+        counts = counts.with_ends(end.summary for end in ends if end is not None)
+        return counts.with_turns((turn for turn in read if turn is not None), len(calls))
+
+    async def _failed(self) -> dict[str, Failure]:
+        """The rollouts whose last execution failed, and why."""
+        query = f"{self._query}'Rollout' AND ExecutionStatus = 'Failed'"
+        listed = [each async for each in self._client.list_workflows(query, limit=FAILED_ROLLOUTS)]
+        latest = await asyncio.gather(
+            *(self._client.get_workflow_handle(each.id).describe() for each in listed)
+        )
+        found: dict[str, Failure] = {}
+        for each in latest:
+            if each.status is WorkflowExecutionStatus.FAILED:
+                if each.run_id not in self._failures:
+                    self._failures[each.run_id] = await failure_of(self._client, each.id, each.run_id)
+                found[each.id] = self._failures[each.run_id]
+        return found
