@@ -48,12 +48,12 @@ class SandboxSession:
     async def use(self, work: Callable[[Lease], Awaitable[Result]], turns: int) -> Result:
         """Do `work` in the sandbox as it is after `turns` turns; where it is lost, in one that is like it.
 
-        Raises EndsItsSandbox if that doesn't help.
+        Raises SandboxRepeatedlyLost if that doesn't help.
         """
         losses = 0
         while True:
-            lease = await self.get(turns)
             try:
+                lease = await self.get(turns)
                 return await work(lease)
             except ActivityError as error:
                 gone = timed_out_in_queue(error) and not await self.host_is_present(lease)
@@ -64,8 +64,8 @@ class SandboxSession:
                 exhausted = exhausted_by(error)
             if losses >= LOSSES_AT_ONE_STEP:
                 raise SandboxRepeatedlyLost(f"{losses} sandboxes were lost at the same step", exhausted)
-            if self.lost and lease.number >= MOST_LOSSES:
-                raise self.too_many_losses(lease.number + 1, exhausted)
+            if self.lease is not None and self.lost and self.lease.number >= MOST_LOSSES:
+                raise self.too_many_losses(self.lease.number + 1, exhausted)
 
     def too_many_losses(self, losses: int, exhausted: str | None) -> ApplicationError:
         """The infrastructure's failure, unless the last sandbox was ended by a command that had used it up."""
@@ -89,7 +89,11 @@ class SandboxSession:
         self.acquiring = asyncio.ensure_future(
             run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         )
-        self.hold(await asyncio.shield(self.acquiring))
+        try:
+            self.hold(await asyncio.shield(self.acquiring))
+        except ActivityError:
+            self.acquiring = None
+            raise
 
     def hold(self, lease: Lease) -> None:
         self.lease, self.lost, self.acquiring = lease, False, None
