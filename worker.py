@@ -28,8 +28,9 @@ from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, host_name, load_settings, secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.environment.instances import Environments
-from clotho.errors import ClothoError, InvalidInput, Unavailable
+from clotho.errors import ClothoError, InvalidInput
 from clotho.escaping import for_terminal
+from clotho.failure_policy import StepAction, kind_of, policy_for
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
 from clotho.logs import configure
@@ -258,7 +259,7 @@ def leave(status: int) -> NoReturn:
 
 def status_of(error: BaseException) -> int:
     """Another status than REJECTED for an outage: it is no reason to stay away."""
-    return 1 if isinstance(error, Unavailable) else REJECTED
+    return 1 if policy_for(kind_of(error)).step is StepAction.RETRY else REJECTED
 
 
 def checked_roles(text: str) -> tuple[str, ...]:

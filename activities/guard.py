@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from clotho.errors import ClothoError, to_application_error
+from clotho.errors import ClothoError
 from clotho.logs import subject
+from clotho.temporal.failures import to_application_error
 
 log = logging.getLogger("clotho")
 

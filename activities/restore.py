@@ -8,6 +8,7 @@ ones out.
 
 import asyncio
 import base64
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,6 @@ from pydantic import JsonValue
 
 from clotho import failpoints
 from clotho.environment.loading import sources_of
-from clotho.errors import SandboxLost
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id, call_order
 from clotho.identifiers.rollout_keys import final_key, lease_key, prompt_key
@@ -32,6 +32,8 @@ from clotho.sandbox.scratch import scratch
 from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.shell import SLOT, last_job
+
+log = logging.getLogger("clotho")
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Restorer:
     async def _starting_point(self, request: LeaseRequest) -> StartingPoint:
         """Read the calls and the last checkpoint, again where a late call has just replaced that by its own.
 
-        Raises SandboxLost for a checkpoint that is gone.
+        Where a checkpoint is gone for good, every call is made again.
         """
         gone: Checkpoint | None = None
         while True:
@@ -122,12 +124,13 @@ class Restorer:
             covered, checkpoint = await self._last_checkpoint(request, calls)
             if checkpoint is None:
                 return StartingPoint(calls, covered, None, None)
+            if checkpoint == gone:
+                log.warning("the checkpoint after %s is gone from the store", covered)
+                return StartingPoint(calls, "", None, None)
             await failpoints.reach("restore.chosen", lease_key(request.rollout, request.number))
             blob = await self._journal.read_blob(request.rollout, checkpoint.digest)
             if blob is not None:
                 return StartingPoint(calls, covered, checkpoint, blob)
-            if checkpoint == gone:
-                raise SandboxLost(f"the checkpoint of {request.rollout} is gone from the store")
             gone = checkpoint
 
     async def calls_made(self, request: LeaseRequest) -> list[JournalledCall]:

@@ -17,13 +17,13 @@ from clotho.environment.instances import Environments
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.environment.workspace import VerifierWorkspace
 from clotho.errors import (
-    ENVIRONMENT_ATTEMPTS,
     CommandConflict,
     EnvironmentFailed,
     SandboxLost,
     WorkspaceRefused,
     truncate_middle,
 )
+from clotho.failure_policy import policy_for
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.rollout_keys import call_key, epoch_prefix, final_key, reward_key
 from clotho.journal import Journal
@@ -65,7 +65,7 @@ class Verifier:
         """Score a rollout, or find its score in the journal."""
         key = reward_key(request.rollout)
         async with activity_guard(request.rollout, on_cancel=lambda: self._journal.cancel_flight(key)):
-            last = activity.info().attempt >= ENVIRONMENT_ATTEMPTS
+            last = policy_for(EnvironmentFailed.__name__).is_last(activity.info().attempt)
             entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request, last))
             await failpoints.reach("reward.journalled", key)
         return RewardResult(score=entry.score, lease=entry.lease)

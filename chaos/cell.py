@@ -166,6 +166,8 @@ async def outcome(stage: Stage) -> Run:
     for group, entry in await scored_groups(journal, RUN):
         for number, sibling in enumerate(entry.siblings):
             place = f"{group}/r{number}"
+            if sibling.rollout != place:
+                continue  # one that was started in its stead, and may have come to the same: this one is lost
             reward = await journal.read_required(reward_key(sibling.rollout), RewardEntry)
             rewards[place], marks[place] = reward.score, dict(marks_in(reward.log))
             end = await journal.read_required(end_key(sibling.rollout), EndEntry)

@@ -11,34 +11,35 @@ from chaos.table import Name, kept, table
 
 LEGEND = f"""\
 Each cell is a run of its own: rollouts of the embedded model on file tasks, in a namespace, a store and sandboxes
-of its own. One rollout is held exactly at the phase, by a fail point of the worker, by the provider or by a command
-that takes its time, while the fault is done for real; then the run goes on to its end. `make chaos` writes this.
+of its own. One rollout is held exactly at the phase, by a failpoint of the worker, by the provider or by a command
+that waits, while the fault is done for real. Then the run goes on to its end. `make chaos` writes this page.
 
 A cell is ✓ with the seconds from the end of the fault (for a killed worker, started again at once: from the kill)
-to the rollout's next journal entry (0 s also where it was finished by then), if all of these hold; else it says
-which one doesn't:
+to the rollout's next journal entry (0 s if it was finished by then), if all of these hold. Else it says which one
+doesn't:
 
-- **lost 0**: every rollout has a reward, and every command called left its mark in the workspace that was judged.
-- **repaid 0**: the provider answered no call again that it had answered, as counted by a proxy before it.
+- **lost 0**: every rollout has a reward and none was replaced; every command left its mark in the workspace that was
+  judged.
+- **repaid 0**: the provider answered no call twice, as counted by a proxy in front of it.
 - **re-run 0**: no command left its mark twice.
 - **rewards changed 0**: each reward is that of an undisturbed run with the same seeds.
-- **orphans 0**: after the janitor's pass no sandbox, and no process of one, is left.
+- **orphans 0**: after the clean-up by a worker no sandbox, and no process of one, is left.
 - **recovery**: for workers within the heartbeat timeout ({HEARTBEAT:g} s here) + 5 s, for Temporal + 10 s.
 
 Every play of this version counts: a cell that missed a target once stays ✗, however often it is played again.
-A cell is played once by default, so a ✓ says that it held then, not how rarely it might not.
+A cell is played once by default: a ✓ says that it held then, not how often it holds.
 
-¹ A call, of this rollout or another, had been answered into a process that was killed before it could write the
-answer to the journal. That can't be 0 by nature: the provider has charged, and nobody is left who knows the answer.
-It is asked again, with the same seed.
+¹ A call, of this rollout or another, was answered into a process that was killed before it could write the
+answer to the journal. That can't be 0: the provider has charged, and the answer is lost. The next attempt asks
+again, with the same seed.
 
-² Somebody ended a workflow on purpose, its parent failed for it, and the run was started again by name (so often).
+² A workflow was ended on purpose, its parent failed for it, and the run was started again by name (so often).
 
-³ So many sandboxes were left for the janitor, and gone after its pass: a terminated workflow runs no clean-up.
+³ So many sandboxes were left for a worker to clean up, and were gone then: a terminated workflow releases none.
 
-⁴ A call was in flight when somebody ended its rollout on purpose. A cancel hangs up on it, so that nothing more is
-paid for work that nobody wants; a provider that goes on all the same has answered to nobody. Only where the run is
-then started again is it asked again.
+⁴ A call was in flight when its rollout was ended on purpose. A cancel closes the connection, so that no more is
+paid for work that isn't wanted. A provider that answers all the same isn't heard. The call is made again only
+if the run is started again.
 """
 
 

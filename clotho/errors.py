@@ -1,42 +1,35 @@
-"""Everything that can go wrong, in one vocabulary, and the one place that decides what is retried.
+"""The errors that Clotho raises, as one tree; `clotho.failure_policy` says what is done about each.
 
 ClothoError
-├── InvalidInput            the user can mend it: names, configuration, items, fingerprints
-├── ModelRejected           the provider will not serve this however often it is asked (401, 403, unknown model)
+├── InvalidInput            names, configuration, items, fingerprints: the user can correct it
+├── ModelRejected           a permanent refusal of the model server: 401, 403, unknown model
 ├── InexactTokens           a server's tokens can't be trained on: ids or logprobs missing, or not finite
 ├── ContextOverflow         the prompt no longer fits the model: an outcome of a rollout, not a failure
-├── JournalCorrupt          an entry that is damaged or not ours; names the key
-├── IsolationUnavailable    this machine cannot prove the isolation that was asked for
+├── JournalCorrupt          an entry is damaged, or not Clotho's; names the key
+├── IsolationUnavailable    this machine can't prove the isolation that was asked for
 ├── CommandConflict         a job key already holds another command
 ├── FileRefused             the sandbox can't write that path
-│   └── WorkspaceRefused    what the agent left there keeps its verifier from a file: the policy's doing, scored 0
+│   └── WorkspaceRefused    the agent made a path unusable to its verifier: scored 0
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
-│   └── SandboxFenced       another lease followed this one: its sandbox is none of the rollout's, alive or not
-├── GroupRejected                   a finished group that must not be trained on; says why
-├── EnvironmentFailed       an exception from the author's code: retried a few times
-└── Unavailable             somebody's outage: retried until the activity's time runs out
+│   └── SandboxFenced       the lease was superseded; the sandbox may be alive
+├── SandboxDiverged         a restored sandbox differs from the lost one
+├── GroupRejected           a finished group that must not be trained on; says why
+├── EnvironmentFailed       an exception from the author's code
+└── Unavailable             an outage
     ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
     ├── StoreUnavailable
     ├── SandboxUnavailable
-    └── HostUnavailable      this machine is out of descriptors, memory, threads or disk, or its disk fails
+    └── HostUnavailable     this machine is out of descriptors, memory, threads or disk, or its disk fails
 """
 
 from datetime import timedelta
 
-from temporalio.exceptions import ApplicationError
-
-from clotho.host_failures import described, is_host_failure
-
 MESSAGE_LIMIT = 1_500
-ENVIRONMENT_ATTEMPTS = 3
-LONGEST_DELAY = timedelta(seconds=30)
-"""Between two attempts at what failed."""
+"""Characters of an error's message that are kept."""
 
 
 class ClothoError(Exception):
     """Base of every error that Clotho raises on purpose."""
-
-    retryable = False
 
 
 class InvalidInput(ClothoError):
@@ -93,6 +86,10 @@ class SandboxFenced(SandboxLost):
     """The lease was followed by another: the rollout goes on in that one's sandbox."""
 
 
+class SandboxDiverged(ClothoError):
+    """A restored sandbox differs from the lost one, and the run keeps no such rollouts."""
+
+
 class GroupRejected(ClothoError):
     """A finished group that must not be trained on; `reason` is one word for why."""
 
@@ -104,13 +101,10 @@ class GroupRejected(ClothoError):
 class EnvironmentFailed(ClothoError):
     """The environment author's code raised; the message carries its traceback."""
 
-    retryable = True
-
 
 class Unavailable(ClothoError):
     """An outage of something that Clotho depends on."""
 
-    retryable = True
     retry_after: timedelta | None = None
 
 
@@ -132,34 +126,6 @@ class SandboxUnavailable(Unavailable):
 
 class HostUnavailable(Unavailable):
     """The machine that this process runs on can't serve now."""
-
-
-def to_application_error(error: Exception, attempt: int) -> ApplicationError:
-    """Classify `error`, raised in attempt number `attempt`, for Temporal.
-
-    What isn't ours is retried: a defect can be mended by a deploy while the activity waits, and the
-    activity's time bound ends it otherwise.
-    """
-    if is_host_failure(error):
-        error = HostUnavailable(described(error))
-    retryable = error.retryable if isinstance(error, ClothoError) else True
-    if isinstance(error, EnvironmentFailed) and attempt >= ENVIRONMENT_ATTEMPTS:
-        retryable = False
-    details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()
-    return ApplicationError(
-        truncate_middle(str(error) or repr(error)),
-        *details,
-        type=type(error).__name__,
-        non_retryable=not retryable,
-        next_retry_delay=_retry_delay(error, attempt),
-    )
-
-
-def _retry_delay(error: Exception, attempt: int) -> timedelta:
-    """What the other side asked for, else longer with every attempt."""
-    if isinstance(error, Unavailable) and error.retry_after is not None:
-        return error.retry_after
-    return min(timedelta(seconds=2 ** min(attempt - 1, 10)), LONGEST_DELAY)
 
 
 def truncate_middle(text: str, limit: int = MESSAGE_LIMIT) -> str:

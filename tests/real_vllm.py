@@ -437,15 +437,15 @@ def off_by(policy: Policy, tokens: SampledTokens, temperature: float) -> float:
 TITLE = """\
 # Fidelity
 
-What `make test-vllm WRITE=1` measured: turns of the embedded policy's weights, sampled by a real vLLM 0.32 on a CPU
-through Clotho's token-exact backends. Every second turn's connection is cut after six events, and the turn goes on
-from its journalled tokens. The model's own generation_config asks for another temperature, truncation, penalties
-and length, all of which must come to nothing.
+Are the tokens and logprobs that a trainer gets those that the server sampled? `make test-vllm WRITE=1` measures
+it: turns of the embedded model's weights, sampled by a real vLLM 0.32 on a CPU. The connection of every second
+turn is cut after six events, and the turn goes on from its journalled tokens. The model's own generation_config
+asks for another temperature, truncation, penalties and length, none of which may have an effect.
 
-Uncut turns have the same ids as the same request in one piece, sent to the server itself. Logprobs are compared
-with those that the embedded model computes for the same tokens: of its distribution at temperature 1 where vLLM's
-are `raw`, and at the turn's temperature where they are `processed` (`--logprobs-mode processed_logprobs`). Which
-they are, the probe at the start found out; `serve` refuses those that would bias a trainer.
+*same ids*: uncut turns have the ids of the same request, sent to the server itself. *off by*: the largest
+difference to the logprobs that the embedded model computes for the same tokens, at temperature 1 where vLLM's
+are `raw`, and at the turn's temperature where they are `processed` (`--logprobs-mode processed_logprobs`).
+Clotho's probe at the start finds out which they are, and `serve` refuses those that would bias a trainer.
 
 | endpoint | logprobs | temperature | turns | resumed | tokens | same ids | off by (nats) | `serve` |
 |---|---|---|---|---|---|---|---|---|
@@ -455,10 +455,10 @@ they are, the probe at the start found out; `serve` refuses those that would bia
 SECOND = """
 ## Whole conversations
 
-Tasks, the model's tool calls, their results and further questions, up to six turns each, at temperature 1. Every
-second turn is cut off and goes on from its tokens. Every prompt begins with the tokens of the turn before, so that
-a conversation is one branch; where a history was compacted, the next turn begins another. First prompts are those
-that vLLM renders itself. The other columns are as above.
+Tasks, the model's tool calls, their results and further questions, up to six turns each, at temperature 1.
+Every second turn is cut off and goes on from its tokens. Every prompt must begin with the tokens of the turn
+before, so that a conversation is one branch. Where a history was compacted, the next turn begins another. First
+prompts must be those that vLLM renders itself. The other columns are as above.
 
 | endpoint | logprobs | conversations | turns | calls | branches | resumed | tokens | same ids | off by (nats) |
 |---|---|---|---|---|---|---|---|---|---|

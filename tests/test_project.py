@@ -14,7 +14,8 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = (
-    "application config errors escaping failpoints frozen_model host_failures identifiers logs run_settings",
+    "application config errors escaping failpoints failure_policy frozen_model host_failures identifiers logs"
+    " run_settings",
     "listeners",
     "journal",
     "processes",

@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.llm import Model
     from activities.pauses import PauseActivities
     from clotho.escaping import for_markdown
+    from clotho.failure_policy import GroupAction, policy_for
     from clotho.identifiers.ids import group_id
     from clotho.rollouts.campaign import (
         MOST_REQUEUED,
@@ -27,11 +28,11 @@ with workflow.unsafe.imports_passed_through():
         PauseRequest,
         UnfinishedRequest,
     )
+    from clotho.rollouts.failures import failure_of, failures_within
     from clotho.rollouts.group import AwaitAnyClosed, GroupSummary, SiblingFailure
     from clotho.temporal.search_attributes import identify
 
 from workflows import attributes
-from workflows.failures import CANCELLED, DELIBERATE, failure_of, failures_within
 from workflows.pausing import run_resume
 from workflows.rollout_group import RolloutGroup
 from workflows.slots import Slots
@@ -191,15 +192,15 @@ class Campaign:
 
     async def note_failure(self, item: int, error: ChildWorkflowError, *, stopped_meanwhile: bool) -> None:
         """Count the group as failed, or try it again when the run goes on from what it stopped for."""
-        failure = failure_of(group_id(self.request.run, item), error)
-        failures = failures_within(failure, error)
-        cancelled = any(one.kind == CANCELLED for one in failures)
+        group = group_id(self.request.run, item)
+        failures = failures_within(group, error)
+        cancelled = any(policy_for(one.kind).cancels_group for one in failures)
         stopped = stopped_meanwhile or self.stopping or self.progress.paused is not None
         if stopped and not cancelled:
             self.waiting.append(item)
             return
-        self.progress = self.progress.with_failure(failure)
-        failures = tuple(one for one in failures if one.kind not in DELIBERATE)
+        self.progress = self.progress.with_failure(failure_of(group, error))
+        failures = tuple(one for one in failures if policy_for(one.kind).group is not GroupAction.DROP)
         if cancelled or not failures:
             return
         for kind in sorted({one.kind for one in failures}):

@@ -10,7 +10,9 @@ with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.rollouts import Rollouts
     from clotho.escaping import for_markdown
+    from clotho.failure_policy import SiblingAction, policy_for
     from clotho.identifiers.ids import sibling_number
+    from clotho.rollouts.failures import GROUP_INCOMPLETE, failure_of
     from clotho.rollouts.group import (
         AwaitClosed,
         GroupAttempt,
@@ -26,7 +28,6 @@ with workflow.unsafe.imports_passed_through():
     from clotho.temporal.search_attributes import identify
 
 from workflows import attributes
-from workflows.failures import BEYOND_REPAIR, NEEDS_REPLACEMENT, failure_of
 from workflows.pausing import Pausable
 from workflows.rollout import Rollout
 from workflows.steps import all_of, run_activity, without_deadline
@@ -88,14 +89,15 @@ class RolloutGroup(Pausable):
     async def repair(self, failure: SiblingFailure, attempt: int) -> str | None:
         """What goes on in the failed rollout's stead: mostly the same one, from its last journalled turn."""
         goes_on = None
-        if failure.kind not in BEYOND_REPAIR:
+        action = policy_for(failure.kind).sibling
+        if action is not SiblingAction.FAIL:
             request = RepairRequest(
                 run=self.request.run,
                 group=self.request.group,
                 attempt=attempt,
                 number=len(self.repaired),
                 failure=failure,
-                from_scratch=failure.kind in NEEDS_REPLACEMENT,
+                from_scratch=action is SiblingAction.REPLACE,
                 bounds=self.request.repairs,
             )
             self.repaired.append(failure)
@@ -166,7 +168,7 @@ class RolloutGroup(Pausable):
         )
         attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
         details = GroupFailure(failures=tuple(self.failures))
-        return ApplicationError(self.failure_text(), details, type="GroupIncomplete", non_retryable=True)
+        return ApplicationError(self.failure_text(), details, type=GROUP_INCOMPLETE, non_retryable=True)
 
     def failure_text(self) -> str:
         first = self.failures[0]

@@ -9,6 +9,8 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.sandbox import Sandboxes
+    from clotho.errors import SandboxDiverged, SandboxLost
+    from clotho.failure_policy import SandboxAction, policy_for
     from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
     from clotho.rollouts.rollout import RolloutRequest
     from clotho.rollouts.task_queues import ActivityQueue
@@ -18,9 +20,6 @@ from workflows.steps import CLEAN_UP_TIME, run_activity, run_activity_uncancelle
 LOSSES_AT_ONE_STEP = 3
 """A command that ends its sandbox so often does so every time."""
 MOST_LOSSES = 10
-LOST = "SandboxLost"
-FENCED = "SandboxFenced"
-"""Lost before, and followed: this workflow doesn't remember. It goes on in the next one."""
 
 Result = TypeVar("Result")
 
@@ -29,7 +28,7 @@ class SandboxRepeatedlyLost(ApplicationError):
     """A step was lost with its sandbox each time: a command's doing, if it was one, not the infrastructure's."""
 
     def __init__(self, message: str, exhausted: str | None) -> None:
-        super().__init__(message, type=LOST, non_retryable=True)
+        super().__init__(message, type=SandboxLost.__name__, non_retryable=True)
         self.exhausted = exhausted
         """What the last of them ran out of, where that is known."""
 
@@ -48,31 +47,33 @@ class SandboxSession:
     async def use(self, work: Callable[[Lease], Awaitable[Result]], turns: int) -> Result:
         """Do `work` in the sandbox as it is after `turns` turns; where it is lost, in one that is like it.
 
-        Raises EndsItsSandbox if that doesn't help.
+        Raises SandboxRepeatedlyLost if that doesn't help.
         """
         losses = 0
         while True:
-            lease = await self.get(turns)
             try:
+                lease = await self.get(turns)
                 return await work(lease)
             except ActivityError as error:
-                gone = timed_out_in_queue(error) and not await self.host_is_present(lease)
-                if not gone and not timed_out_in_queue(error) and not is_loss(error) and not is_fenced(error):
+                if timed_out_in_queue(error):
+                    self.lost = not await self.host_is_present(lease)
+                elif sandbox_action(error) is SandboxAction.KEEP:
                     raise
-                self.lost = gone or is_loss(error) or is_fenced(error)
+                else:
+                    self.lost = True
                 losses += is_loss(error)
                 exhausted = exhausted_by(error)
             if losses >= LOSSES_AT_ONE_STEP:
                 raise SandboxRepeatedlyLost(f"{losses} sandboxes were lost at the same step", exhausted)
-            if self.lost and lease.number >= MOST_LOSSES:
-                raise self.too_many_losses(lease.number + 1, exhausted)
+            if self.lease is not None and self.lost and self.lease.number >= MOST_LOSSES:
+                raise self.too_many_losses(self.lease.number + 1, exhausted)
 
     def too_many_losses(self, losses: int, exhausted: str | None) -> ApplicationError:
         """The infrastructure's failure, unless the last sandbox was ended by a command that had used it up."""
         message = f"{losses} sandboxes were lost"
         if exhausted is not None:
             return SandboxRepeatedlyLost(message, exhausted)
-        return ApplicationError(message, type=LOST, non_retryable=True)
+        return ApplicationError(message, type=SandboxLost.__name__, non_retryable=True)
 
     async def get(self, turns: int) -> Lease:
         """The lease that is held, or the next one."""
@@ -89,7 +90,11 @@ class SandboxSession:
         self.acquiring = asyncio.ensure_future(
             run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         )
-        self.hold(await asyncio.shield(self.acquiring))
+        try:
+            self.hold(await asyncio.shield(self.acquiring))
+        except ActivityError:
+            self.acquiring = None
+            raise
 
     def hold(self, lease: Lease) -> None:
         self.lease, self.lost, self.acquiring = lease, False, None
@@ -108,7 +113,7 @@ class SandboxSession:
         if fidelity is Fidelity.DIVERGED and not self.request.limits.keep_diverged:
             raise ApplicationError(
                 "the sandbox is not what the lost one was",
-                type="SandboxDiverged",
+                type=SandboxDiverged.__name__,
                 non_retryable=True,
             )
 
@@ -134,12 +139,13 @@ class SandboxSession:
         return self.activity_queue.on(lease.queue) if lease else self.activity_queue
 
 
+def sandbox_action(error: ActivityError) -> SandboxAction:
+    kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
+    return policy_for(kind).sandbox if kind else SandboxAction.KEEP
+
+
 def is_loss(error: ActivityError) -> bool:
-    return isinstance(error.cause, ApplicationError) and error.cause.type == LOST
-
-
-def is_fenced(error: ActivityError) -> bool:
-    return isinstance(error.cause, ApplicationError) and error.cause.type == FENCED
+    return sandbox_action(error) is SandboxAction.RESTORE
 
 
 def exhausted_by(error: ActivityError) -> str | None:

@@ -12,11 +12,11 @@ HEADING = "## Delivery to Atropos"
 LEGEND = f"""\
 Each cell is a run of its own through Atropos: a worker, the adapter, the durable API and a trainer that checks
 batches, as processes; {GROUPS} groups of {GROUP_SIZE}, sampled with their tokens by the embedded model, in
-batches of {GROUPS_PER_BATCH} groups. Somebody stands exactly at the phase, held by a fail point of the worker, the
-adapter, the API or the trainer, when those that the row names are killed at once and started again at once.
+batches of {GROUPS_PER_BATCH} groups. A process is held exactly at the phase, by a failpoint of the worker, the
+adapter, the API or the trainer, when those that the row names are killed, and started again at once.
 
-A cell is ✓ with the seconds from the kill until the trainer has the group that stood at the phase, or, where it
-had that, its next one (Atropos itself lets every starting adapter wait 5 s), if all of these hold; else it says
+A cell is ✓ with the seconds from the kill until the trainer has the group that was at the phase, or its next
+one if it had that (Atropos itself lets every starting adapter wait 5 s), if all of these hold. Else it says
 which one doesn't:
 
 - **lost 0**: the trainer got every group that it gets undisturbed.
@@ -24,12 +24,11 @@ which one doesn't:
 - **changed 0**: tokens, masks, scores and logprobs of every group are those of an undisturbed run with the same
   seeds.
 - **faulty batches 0**: the trainer's checks found nothing in any batch.
-- **orphans 0**: after the janitor's pass no sandbox, and no process of one, is left.
+- **orphans 0**: after the clean-up by a worker no sandbox, and no process of one, is left.
 
-⁵ So many groups came to the trainer a second time, in a batch that the API had served before it was killed. That
-can't be 0 by nature: fetching has no acknowledgement, so an API that dies before the next fetch doesn't know
-whether its batch arrived, and the other choice is to lose it. Only a killed API may do so, and its queue held the
-groups once.
+⁵ So many groups came to the trainer a second time, in a batch that the API had served before it was killed.
+That can't be 0: fetching has no acknowledgement, so an API that dies before the next fetch doesn't know whether
+its batch arrived, and would lose it otherwise. Only a killed API may do so, and its queue held the groups once.
 """
 
 

@@ -6,36 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import (
-    ApplicationError,
-    CancelledError,
-    TerminatedError,
-    WorkflowAlreadyStartedError,
-)
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from clotho.atropos.ledger import Claim
-from clotho.errors import (
-    ClothoError,
-    EnvironmentFailed,
-    GroupRejected,
-    InvalidInput,
-    JournalCorrupt,
-    ModelRejected,
-    Unavailable,
-    truncate_middle,
-)
+from clotho.errors import ClothoError, GroupRejected, Unavailable
+from clotho.failure_policy import DROP_REASONS, GroupAction, policy_for
 from clotho.identifiers.group_keys import scored_key
 from clotho.journal import Journal
-from clotho.rollouts.group import GroupEntry, GroupFailure, SiblingFailure
+from clotho.rollouts.failures import failures_within
+from clotho.rollouts.group import GroupEntry, SiblingFailure
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.adapter_runs import start_group
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts at a group whose failure would meet every other group too."""
-OF_THE_RUN = frozenset(kind.__name__ for kind in (InvalidInput, ModelRejected, JournalCorrupt))
-"""Failures that every group of the run would meet: another item is no better."""
-DELIBERATE = frozenset({"Cancelled", "Terminated"})
 
 log = logging.getLogger("clotho.atropos")
 
@@ -45,7 +30,21 @@ class GroupFailed(ClothoError):
 
     def __init__(self, failures: tuple[SiblingFailure, ...]) -> None:
         super().__init__(f"{failures[0].workflow}: {failures[0].reason}")
-        self.kinds = frozenset(failure.kind for failure in failures)
+        self.policies = frozenset(policy_for(failure.kind) for failure in failures)
+
+    @property
+    def action(self) -> GroupAction:
+        """Wait for one failure that every group would meet; drop the group if all of them are to be dropped."""
+        actions = {policy.group for policy in self.policies}
+        if GroupAction.WAIT in actions:
+            return GroupAction.WAIT
+        return GroupAction.DROP if actions == {GroupAction.DROP} else GroupAction.RETRY
+
+    @property
+    def reason(self) -> str:
+        """Why the group is given up: the author's code before the infrastructure, and that before a cancel."""
+        reasons = {policy.dropped_as for policy in self.policies}
+        return next(reason for reason in DROP_REASONS if reason in reasons)
 
 
 @dataclass(frozen=True)
@@ -73,14 +72,9 @@ class Groups:
             try:
                 return await self._attempt(claim)
             except GroupFailed as failure:
-                if failure.kinds <= DELIBERATE:
-                    raise GroupRejected("cancelled", str(failure)) from failure
-                if not failure.kinds & OF_THE_RUN:
-                    failed += 1
-                if failed >= self.attempts:
-                    kind = EnvironmentFailed.__name__
-                    reason = "environment_failed" if kind in failure.kinds else "infrastructure"
-                    raise GroupRejected(reason, str(failure)) from failure
+                failed += failure.action is GroupAction.RETRY
+                if failure.action is GroupAction.DROP or failed >= self.attempts:
+                    raise GroupRejected(failure.reason, str(failure)) from failure
                 waiting(str(failure))
             except (Unavailable, RPCError) as outage:
                 waiting(str(outage))
@@ -103,22 +97,5 @@ class Groups:
         except WorkflowAlreadyStartedError:
             pass
         except WorkflowFailureError as error:
-            raise GroupFailed(failures_of(claim.group, error)) from error
+            raise GroupFailed(failures_within(claim.group, error)) from error
         return await self.journal.read_required(scored_key(claim.group), GroupEntry)
-
-
-def failures_of(group: str, error: WorkflowFailureError) -> tuple[SiblingFailure, ...]:
-    """The failed siblings, or the group's own failure where it didn't come to running them."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    if isinstance(cause, ApplicationError) and cause.type == "GroupIncomplete":
-        return GroupFailure.model_validate(cause.details[0]).failures
-    kind = type(cause).__name__
-    if isinstance(cause, CancelledError):
-        kind = "Cancelled"
-    elif isinstance(cause, TerminatedError):
-        kind = "Terminated"
-    elif isinstance(cause, ApplicationError) and cause.type:
-        kind = cause.type
-    return (SiblingFailure(workflow=group, kind=kind, reason=truncate_middle(str(cause), 300)),)

@@ -1,17 +1,25 @@
-"""Why a workflow failed, as Temporal tells it."""
+"""Failures in Temporal's terms: errors classified for it, and the cause of a failed workflow."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
+
+from clotho.errors import HostUnavailable, SandboxLost, Unavailable, truncate_middle
+from clotho.failure_policy import CANCELLED, TERMINATED, kind_of, policy_for
+from clotho.host_failures import described, is_host_failure
+
+LONGEST_DELAY = timedelta(seconds=30)
+"""Between two attempts at what failed."""
 
 
 @dataclass(frozen=True)
 class Failure:
     kind: str
-    """The class of the classified error: EnvironmentFailed, ModelRejected, …"""
+    """The error's kind: EnvironmentFailed, ModelRejected, …"""
     message: str
-    """Of an environment's own exception: its traceback."""
+    """The error's text; for an environment's own exception, its traceback."""
 
     @property
     def last_line(self) -> str:
@@ -19,22 +27,49 @@ class Failure:
 
 
 def classified_cause(error: BaseException) -> BaseException:
-    """The error that an activity or workflow ended with; without one, the innermost cause: a time-out, a cancel.
-
-    Temporal wraps it in what failed with it, and keeps what it was raised from inside of it.
-    """
+    """The error that an activity or workflow ended with; without one, the innermost cause: a time-out, a cancel."""
     while not isinstance(error, ApplicationError) and error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
+def to_application_error(error: Exception, attempt: int) -> ApplicationError:
+    """Classify `error`, raised in attempt number `attempt`, for Temporal."""
+    if is_host_failure(error):
+        error = HostUnavailable(described(error))
+    kind = kind_of(error)
+    details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()
+    return ApplicationError(
+        truncate_middle(str(error) or repr(error)),
+        *details,
+        type=kind,
+        non_retryable=not policy_for(kind).retries(attempt),
+        next_retry_delay=_retry_delay(error, attempt),
+    )
+
+
+def _retry_delay(error: Exception, attempt: int) -> timedelta:
+    """The delay that the other side asked for, else exponential backoff."""
+    if isinstance(error, Unavailable) and error.retry_after is not None:
+        return error.retry_after
+    return min(timedelta(seconds=2 ** min(attempt - 1, 10)), LONGEST_DELAY)
+
+
+def kind_of_cause(cause: BaseException) -> str:
+    """The kind, for the failure policy, of a cause that `classified_cause` found."""
+    if isinstance(cause, CancelledError):
+        return CANCELLED
+    if isinstance(cause, TerminatedError):
+        return TERMINATED
+    return (isinstance(cause, ApplicationError) and cause.type) or type(cause).__name__
+
+
 async def failure_of(client: Client, workflow: str, execution: str | None) -> Failure:
-    """Why a workflow that has failed did so."""
+    """The failure of a workflow that has failed."""
     try:
         await client.get_workflow_handle(workflow, run_id=execution).result()
     except WorkflowFailureError as error:
         cause = classified_cause(error)
-        if isinstance(cause, ApplicationError):
-            return Failure(cause.type or type(cause).__name__, cause.message)
-        return Failure(type(cause).__name__, str(cause))
+        message = cause.message if isinstance(cause, ApplicationError) else str(cause)
+        return Failure(kind_of_cause(cause), message)
     raise AssertionError(f"{workflow} has not failed")

@@ -10,7 +10,7 @@ from clotho.atropos.api.upstream import MOST_REGISTERED, MOST_WAITING
 from clotho.atropos.env import LAST_DELIVERIES
 from clotho.config import AtroposApiSettings, WorkerSettings
 from clotho.environment import EnvironmentConfig
-from clotho.errors import ENVIRONMENT_ATTEMPTS
+from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.listeners.bodies import BYTES_PER_CONTAINER, BYTES_PER_VALUE
 from clotho.models.provider_errors import LONGEST_WAIT
 from clotho.models.token_server import MOST_TOKENS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from clotho.errors import ClothoError, to_application_error, truncate_middle
+from clotho.errors import ClothoError, truncate_middle
 from clotho.escaping import for_line
 from clotho.models.backend import SampledTokens, SampledTurn, TurnCall
 from clotho.models.messages import ChatMessage
@@ -20,6 +20,7 @@ from clotho.models.sampling import Sampling
 from clotho.models.sglang import SGLang
 from clotho.models.token_server import TokenRequest, TokenServer
 from clotho.models.vllm import VLLMCompletions, VLLMGenerate
+from clotho.temporal.failures import to_application_error
 from tests.fuzz.runner import Fuzzer, character, mutated
 from tests.security.hostile_server import answer, completion, hostile
 

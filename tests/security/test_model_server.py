@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from clotho.errors import ClothoError, InexactTokens, ModelRejected, ModelUnavailable, to_application_error
+from clotho.errors import ClothoError, InexactTokens, ModelRejected, ModelUnavailable
 from clotho.models.backend import SampledTurn, TurnCall, VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
@@ -23,6 +23,7 @@ from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenChunk, TokenRequest
 from clotho.models.vllm import VLLMGenerate
+from clotho.temporal.failures import to_application_error
 from tests.security.hostile_server import Answering, answer, completion, events, hostile, sampled
 
 KEY = "sk-0123456789abcdefghijklmnopqrstuvwxyz"

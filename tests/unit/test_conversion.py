@@ -4,8 +4,9 @@ import pytest
 from temporalio.api.failure.v1 import Failure
 from temporalio.exceptions import ApplicationError
 
-from clotho.errors import StoreUnavailable, to_application_error
+from clotho.errors import StoreUnavailable
 from clotho.temporal.conversion import DATA_CONVERTER
+from clotho.temporal.failures import to_application_error
 
 SHOWN_BYTES = 4_096
 """What a server's `limit.mutableStateActivityFailureSize.error` is by default."""

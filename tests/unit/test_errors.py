@@ -1,17 +1,46 @@
-"""How errors are handed to Temporal."""
+"""The failure policy: complete, documented, and asked when errors are handed to Temporal."""
 
+import importlib
+import inspect
+import pkgutil
+from dataclasses import fields
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+import clotho
+import clotho.errors
 from clotho.errors import (
-    ENVIRONMENT_ATTEMPTS,
+    ClothoError,
     EnvironmentFailed,
     ModelRejected,
     ModelUnavailable,
+    SandboxLost,
     StoreUnavailable,
-    to_application_error,
 )
+from clotho.failure_policy import (
+    CANCELLED,
+    DROP_REASONS,
+    ENVIRONMENT_ATTEMPTS,
+    POLICIES,
+    TERMINATED,
+    TIMED_OUT,
+    UNCLASSIFIED,
+    FailurePolicy,
+    GroupAction,
+    SandboxAction,
+    SiblingAction,
+    StepAction,
+    kind_of,
+    policy_for,
+)
+from clotho.temporal.failures import to_application_error
+
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+ERRORS = [
+    kind for kind in vars(clotho.errors).values() if inspect.isclass(kind) and issubclass(kind, ClothoError)
+]
 
 
 @pytest.mark.parametrize(("attempt", "seconds"), [(1, 1), (2, 2), (5, 16), (6, 30), (1_000_000, 30)])
@@ -31,3 +60,69 @@ def test_refusals_are_final_and_an_authors_exceptions_are_after_some_attempts() 
         to_application_error(EnvironmentFailed("x"), n + 1).non_retryable for n in range(ENVIRONMENT_ATTEMPTS)
     ]
     assert failed == [False] * (ENVIRONMENT_ATTEMPTS - 1) + [True]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda kind: kind.__name__)
+def test_every_error_has_a_policy_that_temporal_is_told(error: type[ClothoError]) -> None:
+    policy = POLICIES[error.__name__]
+    raised = error("full", "no") if error.__name__ == "GroupRejected" else error("no")
+    handed = to_application_error(raised, 1)
+    assert handed.type == error.__name__
+    assert handed.non_retryable is (policy.step is StepAction.FAIL)
+    assert policy.dropped_as in DROP_REASONS
+
+
+def test_the_table_holds_nothing_but_errors_and_what_temporal_itself_ends_work_with() -> None:
+    assert {kind.__name__ for kind in ERRORS} | {CANCELLED, TERMINATED, TIMED_OUT} == set(POLICIES)
+
+
+def test_errors_of_other_modules_are_treated_as_their_base() -> None:
+    for module in pkgutil.walk_packages(clotho.__path__, "clotho."):
+        if "__main__" not in module.name and "supervisor" not in module.name:
+            importlib.import_module(module.name)
+    elsewhere = [kind for kind in subclasses(ClothoError) if kind not in ERRORS]
+    assert elsewhere
+    for kind in elsewhere:
+        assert kind_of(BaseException.__new__(kind)) in {base.__name__ for base in kind.__mro__[1:]}
+
+
+def test_a_backends_own_kind_of_loss_is_a_loss() -> None:
+    class Evicted(SandboxLost):
+        pass
+
+    handed = to_application_error(Evicted("the node was drained"), 1)
+    assert policy_for(handed.type or "").sandbox is SandboxAction.RESTORE
+
+
+def test_what_nothing_is_known_of_is_retried_and_repaired() -> None:
+    assert to_application_error(KeyError("x"), 1_000).non_retryable is False
+    assert policy_for("KeyError") == UNCLASSIFIED
+    assert UNCLASSIFIED.sibling is SiblingAction.REPAIR
+    assert UNCLASSIFIED.group is GroupAction.RETRY
+
+
+def test_only_a_cancel_ends_a_group_for_good() -> None:
+    assert [kind for kind, policy in POLICIES.items() if policy.cancels_group] == [CANCELLED]
+
+
+def test_the_documentation_shows_the_table() -> None:
+    assert policy_table() in ARCHITECTURE.read_text()
+
+
+def policy_table() -> str:
+    columns = [field.name for field in fields(FailurePolicy) if field.name not in ("attempts", "dropped_as")]
+    lines = [f"| kind | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    for kind, policy in {**POLICIES, "any other exception": UNCLASSIFIED}.items():
+        cells = [str(getattr(policy, column)) for column in columns]
+        if policy.attempts is not None:
+            cells[0] += f", {policy.attempts} attempts"
+        name = f"`{kind}`" if kind in POLICIES else kind
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def subclasses(kind: type[ClothoError]) -> set[type[ClothoError]]:
+    found = {kind}
+    for child in kind.__subclasses__():
+        found |= subclasses(child)
+    return found

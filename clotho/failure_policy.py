@@ -1,0 +1,149 @@
+"""The policy for failures: for each kind of error, what a step, a rollout's sandbox, a group and a run do about it.
+
+A kind is the name of an error's class, which is also its type in Temporal's histories. A class that has no row is
+treated as its nearest base that has one; an exception that isn't Clotho's as UNCLASSIFIED.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from clotho.errors import (
+    ClothoError,
+    CommandConflict,
+    ContextOverflow,
+    EnvironmentFailed,
+    FileRefused,
+    GroupRejected,
+    HostUnavailable,
+    InexactTokens,
+    InvalidInput,
+    IsolationUnavailable,
+    JournalCorrupt,
+    ModelRejected,
+    ModelUnavailable,
+    SandboxDiverged,
+    SandboxFenced,
+    SandboxLost,
+    SandboxUnavailable,
+    StoreUnavailable,
+    Unavailable,
+    WorkspaceRefused,
+)
+
+DROP_REASONS = ("environment_failed", "infrastructure", "cancelled")
+"""Reasons for which a group is given up. Where its siblings failed for several, the first counts."""
+CANCELLED = "Cancelled"
+TERMINATED = "Terminated"
+TIMED_OUT = "TimeoutError"
+ENVIRONMENT_ATTEMPTS = 3
+"""An exception of the author's code may be a flake of something that it calls."""
+
+
+class StepAction(StrEnum):
+    """What an activity does whose attempt raised the error."""
+
+    RETRY = "retry"
+    FAIL = "fail"
+
+
+class SandboxAction(StrEnum):
+    """What a rollout does with its sandbox, and with the step that failed."""
+
+    KEEP = "keep"
+    RESTORE = "restore"
+    """Repeat the step in a new sandbox, restored from checkpoint and journal, and count the loss."""
+    NEXT_LEASE = "next lease"
+    """Repeat the step in the sandbox of the next lease: this one was superseded."""
+
+
+class SiblingAction(StrEnum):
+    """What a group does about a rollout that failed."""
+
+    REPAIR = "repair"
+    """Start the rollout again from its last journalled turn."""
+    REPLACE = "replace"
+    """Start over, under an id and a seed of its own."""
+    FAIL = "fail"
+    """Another attempt would meet the same: something has to be mended first, or the failure was asked for."""
+
+
+class GroupAction(StrEnum):
+    """What the Atropos adapter does about a group that failed."""
+
+    RETRY = "retry"
+    """Try the group again, a bounded number of times."""
+    WAIT = "wait"
+    """Try it again without a bound, since every other group would fail as well."""
+    DROP = "drop"
+    """Give the group up. No campaign pauses for such failures."""
+
+
+@dataclass(frozen=True)
+class FailurePolicy:
+    step: StepAction = StepAction.FAIL
+    sandbox: SandboxAction = SandboxAction.KEEP
+    sibling: SiblingAction = SiblingAction.REPAIR
+    group: GroupAction = GroupAction.RETRY
+    attempts: int | None = None
+    """Of a step that retries; None: until its time runs out, since killed workers use attempts up."""
+    dropped_as: str = "infrastructure"
+    """The reason that is kept of a group that was given up."""
+
+    @property
+    def cancels_group(self) -> bool:
+        return self.sibling is SiblingAction.FAIL and self.group is GroupAction.DROP
+
+    def retries(self, attempt: int) -> bool:
+        """Whether the step is tried again after attempt number `attempt`, counted from 1."""
+        return self.step is StepAction.RETRY and not self.is_last(attempt)
+
+    def is_last(self, attempt: int) -> bool:
+        return self.attempts is not None and attempt >= self.attempts
+
+
+REFUSAL = FailurePolicy()
+OUTAGE = FailurePolicy(step=StepAction.RETRY)
+OF_THE_RUN = FailurePolicy(sibling=SiblingAction.FAIL, group=GroupAction.WAIT)
+UNCLASSIFIED = OUTAGE
+"""A defect can be mended by a deploy while the step is retried."""
+
+POLICIES: dict[str, FailurePolicy] = {
+    ClothoError.__name__: REFUSAL,
+    InvalidInput.__name__: OF_THE_RUN,
+    ModelRejected.__name__: OF_THE_RUN,
+    JournalCorrupt.__name__: OF_THE_RUN,
+    IsolationUnavailable.__name__: FailurePolicy(sibling=SiblingAction.FAIL),
+    InexactTokens.__name__: REFUSAL,
+    ContextOverflow.__name__: REFUSAL,
+    CommandConflict.__name__: REFUSAL,
+    FileRefused.__name__: REFUSAL,
+    WorkspaceRefused.__name__: REFUSAL,
+    SandboxLost.__name__: FailurePolicy(sandbox=SandboxAction.RESTORE, sibling=SiblingAction.REPLACE),
+    SandboxFenced.__name__: FailurePolicy(sandbox=SandboxAction.NEXT_LEASE),
+    SandboxDiverged.__name__: FailurePolicy(sibling=SiblingAction.REPLACE),
+    GroupRejected.__name__: FailurePolicy(group=GroupAction.DROP),
+    EnvironmentFailed.__name__: FailurePolicy(
+        step=StepAction.RETRY,
+        attempts=ENVIRONMENT_ATTEMPTS,
+        sibling=SiblingAction.FAIL,
+        dropped_as="environment_failed",
+    ),
+    Unavailable.__name__: OUTAGE,
+    ModelUnavailable.__name__: OUTAGE,
+    StoreUnavailable.__name__: OUTAGE,
+    SandboxUnavailable.__name__: OUTAGE,
+    HostUnavailable.__name__: OUTAGE,
+    TIMED_OUT: REFUSAL,
+    CANCELLED: FailurePolicy(sibling=SiblingAction.FAIL, group=GroupAction.DROP, dropped_as="cancelled"),
+    TERMINATED: FailurePolicy(group=GroupAction.DROP, dropped_as="cancelled"),
+}
+
+
+def kind_of(error: BaseException) -> str:
+    """The kind of `error`: its class, or the nearest base of it that has a row."""
+    bases = (base.__name__ for base in type(error).__mro__)
+    return next((name for name in bases if name in POLICIES), type(error).__name__)
+
+
+def policy_for(kind: str) -> FailurePolicy:
+    return POLICIES.get(kind, UNCLASSIFIED)

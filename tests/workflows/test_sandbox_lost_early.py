@@ -1,0 +1,91 @@
+"""Sandboxes that are lost while they are made, and checkpoints that are lost with them."""
+
+import asyncio
+from pathlib import Path
+
+from clotho.identifiers.rollout_keys import blob_key, lease_key
+from clotho.rollouts.item import Item
+from clotho.rollouts.lease import Fidelity
+from clotho.runs.rollouts import read_end
+from clotho.testing.cluster import Cluster
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import eventually, start
+from tests.workflows.losses import kill_sandbox, made, output
+from tests.workflows.scripts import run, say
+
+WAITS = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done"
+COUNTS = "echo $(cat /work/log); echo -n 1 > /work/score"
+
+
+def played(*turns: ScriptedTurn) -> Script:
+    return Script(conversations=(Conversation(variants=((*turns, say("Done.")),)),))
+
+
+async def start_pausing_worker(cluster: Cluster, point: str) -> Path:
+    """Returns the file that appears at the fail point, to be removed for the worker to go on."""
+    folder = cluster.folder / "fail"
+    folder.mkdir()
+    await cluster.start_worker(CLOTHO_FAIL=f"{point}:pause", CLOTHO_FAIL_FOLDER=str(folder))
+    return folder / point
+
+
+async def lose_at(cluster: Cluster, paused: Path, lease: str) -> None:
+    await eventually(lambda: asyncio.to_thread(paused.exists), "the sandbox made")
+    await cluster.sandboxes().destroy(lease)
+    paused.unlink()
+
+
+async def test_a_sandbox_lost_with_the_item_s_files_half_there(private_cluster: Cluster) -> None:
+    cluster, rollout = private_cluster, "lost-fresh/g000000/r0"
+    item: Item = {
+        "kind": "append",
+        "path": "/work/notes",
+        "text": "last",
+        "lines": ["first"],
+        "prompt": "Append.",
+    }
+    paused = await start_pausing_worker(cluster, "sandbox.created")
+    async with serving(ScriptedModel(played(run("echo last >> /work/notes")))) as url:
+        handle = await cluster.start("lost-fresh", url, environment="file_tasks", items=(item,))
+        await lose_at(cluster, paused, lease_key(rollout, 0))
+        await handle.result()
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and (end.summary.score, end.summary.losses) == (1.0, ())
+
+
+async def test_a_sandbox_lost_while_calls_are_replayed_in_it(private_cluster: Cluster) -> None:
+    cluster, rollout = private_cluster, "lost-replaying/g000000/r0"
+    calls = ("echo one > /work/log", WAITS, COUNTS)
+    turn = ScriptedTurn(
+        calls=tuple(ScriptedCall(name="terminal", arguments={"command": call}) for call in calls)
+    )
+    paused = await start_pausing_worker(cluster, "restore.unpacked")
+    async with serving(ScriptedModel(played(turn))) as url:
+        handle = await start(cluster, "lost-replaying", url)
+        await eventually(lambda: made(cluster, rollout, 0, "waiting"), "the second command")
+        await kill_sandbox(cluster, rollout)
+        await lose_at(cluster, paused, lease_key(rollout, 1))
+        file = await eventually(lambda: made(cluster, rollout, 1, "waiting"), "it in the next sandbox")
+        file.with_name("go").touch()
+        await handle.result()
+    assert await output(cluster, rollout, "0000-02") == "one"
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and (end.summary.score, end.summary.losses) == (1.0, (Fidelity.REPLAYED,))
+
+
+async def test_without_its_checkpoint_everything_is_replayed(cluster: Cluster) -> None:
+    rollout = "lost-checkpoint/g000000/r0"
+    turns = (run("echo 1 >> /work/log"), run("echo 2 >> /work/log"), run(WAITS), run(COUNTS))
+    async with serving(ScriptedModel(played(*turns))) as url:
+        handle = await start(cluster, "lost-checkpoint", url)
+        await eventually(lambda: made(cluster, rollout, 0, "waiting"), "the third command")
+        for blob in (cluster.store / blob_key(rollout, "x")).parent.iterdir():
+            blob.unlink()
+        await kill_sandbox(cluster, rollout)
+        file = await eventually(lambda: made(cluster, rollout, 1, "waiting"), "it in the next sandbox")
+        file.with_name("go").touch()
+        await handle.result()
+    assert await output(cluster, rollout, "0003-00") == "1 2"
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and (end.summary.score, end.summary.losses) == (1.0, (Fidelity.REPLAYED,))
