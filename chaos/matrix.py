@@ -18,8 +18,8 @@ A cell is ✓ with the seconds from the end of the fault (for a killed worker, s
 to the rollout's next journal entry (0 s if it was finished by then), if all of these hold. Else it says which one
 doesn't:
 
-- **lost 0**: every rollout has a reward and none was replaced; every command left its mark in the workspace that was
-  judged.
+- **lost 0**: every rollout has a reward and none was replaced; every command left its mark in the workspace that
+  was judged.
 - **repaid 0**: the provider answered no call twice, as counted by a proxy in front of it.
 - **re-run 0**: no command left its mark twice.
 - **rewards changed 0**: each reward is that of an undisturbed run with the same seeds.

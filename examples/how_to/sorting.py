@@ -41,7 +41,7 @@ class Sorting(Environment):
         )
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
-        cases = {"given": item["numbers"], "duplicates": [2, 1, 2], "empty": []}
+        cases = {"given": item["numbers"], "duplicates": [2, 1, 2], "negative": [3, -1, 0]}
         points = {name: float(self.sorts(numbers, ctx)) for name, numbers in cases.items()}
         return Reward(score=sum(points.values()) / len(points), breakdown=points)
 
