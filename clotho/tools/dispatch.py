@@ -12,11 +12,12 @@ from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInpu
 from clotho.host_failures import described, is_host_failure
 from clotho.identifiers.ids import displayable
 from clotho.tools import budget, catalogue
-from clotho.tools.coercion import coerce, violation
+from clotho.tools.coercion import coerce
 from clotho.tools.registry import Registry
 from clotho.tools.results import problem, refusal
 from clotho.tools.secrecy import Redactor
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+from clotho.tools.validation import violation
 
 ARGUMENTS_SHOWN = 150
 ERROR_SHOWN = 300

@@ -14,16 +14,18 @@ from types import ModuleType
 import clotho.tools
 from clotho.errors import InvalidInput
 from clotho.tools.tool import Tool
+from clotho.tools.validation import check_schema
 
 ENTRY_POINTS = "clotho.tools"
 
 
 class Registry:
-    """Tools by name. Raises InvalidInput where two claim one name."""
+    """Tools by name. Raises InvalidInput where two claim one name, or one has parameters of no JSON schema."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
+            check_schema(tool.name, tool.parameters)
             taken = self._tools.setdefault(tool.name, tool)
             if taken is not tool:
                 raise InvalidInput(

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clotho.tools.coercion import coerce, violation
+from clotho.tools.coercion import coerce
+from clotho.tools.validation import violation
 
 
 def of(kind: str, **more: Any) -> dict[str, Any]:
@@ -72,6 +73,9 @@ def test_coercion_reaches_into_arrays_of_objects() -> None:
         ({"path": "x", "mode": "c"}, "'mode' must be one of a, b"),
         ({"path": "x", "items": [{"id": 1}]}, "'items[0].id' must be of type string, not integer"),
         ({"path": "x", "items": [{}]}, "missing required argument 'items[0].id'"),
+        ({"path": "x", "name": "a b"}, "argument 'name': 'a b' does not match"),
+        ({"path": "x", "name": "a " * 9_000}, "argument 'name': 'a a"),
+        ({"path": "x", "place": True}, "'place' must be of type string or integer, not boolean"),
         ([], "arguments must be of type object, not array"),
     ],
 )
@@ -82,10 +86,12 @@ def test_violations_say_what_is_wrong(arguments: dict[str, Any], words: str) -> 
         limit=of("integer", minimum=1, maximum=10),
         ratio=of("number"),
         mode=of("string", enum=["a", "b"]),
+        name=of("string", pattern="^[a-z]+$"),
+        place={"type": ["string", "integer"]},
         items=of("array", items=schema(required=["id"], id=of("string"))),
     )
     problem = violation(arguments, wanted)
-    assert problem is not None and words in problem
+    assert problem is not None and words in problem and len(problem) < 400
     assert violation({"path": "x", "limit": 3, "mode": "b", "unknown": 1}, wanted) is None
 
 

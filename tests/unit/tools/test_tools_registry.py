@@ -33,6 +33,16 @@ class WebSearch(Weather):
         return "no search key is configured"
 
 
+def test_parameters_that_are_no_schema_are_refused() -> None:
+    class Broken(Weather):
+        parameters: ClassVar = {"type": "objekt"}
+
+    with pytest.raises(
+        InvalidInput, match="the parameters of tool 'weather' are no JSON schema: 'objekt' is"
+    ):
+        Registry([Broken()])
+
+
 def function(schema: dict[str, JsonValue]) -> dict[str, Any]:
     return cast(dict[str, Any], schema["function"])
 
