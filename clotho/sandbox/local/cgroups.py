@@ -12,6 +12,8 @@ from clotho.errors import SandboxUnavailable
 
 PARENT = "clotho"
 END_TIMEOUT = 5.0
+LEAVE_SECONDS = 0.05
+"""For processes whose supervisor has ended to follow it: one that is killed leaves its own children to init."""
 PROCESS_HEADROOM = 64
 """Left for the supervisor: commands meet their own, smaller limit before it can no longer start anything."""
 
@@ -136,11 +138,12 @@ def _set(file: str, bound: int) -> None:
 def end(controllers: tuple[Controller, ...], name: str) -> None:
     """Kill what is left in a sandbox's groups, and remove them."""
     for group in paths(controllers, name):
-        deadline = time.monotonic() + END_TIMEOUT
+        begun = time.monotonic()
         while not _removed(group):
-            with suppress(FileNotFoundError):
-                _kill_all(group)
-            if time.monotonic() > deadline:
+            if time.monotonic() > begun + LEAVE_SECONDS:
+                with suppress(FileNotFoundError):
+                    _kill_all(group)
+            if time.monotonic() > begun + END_TIMEOUT:
                 raise SandboxUnavailable(f"processes in {group} can't be ended")
             time.sleep(0.002)
 

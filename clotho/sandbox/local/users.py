@@ -3,8 +3,10 @@
 import fcntl
 import os
 import pwd
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
@@ -15,6 +17,8 @@ RANGE = range(2_000_000, 2_010_000)
 """Above the users of distributions and common subuid ranges; below 2^21, where tar's number fields end."""
 
 PATH_BYTES = 4096
+ACCOUNTS_SECONDS = 60
+"""Within which an account that is added is seen: libraries look for it in many places."""
 
 
 class UserRegistry:
@@ -42,8 +46,10 @@ class UserRegistry:
         for user, holder in holders.items():
             if holder == str(sandbox):
                 return user
+        period = round(time.monotonic() / ACCOUNTS_SECONDS)
         for user in self._users:
-            if (user in holders and exists(holders[user])) or _lives(user) or _in_passwd(user):
+            held = user in holders and exists(holders[user])
+            if held or _lives(user) or _in_passwd(user, period):
                 continue
             claim = self._folder / str(user)
             claim.unlink(missing_ok=True)
@@ -112,7 +118,8 @@ def _lives(user: int) -> bool:
     return has_processes(user) and bool(processes_of({user}))
 
 
-def _in_passwd(user: int) -> bool:
+@lru_cache(256)
+def _in_passwd(user: int, period: int) -> bool:
     try:
         pwd.getpwuid(user)
     except KeyError:
