@@ -12,7 +12,7 @@ from clotho.embedded.temporal_server import TemporalServer
 from clotho.testing.cluster import Cluster, cluster_in
 
 LOG_SHOWN = 6_000
-LONGEST_FIRST = ("chaos", "workflows", "cli", "examples", "atropos")
+LONGEST_FIRST = ("chaos", "workflows", "cli", "examples", "atropos", "docs")
 """Folders whose files take minutes: begun last, one would be waited for alone."""
 
 
