@@ -1,7 +1,9 @@
 """What is refused changes nothing: batches are served to all others."""
 
+import asyncio
 import gzip
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.atropos_api.service import TRAINER, Api, group, number_of
 from tests.cli.command import clotho
 
 Changes = dict[str, Any]
+PIECE = bytes(64 * 1024)
 ILL_SHAPED: dict[str, tuple[Changes, str]] = {
     "no rows": ({"tokens": [], "masks": [], "scores": [], "inference_logprobs": None}, "no rows"),
     "too few masks": ({"masks": [[1, 1, 1]]}, "masks has 1 rows, tokens has 4"),
@@ -140,3 +143,20 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
             QueueFile(path)
     QueueFile(empty).close()
     QueueFile(empty).close()
+
+
+async def test_a_client_that_still_sends_reads_why_it_is_refused(api: Api) -> None:
+    """A connection that is closed with unread bytes is reset, which takes the answer with it."""
+    head = (
+        f"POST //scored_data HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {64 * len(PIECE)}\r\n"
+        "connection: close\r\n\r\n"
+    )
+
+    def send_in_pieces() -> bytes:
+        with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
+            connection.sendall(head.encode())
+            for _ in range(64):
+                connection.sendall(PIECE)
+            return connection.recv(1024)
+
+    assert (await asyncio.to_thread(send_in_pieces)).startswith(b"HTTP/1.1 404 ")

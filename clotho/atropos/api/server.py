@@ -11,6 +11,7 @@ from clotho.atropos.api.queue_file import QueueFile
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import BodyLimits
 from clotho.listeners.connections import connections
+from clotho.listeners.early_answers import EarlyAnswers
 
 MOST_CONNECTIONS = 1_000
 SECONDS_TO_FINISH = 10
@@ -33,7 +34,7 @@ class _Server(uvicorn.Server):
         self._ready = ready
         super().__init__(
             uvicorn.Config(
-                front,
+                EarlyAnswers(front),
                 http=connections(front.client_left, front.connection_ended),
                 ws="none",
                 proxy_headers=False,

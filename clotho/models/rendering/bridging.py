@@ -43,11 +43,11 @@ def following_text(
     shows_reasoning = reasoned and not keep_reasoning
     one, other = (
         template(
-            [ASKED, _turn(strip_or_none, new_messages, shows_reasoning), *new_messages],
+            [ASKED, _turn(text, new_messages, shows_reasoning), *new_messages],
             tools,
             add_generation_prompt=True,
         )
-        for strip_or_none in SAID
+        for text in SAID
     )
     before = template([ASKED], tools, add_generation_prompt=not keep_reasoning)
     if not (one.startswith(before) and other.startswith(before)):
@@ -71,18 +71,18 @@ def common_end(one: str, other: str) -> str:
     return one[len(one) - shared :]
 
 
-def _turn(strip_or_none: str, new_messages: Sequence[ChatMessage], reasoned: bool) -> ChatMessage:
+def _turn(text: str, new_messages: Sequence[ChatMessage], reasoned: bool) -> ChatMessage:
     calls = tuple(
         ToolCall(
             id=message.tool_call_id or "0" * 9,
-            function=FunctionCall(name=message.name or "f", arguments=json.dumps({"a": strip_or_none})),
+            function=FunctionCall(name=message.name or "f", arguments=json.dumps({"a": text})),
         )
         for message in new_messages
         if message.role == "tool"
     )
     return ChatMessage(
         role="assistant",
-        content=None if calls else strip_or_none,
+        content=None if calls else text,
         reasoning_content=THOUGHT if reasoned else None,
         tool_calls=calls,
     )

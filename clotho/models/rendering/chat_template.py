@@ -48,10 +48,7 @@ class ChatTemplate:
     def turn_ends(self) -> Mapping[str, int]:
         """The token with which the template closes an assistant's turn, if it is one of the added ones."""
         try:
-            one, other = (
-                self([ASKED, _turn(strip_or_none), ASKED], (), add_generation_prompt=True)
-                for strip_or_none in SAID
-            )
+            one, other = (self([ASKED, _turn(text), ASKED], (), add_generation_prompt=True) for text in SAID)
         except InvalidInput:
             return {}
         after = common_end(one, other).lstrip()

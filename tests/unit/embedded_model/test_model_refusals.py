@@ -12,6 +12,8 @@ from tests.unit.embedded_model.conftest import Json
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
 USER: list[Any] = [{"role": "user", "content": "hello"}]
 
+UNREADABLE_TOOL = {"type": "function", "function": {"name": "terminal", "parameters": {"properties": 5e-324}}}
+"""A template that lists its properties fails."""
 BAD = [
     (CHAT, {}, "messages"),
     (CHAT, {"messages": []}, "messages"),
@@ -41,6 +43,7 @@ BAD = [
     (CHAT, {"messages": USER, "top_logprobs": 2}, None),
     (CHAT, {"messages": USER, "tool_choice": "required"}, "tool_choice"),
     (CHAT, {"messages": USER, "tools": [{"type": "function"}]}, "tools"),
+    (CHAT, {"messages": USER, "tools": [UNREADABLE_TOOL]}, "messages"),
     (CHAT, {"messages": USER, "response_format": {"type": "json_object"}}, "response_format"),
     (CHAT, {"messages": USER, "stop_token_ids": [572]}, "stop_token_ids"),
     (COMPLETIONS, {}, "prompt"),

@@ -25,6 +25,7 @@ from clotho.embedded.model.http.responses import Health, ModelCard, ModelList
 from clotho.embedded.model.http.serving import Serving
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import BodyLimits
+from clotho.listeners.early_answers import EarlyAnswers
 from clotho.listeners.refused import Refused
 
 LIMITS = BodyLimits(sent_bytes=16 * 2**20, unpacked_bytes=16 * 2**20, seconds=60)
@@ -75,7 +76,7 @@ def create_app(engine: Engine, model_name: str, weights: Path, access: Access) -
             EngineStopped: _engine_stopped,
             Exception: _failed,
         },
-        middleware=[Middleware(_Guard, access)],
+        middleware=[Middleware(EarlyAnswers), Middleware(_Guard, access)],
         lifespan=lifespan,
     )
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
-from jinja2 import TemplateError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -62,7 +61,8 @@ class ChatEndpoint:
                 [message.templated() for message in asked.messages],
                 [tool.templated() for tool in asked.tools or ()],
             )
-        except TemplateError as error:
+        except Exception as error:
+            # A template is a program of the model's author, and fails as it pleases.
             raise Refusal(
                 400, f"The chat template refuses these messages: {error}", param="messages"
             ) from error
