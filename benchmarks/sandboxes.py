@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from benchmarks.commands import run_in_sandbox, sandbox_root
 from benchmarks.table import Row
-from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.local.backend import LocalBackend
+from clotho.config import SandboxSettings
+from clotho.sandbox.backend import SandboxBackend, SandboxSpec
+from clotho.sandbox.registry import open_backend
 
 CYCLES, COMMANDS, WARM_UP = 30, 300, 3
 SET_CHILD_SUBREAPER = 36
@@ -37,7 +38,7 @@ class Spent(NamedTuple):
 
 async def measure() -> list[Row]:
     with sandbox_root() as root, _adopted_orphans():
-        backend = LocalBackend(root)
+        backend = open_backend(SandboxSettings(), root)
         for number in range(WARM_UP):
             await _life_of_one(backend, f"warm/{number}", 1)
         begun = _spent()
@@ -54,7 +55,7 @@ async def measure() -> list[Row]:
     ]
 
 
-async def _life_of_one(backend: LocalBackend, lease: str, commands: int) -> None:
+async def _life_of_one(backend: SandboxBackend, lease: str, commands: int) -> None:
     sandbox = await backend.create(lease, SandboxSpec(disk_mb=512))
     run = run_in_sandbox(sandbox, lease)
     for number in range(commands):

@@ -212,11 +212,6 @@ class SandboxInstance(Protocol):
     async def renew(self, seconds: float) -> None:
         """Keep the sandbox alive for `seconds` from now."""
 
-    async def freeze(self, seconds: float) -> None:
-        """Stop all commands, for `seconds` at most; what is asked of jobs meanwhile happens after."""
-
-    async def thaw(self) -> None: ...
-
     async def checkpoint(
         self,
         to: Path,

@@ -1,13 +1,11 @@
 import asyncio
 import os
-import time
+import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import pytest
-
-from clotho.errors import SandboxLost
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.supervised.transfers import Transfers
@@ -17,10 +15,62 @@ from tests.sandbox.shell import Shell, until
 TICKING = "while :; do date +%N > {name}; sleep 0.01; done"
 
 
-async def ticks(shell: Shell, name: str = "tick") -> bool:
-    before = (await shell.sandbox.read_file(name, 100)).content
+def on_host(own: Shell, kind: str) -> Path:
+    """The workspace as this process sees it: file verbs wait for an archive."""
+    control = own.sandbox.control.path
+    local = control.parents[2] / "sandboxes" / control.parent.name / "disk" / "work"
+    return local if kind == "local" else Path(own.sandbox.workspace)
+
+
+def content(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""
+
+
+async def ticks(workspace: Path, name: str = "tick") -> bool:
+    before = content(workspace / name)
     await asyncio.sleep(0.15)
-    return (await shell.sandbox.read_file(name, 100)).content != before
+    return content(workspace / name) != before
+
+
+class HeldArchive:
+    """An archive that nobody reads further than its first byte: all commands stand still until it is thawed."""
+
+    def __init__(self, own: Shell, fields: Mapping[str, str]) -> None:
+        self._own, self._key, self._fields = own, uuid.uuid4().hex, fields
+        self._transfers = Transfers(own.sandbox.control)
+        self._stream = -1
+
+    async def begin(self) -> None:
+        await self._own.run("test -e large || head -c 3M /dev/urandom > large")
+        self._transfers.stage_archive(self._key, "pack", self._fields, {"work": self._own.sandbox.workspace})
+        self._stream = os.open(self._transfers.folder(self._key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
+        self._own.sandbox.control.say("file", self._key)
+        await until(self._read)
+
+    @property
+    def answer(self) -> tuple[str, int, str] | None:
+        return self._transfers.answer(self._key)
+
+    async def thaw(self) -> None:
+        """Read the rest of the archive."""
+        await until(self._answered)
+        os.close(self._stream)
+
+    async def _read(self) -> bool:
+        with suppress(BlockingIOError):
+            return bool(os.read(self._stream, 1))
+        return False
+
+    async def _answered(self) -> bool:
+        with suppress(BlockingIOError):
+            os.read(self._stream, 1 << 20)
+        return self.answer is not None
+
+
+async def freeze(own: Shell, **fields: str) -> HeldArchive:
+    archive = HeldArchive(own, fields)
+    await archive.begin()
+    return archive
 
 
 async def start_ticking(shell: Shell, name: str = "tick") -> str:
@@ -34,62 +84,54 @@ async def start_ticking(shell: Shell, name: str = "tick") -> str:
     return job.key
 
 
-async def test_all_commands_stop_and_go_on(own: Shell) -> None:
+async def test_all_commands_stop_and_go_on(own: Shell, kind: str) -> None:
+    workspace = on_host(own, kind)
     await start_ticking(own)
     await own.run(f"(setsid sh -c '{TICKING.format(name='escaped')}' > /dev/null 2>&1 &)")
-    await own.sandbox.freeze(30)
-    assert not await ticks(own)
-    assert not await ticks(own, "escaped")
+    archive = await freeze(own)
+    assert not await ticks(workspace)
+    assert not await ticks(workspace, "escaped")
     later = own.job("echo later")
     await own.sandbox.start(later)
     await asyncio.sleep(0.1)
     assert await own.sandbox.output(later.key) == b""
-    await own.sandbox.thaw()
+    await archive.thaw()
     assert (await own.ended(later.key)).output == b"later\n"
-    await until(partial(ticks, own))
-    await until(partial(ticks, own, "escaped"))
+    await until(partial(ticks, workspace))
+    await until(partial(ticks, workspace, "escaped"))
 
 
-async def test_nobody_has_to_thaw(own: Shell) -> None:
-    await start_ticking(own)
-    began = time.monotonic()
-    await own.sandbox.freeze(0.5)
-    assert not await ticks(own)
-    assert (await own.run("true")).code == 0
-    assert 0.4 < time.monotonic() - began < 5
-    await until(partial(ticks, own))
-
-
-async def test_what_was_stopped_stays_stopped(own: Shell, copies: Copies) -> None:
+async def test_what_was_stopped_stays_stopped(own: Shell, copies: Copies, kind: str) -> None:
+    workspace = on_host(own, kind)
     await start_ticking(own)
     stopped = await start_ticking(own, "stopped")
     status = await own.sandbox.wait(stopped, 0)
     await own.run(f"kill -STOP {status.pid}")
     assert isinstance(await own.sandbox.checkpoint(copies.blob), Checkpoint)
-    await until(partial(ticks, own))
-    assert not await ticks(own, "stopped")
+    await until(partial(ticks, workspace))
+    assert not await ticks(workspace, "stopped")
     await own.run(f"kill -CONT {status.pid}")
-    await until(partial(ticks, own, "stopped"))
+    await until(partial(ticks, workspace, "stopped"))
 
 
 async def test_time_in_the_ice_does_not_count(own: Shell) -> None:
     job = own.job("sleep 60", timeout=0.7)
     await own.sandbox.start(job)
-    await own.sandbox.freeze(30)
+    archive = await freeze(own)
     await asyncio.sleep(1)
     assert (await own.sandbox.wait(job.key, 0)).state is JobState.RUNNING
-    await own.sandbox.thaw()
+    await archive.thaw()
     assert (await own.ended(job.key)).state is JobState.TIMEOUT
 
 
 async def test_kill_and_seal_of_frozen_commands(own: Shell) -> None:
     key = await start_ticking(own)
-    await own.sandbox.freeze(30)
+    archive = await freeze(own)
     await own.sandbox.kill(key)
-    await own.sandbox.thaw()
+    await archive.thaw()
     assert (await own.ended(key)).state is JobState.KILLED
     await start_ticking(own, "again")
-    await own.sandbox.freeze(30)
+    await freeze(own)
     own.sandbox.control.say("seal")
 
     async def sealed() -> bool:
@@ -110,7 +152,7 @@ async def test_shell_with_job_control_notices_nothing(own: Shell, copies: Copies
     assert b"Stopped" not in await own.sandbox.output(job.key)
 
 
-async def test_processes_that_come_and_go_are_all_stopped(own: Shell, copies: Copies) -> None:
+async def test_processes_that_come_and_go_are_all_stopped(own: Shell, kind: str) -> None:
     """Among them such as are being started by vfork(2)."""
     storm = (
         "import subprocess\nwhile True: subprocess.run(['sh', '-c', 'date +%N > tick; (true; true) | true'])"
@@ -118,76 +160,31 @@ async def test_processes_that_come_and_go_are_all_stopped(own: Shell, copies: Co
     await own.sandbox.write_file("storm.py", storm.encode())
     for _ in range(3):
         await own.sandbox.start(own.job("exec python3 storm.py", session="storm"))
+    workspace = on_host(own, kind)
+    await until(partial(ticks, workspace))
     for _ in range(10):
-        await own.sandbox.freeze(30)
-        assert not await ticks(own)
-        await own.sandbox.thaw()
+        archive = await freeze(own)
+        assert not await ticks(workspace)
+        await archive.thaw()
 
 
-async def test_archive_that_nobody_reads_ends_by_itself(own: Shell) -> None:
+async def test_archive_that_nobody_reads_ends_by_itself(own: Shell, kind: str) -> None:
     """As when the worker is stopped in the middle."""
-    await own.run("head -c 3M /dev/urandom > large; mkdir closed; touch closed/x; chmod 000 closed")
+    await own.run("mkdir closed; touch closed/x; chmod 000 closed")
     await start_ticking(own)
-    key, control = "0" * 32, own.sandbox.control
-    Transfers(control).stage_archive(key, "pack", {"timeout_ms": "400"}, {"work": own.sandbox.workspace})
-    stream = os.open(Transfers(control).folder(key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
-    control.say("file", key)
-
-    async def writing() -> bool:
-        try:
-            return bool(os.read(stream, 1))
-        except BlockingIOError:
-            return False
-
-    await until(writing)
-    assert not Transfers(control).answer(key)
+    archive = await freeze(own, timeout_ms="400")
+    assert archive.answer is None
     assert (await own.run("true")).code == 0, "waits for the thaw"
-    answer = Transfers(control).answer(key)
-    assert answer is not None
-    assert answer[0] == "too_slow"
-    await until(partial(ticks, own))
+    assert archive.answer is not None
+    assert archive.answer[0] == "too_slow"
+    await until(partial(ticks, on_host(own, kind)))
     assert await own.text("stat -c %a closed") == "0"
-    os.close(stream)
 
 
 async def test_file_that_shrinks_fails_the_archive(own: Shell, kind: str) -> None:
     """Commands can't: but a verifier's could, or other processes of the host where there is no isolation."""
-    await own.run("head -c 3M /dev/urandom > large")
-    key, control = "0" * 32, own.sandbox.control
-    Transfers(control).stage_archive(key, "pack", {}, {"work": own.sandbox.workspace})
-    stream = os.open(Transfers(control).folder(key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
-    control.say("file", key)
-    files = control.path.parents[2] / "sandboxes" / control.path.parent.name / "disk" / "work"
-    workspace = files if kind == "local" else Path(own.sandbox.workspace)
-
-    async def writing() -> bool:
-        try:
-            return bool(os.read(stream, 1))
-        except BlockingIOError:
-            return False
-
-    await until(writing)
-    os.truncate(workspace / "large", 5)
-
-    async def answered() -> bool:
-        with suppress(BlockingIOError):
-            os.read(stream, 1 << 20)
-        return Transfers(control).answer(key) is not None
-
-    await until(answered)
-    answer = Transfers(control).answer(key)
-    assert answer is not None
-    assert answer[0] == "changed"
-    os.close(stream)
-
-
-@pytest.mark.parametrize("verb", ["freeze", "thaw"])
-async def test_needs_a_living_supervisor(own: Shell, verb: str) -> None:
-    own.sandbox.control.say("stop")
-
-    async def gone() -> bool:
-        return own.sandbox.control.incarnation() is None
-
-    await until(gone)
-    with pytest.raises(SandboxLost):
-        await (own.sandbox.freeze(1) if verb == "freeze" else own.sandbox.thaw())
+    archive = await freeze(own)
+    os.truncate(on_host(own, kind) / "large", 5)
+    await archive.thaw()
+    assert archive.answer is not None
+    assert archive.answer[0] == "changed"

@@ -98,7 +98,7 @@ def test_one_supervisor_per_control_directory(tmp_path: Path) -> None:
         b"lease x",
         b"lease 99999999999999999999",
         b"lease -1",
-        b"freeze 9223372036854775807",
+        b"lease 9223372036854775807",
         b"x" * 9_000,
         b"x" * 8_191 + b"stop",
         b"x" * 16_384 + b"seal",

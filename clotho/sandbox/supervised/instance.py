@@ -337,13 +337,6 @@ class SupervisedSandbox:
 
     # ---- the instance ----
 
-    async def freeze(self, seconds: float) -> None:
-        await self._in_thread(self.control.say, "freeze", str(max(1, round(seconds * 1000))))
-        await self._appearance(self.control.path, "frozen")
-
-    async def thaw(self) -> None:
-        await self._in_thread(self.control.say, "thaw")
-
     async def renew(self, seconds: float) -> None:
         await self._in_thread(self.control.renew, seconds)
 

@@ -1,4 +1,4 @@
-/* Stopping all commands for a while, and letting them go on, whatever becomes of who asked for it.
+/* Stopping all commands for an archive, and letting them go on when it ends.
  *
  * Parents have stopped before their children are told to, and go on after them: no shell sees a child of its own stop,
  * and no child stops in vfork(2), which its parent would wait for. Who stays in there does nothing either. What had been
@@ -18,7 +18,7 @@ struct request {
 
 static pid_t *stopped;
 static int stopped_count, stopped_room, processes;
-static ms frozen_since, hold_until;
+static ms frozen_since;
 static struct request *waiting, **last = &waiting;
 
 static void remember(pid_t pid) {
@@ -48,7 +48,7 @@ static void freeze(void) {
 }
 
 static void thaw(void) {
-    if (!frozen_since || hold_until || is_archiving()) return;
+    if (!frozen_since || is_archiving()) return;
     go_on();
     ms time = now() - frozen_since;
     frozen_since = 0;
@@ -69,32 +69,13 @@ static void thaw(void) {
 
 int is_frozen(void) { return frozen_since != 0; }
 
-/* Stop the commands for an archive, which ends by itself; returns how many processes there are. */
+/* Stop the commands; returns how many processes there are. */
 int freeze_for_archive(void) {
     freeze();
     return processes;
 }
 
 void archive_ended(void) { thaw(); }
-
-void hold(ms duration) {
-    freeze();
-    hold_until = now() + duration;
-    unlinkat(control, "frozen", 0);
-    publish_once(control, "frozen", "");
-}
-
-void release(void) {
-    hold_until = 0;
-    unlinkat(control, "frozen", 0);
-    thaw();
-}
-
-/* Releases when it is time; returns when that will be, 0 if there is nothing to release. */
-ms attend_hold(void) {
-    if (hold_until && now() >= hold_until) release();
-    return hold_until;
-}
 
 /* Keeps `line` until the commands go on. */
 void obey_later(const char *line) {

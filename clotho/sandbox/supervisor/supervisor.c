@@ -76,20 +76,10 @@ static int must_wait(const char *line) {
     return !strncmp(line, "run ", 4) || !strncmp(line, "kill ", 5) || !strncmp(line, "input ", 6);
 }
 
-/* 0 for what makes no sense as one. */
-static ms duration(const char *text, ms unit) {
-    long long number = natural(text);
-    return number > 0 && number <= MOST / unit ? number * unit : 0;
-}
-
-static void lease_requested(const char *seconds) {
-    ms time = duration(seconds, 1000);
-    if (time) lease_until = now() + time;
-}
-
-static void freeze_requested(const char *milliseconds) {
-    ms time = duration(milliseconds, 1);
-    if (time) hold(time);
+/* A number of seconds that makes no sense as a duration changes nothing. */
+static void lease_requested(const char *text) {
+    long long seconds = natural(text);
+    if (seconds > 0 && seconds <= MOST / 1000) lease_until = now() + seconds * 1000;
 }
 
 void obey(char *line) {
@@ -101,10 +91,8 @@ void obey(char *line) {
     if (argument) *argument++ = 0;
     if (!strcmp(line, "stop")) leaving = 1;
     else if (!strcmp(line, "seal")) sealing = 1;
-    else if (!strcmp(line, "thaw")) release();
     else if (!argument) return;
     else if (!strcmp(line, "lease")) lease_requested(argument);
-    else if (!strcmp(line, "freeze")) freeze_requested(argument);
     else if (!strcmp(line, "input")) input_requested(argument);
     else if (!is_key(argument)) return;
     else if (!strcmp(line, "run")) run_requested(argument);
@@ -239,7 +227,6 @@ static void serve(void) {
         ms next = lease_until;
         forget_jobs_without_keeper();
         for (struct job *job = jobs; job; job = job->next) earlier(&next, attend(job));
-        earlier(&next, attend_hold());
         earlier(&next, attend_archive());
         if (sealing && jobs) earlier(&next, now() + ORPHAN_CHECK_MS);
         if (sealing) seal();

@@ -109,9 +109,6 @@ void kill_everything(void);
 int is_frozen(void);
 int freeze_for_archive(void);
 void archive_ended(void);
-void hold(ms duration);
-void release(void);
-ms attend_hold(void);
 void obey_later(const char *line);
 
 /* ---- transfer.c: children that read or write files for the host, in the sandbox's view and with its rights ---- */
