@@ -42,7 +42,7 @@ from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.run import RunManifest
 from clotho.runs.groups import unfinished
 from clotho.runs.items import enumerate_items, read_item
-from clotho.runs.manifest import read_manifest
+from clotho.runs.manifest import read_manifest, read_new_manifest
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
 from clotho.tools.registry import Registry
@@ -64,7 +64,7 @@ class Groups:
     async def enumerate_items(self, request: ItemsRequest) -> int:
         """Write the run's items into the store; returns how many there are, at most those asked for."""
         async with activity_guard(request.run):
-            manifest = await read_manifest(self._journal, request.run)
+            manifest = await read_new_manifest(self._journal, request.run)
             draw = partial(self._environments.draw, await self._environments.fresh(manifest))
             return await enumerate_items(self._journal, request.run, draw, request.groups)
 

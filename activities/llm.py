@@ -11,7 +11,7 @@ from temporalio import activity
 from activities.guard import activity_guard
 from activities.ttl_cache import TTLCache
 from clotho import failpoints
-from clotho.errors import ContextOverflow, InvalidInput
+from clotho.errors import ContextOverflow, InvalidInput, TokenizerUnavailable
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.hashed import derived_seed
 from clotho.identifiers.ids import displayable, group_of
@@ -26,7 +26,7 @@ from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.turn import ModelProcessRequest, ToolCallReference, TurnEntry, TurnRequest, TurnResult
-from clotho.runs.manifest import note_served, read_endpoint, read_manifest
+from clotho.runs.manifest import note_served, read_endpoint, read_manifest, read_new_manifest
 from clotho.runs.pauses import RunPaused, paused_because
 from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import known_step
@@ -108,10 +108,14 @@ class Model:
         What a token-exact server turns out to be is said and kept.
         """
         async with activity_guard(request.run):
-            manifest = await read_manifest(self._journal, request.run)
+            manifest = await read_new_manifest(self._journal, request.run)
             endpoint = _required(await read_endpoint(self._journal, request.run), request.run)
             for server in endpoint.servers:
-                served = await self._backends(manifest, server).check(manifest.model)
+                try:
+                    served = await self._backends(manifest, server).check(manifest.model)
+                except TokenizerUnavailable as error:
+                    # Where nothing has begun, its user can choose another one; later on it is an outage.
+                    raise InvalidInput(str(error)) from error
                 if served is not None:
                     log.info("model server: %s", served)
                     await note_served(self._journal, request.run, served)
@@ -164,7 +168,7 @@ def _required(endpoint: Endpoint | None, run: str) -> Endpoint:
 
 
 def _call(request: TurnRequest, inputs: TurnInputs) -> TurnCall:
-    seed = derived_seed(inputs.transcript.prompt.seed, request.turn)
+    seed = derived_seed(inputs.transcript.prompt.seed, request.turn) if inputs.manifest.send_seeds else None
     return TurnCall(
         key=turn_key(request.rollout, request.turn),
         model=inputs.manifest.model,

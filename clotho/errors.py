@@ -17,6 +17,7 @@ ClothoError
 ├── EnvironmentFailed       an exception from the author's code
 └── Unavailable             an outage
     ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
+    │   └── TokenizerUnavailable  its hub can't be reached, and this machine has none of its files
     ├── StoreUnavailable
     ├── SandboxUnavailable
     └── HostUnavailable     this machine is out of descriptors, memory, threads or disk, or its disk fails
@@ -114,6 +115,10 @@ class ModelUnavailable(Unavailable):
     def __init__(self, message: str, retry_after: timedelta | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class TokenizerUnavailable(ModelUnavailable):
+    """A tokenizer isn't on this machine, and can't be fetched now."""
 
 
 class StoreUnavailable(Unavailable):

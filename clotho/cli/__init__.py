@@ -15,6 +15,7 @@ from clotho.cli.doctor import command as doctor
 from clotho.cli.init import command as init
 from clotho.cli.terminal import sanitized_text
 from clotho.errors import ClothoError
+from clotho.host_failures import described, is_host_failure
 
 app = typer.Typer(
     help="LLM-agent rollouts as durable workflows on Temporal.",
@@ -61,6 +62,10 @@ def run_command() -> int:
         return end.code if isinstance(end.code, int) else 0
     except ClothoError as error:
         return complain(str(error))
+    except OSError as error:
+        if not is_host_failure(error):
+            raise
+        return complain(f"this machine: {described(error)}")
     except RPCError as error:
         return complain(f"Temporal answers {error.status.name}: {error.message}")
     return 0

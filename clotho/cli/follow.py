@@ -12,17 +12,18 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedE
 from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
-from clotho.cli.progress import Display, FlushPolicy, Lines, LiveTable, View
+from clotho.cli.progress import Display, Lines, LiveTable, TimeLeft, View
+from clotho.cli.terminal import one_line
 from clotho.cli.waiting import stall_reason
 from clotho.errors import ClothoError, Unavailable
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Ending
-from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.counts import RunCounter, RunCounts
 from clotho.runs.disturbances import disturbances_of
 from clotho.runs.groups import scored_groups
+from clotho.runs.request import RunRequest
 
 PERIOD = 0.5
 TROUBLE_PERIOD = 5.0
@@ -37,25 +38,28 @@ class RunFailed(ClothoError):
 
 
 async def follow(
-    console: Console, client: Client, handle: CampaignHandle, journal: Journal, manifest: RunManifest
+    console: Console, client: Client, handle: CampaignHandle, journal: Journal, order: RunRequest
 ) -> CampaignProgress:
     """Show the campaign until it ends, then its groups; raises RunFailed if it failed."""
-    run = manifest.run
+    run, told = order.manifest.run, False
     result = asyncio.ensure_future(handle.result())
-    troubles, flush_policy, counting = (
+    troubles, time_left, counting = (
         StallMonitor(client, run),
-        FlushPolicy(),
+        TimeLeft(),
         Counting(RunCounter(journal, client, run)),
     )
     watch = asyncio.create_task(counting.watch())
     try:
         with display_on(console) as display:
-            view = View(group_size=manifest.group_size)
+            view = View(group_size=order.manifest.group_size)
             while not result.done():
                 progress = await current_progress(handle) or view.progress
                 trouble = stopped_by(progress, counting.counts) or await troubles.now()
                 view = replace(view, progress=progress, counts=counting.counts, trouble=trouble)
-                display.show(replace(view, seconds_left=flush_policy.seconds_left(view)))
+                if not told and progress is not None and 0 < progress.groups < order.groups:
+                    one_line(console, fewer_text(progress.groups, order.groups))
+                    told = True
+                display.show(replace(view, seconds_left=time_left.seconds_left(view)))
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
         result.cancel()
@@ -135,6 +139,10 @@ def stopped_by(progress: CampaignProgress | None, counts: RunCounts | None) -> s
         return paused_text(progress.paused)
     failed = next((f"{failure.workflow}: {failure.reason}" for failure in progress.failures), None)
     return failed or (counts.first_failure if counts is not None else None)
+
+
+def fewer_text(items: int, groups: int) -> str:
+    return f"there are only {items} items: the run has {items} groups, not {groups}"
 
 
 def paused_text(reason: str) -> str:

@@ -1,5 +1,6 @@
 """A run's items from a JSONL file."""
 
+import json
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,7 +23,11 @@ def read_items(path: Path) -> tuple[Item, ...]:
 
 def _item(path: Path, number: int, line: bytes) -> Item:
     try:
-        return ITEM.validate_json(line)
+        item = ITEM.validate_json(line)
+        json.dumps(item, allow_nan=False)
+        return item
     except ValidationError as error:
         reason = error.errors(include_url=False, include_input=False)[0]["msg"]
         raise InvalidInput(f"{path}:{number}: not a JSON object ({reason})") from None
+    except ValueError:
+        raise InvalidInput(f"{path}:{number}: NaN and Infinity are no JSON: write null") from None

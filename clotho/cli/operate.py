@@ -1,7 +1,8 @@
 """`clotho pause | resume | cancel | retry`: what an operator does to a run, a group or a rollout."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -88,8 +89,10 @@ async def pause_and_wait(
 
 
 async def resume_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
+    changed = await operations.changed_sources(target)
     started = await operations.resume(target)
     one_line(console, f"{target} {'was started again' if started else 'goes on'}")
+    say_changed(console, changed)
 
 
 async def cancel_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
@@ -99,12 +102,24 @@ async def cancel_now(operations: Operations, target: Target, settings: Settings,
     )
 
 
+def say_changed(console: Console, changed: Sequence[Path]) -> None:
+    """Workers import an environment once."""
+    if changed:
+        one_line(
+            console,
+            f"changed since it was last started: {', '.join(path.name for path in changed)}; workers keep the code "
+            "that they have loaded: restart them (`clotho dev`, `clotho worker`) to use the new one",
+        )
+
+
 async def retry_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
+    changed = await operations.changed_sources(target)
     started = await operations.retry(target)
     if started:
         one_line(console, f"{target} was started again")
     else:
         one_line(console, f"nothing was started: what is left of {target} is running")
+    say_changed(console, changed)
     delivery = await operations.settled(target)
     if delivery is not None and delivery.reason is not None:
         one_line(

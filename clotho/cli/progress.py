@@ -80,7 +80,7 @@ class Lines:
             self._at, self._said = now, line
 
 
-class FlushPolicy:
+class TimeLeft:
     """How long a run may still take, by the rollouts that were scored since it is watched."""
 
     def __init__(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -11,6 +12,7 @@ from clotho.cli import run_options as option
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.items import read_items
+from clotho.cli.operate import say_changed
 from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import make_console, one_line, rerun_command
@@ -20,7 +22,10 @@ from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
+from clotho.runs.manifest import has_begun
+from clotho.runs.operations import Operations
 from clotho.runs.request import RunRequest
+from clotho.runs.targets import Target
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
 
@@ -75,7 +80,7 @@ class Following:
             if detach:
                 self.say(f"it goes on by itself; to see how: {rerun_command(f'status {run}', self.settings)}")
             else:
-                await interruption.ends(follow(self.console, client, handle, journal, order.manifest))
+                await interruption.ends(follow(self.console, client, handle, journal, order))
         except Interrupted:
             if started:
                 self.say(
@@ -88,10 +93,20 @@ class Following:
         journal = await open_journal(self.settings)
         named = await with_model_name(journal, order)
         client = await connect(self.settings.temporal)
-        return journal, client, await start_campaign(client, journal, named)
+        changed = await changed_sources(journal, client, order.manifest.run)
+        handle = await start_campaign(client, journal, named)
+        say_changed(self.console, changed)
+        return journal, client, handle
 
     def say(self, line: str) -> None:
         one_line(self.console, line)
+
+
+async def changed_sources(journal: Journal, client: Client, run: str) -> list[Path]:
+    """Of a run that was started before."""
+    if await journal.read_current(manifest_key(run), RunManifest) is None:
+        return []
+    return await Operations(journal, client).changed_sources(Target(run))
 
 
 async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
@@ -100,5 +115,6 @@ async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
     name = manifest.model
     if not name:
         begun = await journal.read(manifest_key(manifest.run), RunManifest)
-        name = begun.model if begun else await only_model(order.endpoint)
+        kept = begun is not None and await has_begun(journal, manifest.run)
+        name = begun.model if begun is not None and kept else await only_model(order.endpoint)
     return order.model_copy(update={"manifest": manifest.named(name)})

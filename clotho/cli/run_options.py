@@ -137,6 +137,10 @@ class RunOptions:
             "--standard-sampling",
         ),
     ] = False
+    no_seeds: Annotated[
+        bool,
+        option(SAMPLING, "Send no seeds to the model server, which may refuse them.", None, "--no-seeds"),
+    ] = False
     seed: Annotated[int, option(SAMPLING, "Seeds of all rollouts derive from it.", "N")] = 0
     checkpoints: Annotated[CheckpointPolicy | None, asked(SANDBOX, "checkpoints", "WHEN")] = None
     checkpoint_mb: Annotated[int | None, asked(SANDBOX, "checkpoint_mb", "MIB")] = None
@@ -168,6 +172,7 @@ class RunOptions:
             standard_sampling=self.standard_sampling,
             rendering=self.rendering(),
             seed=self.seed,
+            send_seeds=not self.no_seeds,
             group_size=group_size,
         ).with_settings(settings.run, self._settings())
 

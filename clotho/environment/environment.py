@@ -1,5 +1,6 @@
 """An environment: its configuration, its methods, and what they take and give."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -120,8 +121,10 @@ def json_item(drawn: Any) -> Item:
     if not isinstance(drawn, Mapping):
         raise EnvironmentFailed(f"get_next_item returned {drawn!r:.200}: an item is a JSON object")
     try:
-        return ITEM.validate_python(dict(drawn))
-    except ValidationError as error:
+        item = ITEM.validate_python(dict(drawn))
+        json.dumps(item, allow_nan=False)
+        return item
+    except (ValidationError, ValueError) as error:
         raise EnvironmentFailed(f"get_next_item returned an item that isn't JSON: {error}") from error
 
 

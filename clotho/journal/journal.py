@@ -93,6 +93,11 @@ class Journal:
         """The entry at `key`, from the sealed rollout if it was sealed; None if there is none."""
         return (await self.read_many([key], kind))[0]
 
+    async def read_current(self, key: str, kind: type[Entry]) -> Entry | None:
+        """The entry as the store has it now, and not kept: for one that may still be replaced."""
+        (body,) = await self._store.read_many([key])
+        return None if body is None else decode(key, body, kind)
+
     async def read_required(self, key: str, kind: type[Entry]) -> Entry:
         """The entry at `key`, which an earlier step has written; raises JournalCorrupt if it is gone."""
         if (entry := await self.read(key, kind)) is None:
@@ -152,8 +157,11 @@ class Journal:
         await self._store.delete([blob_key(rollout, digest)])
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove numbered entries that later ones have replaced."""
+        """Remove entries that others have replaced, or that nothing needs any more."""
         await self._store.delete(keys)
+        for key in keys:
+            _, size = self._cache.pop(key, (None, 0))
+            self._cached_bytes -= size
 
     async def seal(self, rollout: str) -> None:
         """Move the rollout's entries into one compressed object; the small ones go only after it is there.

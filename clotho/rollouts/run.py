@@ -67,6 +67,8 @@ class RunManifest(FrozenModel):
     on_reward_error: OnRewardError = OnRewardError.FAIL
     limits: Limits
     group_size: int
+    send_seeds: bool = True
+    """Whether requests to the model server carry seeds; some providers refuse them."""
 
     def named(self, model: str) -> "RunManifest":
         """With the model's name, and all of its rendering that the name decides."""

@@ -1,6 +1,9 @@
 """A run in the store: what may not change about it, and where its model is."""
 
 import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
 
 from clotho.config import checked_variable_name
 from clotho.errors import InvalidInput
@@ -9,7 +12,9 @@ from clotho.identifiers.run_keys import (
     DELETED,
     RUNS,
     deleted_key,
+    drawn_prefix,
     endpoint_prefix,
+    items_prefix,
     manifest_key,
     served_prefix,
 )
@@ -28,6 +33,7 @@ class Deleted(FrozenModel):
 async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) -> None:
     """Write the run's manifest, or check that it is the one in the store; make `endpoint` the current one.
 
+    Settings may change until the run has items: a first try with a wrong model or tokenizer keeps no name taken.
     Raises InvalidInput with both values of every field that may not change and did.
     """
     checked_base_url(endpoint.base_url)
@@ -36,6 +42,9 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) 
     if await journal.read(deleted_key(manifest.run), Deleted) is not None:
         raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
     stored = await journal.write(manifest_key(manifest.run), manifest)
+    if stored.fingerprint != manifest.fingerprint and not await has_begun(journal, manifest.run):
+        await journal.delete([manifest_key(manifest.run)])
+        stored = await journal.write(manifest_key(manifest.run), manifest)
     if stored.fingerprint != manifest.fingerprint:
         raise InvalidInput(
             f"run {manifest.run} exists with other settings ({difference(manifest, stored)}); "
@@ -45,19 +54,50 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) 
         await journal.append(endpoint_prefix(manifest.run), endpoint)
 
 
-def difference(ours: FrozenModel, theirs: FrozenModel) -> str:
-    """The fields in which two records of one kind differ, with both values."""
-    mine, other = ours.model_dump(mode="json"), theirs.model_dump(mode="json")
-    return "; ".join(
-        f"{name}: {json.dumps(other[name])} in the store, {json.dumps(mine[name])} now"
-        for name in mine
-        if mine[name] != other[name]
+async def has_begun(journal: Journal, run: str) -> bool:
+    """Whether the run has items or groups, which were made from its settings."""
+    return any(
+        not key.startswith(f"{run}/~") or key.startswith((items_prefix(run), drawn_prefix(run)))
+        for key in await journal.keys(f"{run}/")
     )
+
+
+def difference(ours: FrozenModel, theirs: FrozenModel) -> str:
+    """The fields in which two records of one kind differ, by their paths, with both values."""
+    mine, other = _leaves(ours.model_dump(mode="json")), _leaves(theirs.model_dump(mode="json"))
+    return "; ".join(
+        f"{name}: {_shown(other, name)} in the store, {_shown(mine, name)} now"
+        for name in {**mine, **other}
+        if name not in mine or name not in other or mine[name] != other[name]
+    )
+
+
+def _leaves(value: Mapping[str, JsonValue], prefix: str = "") -> dict[str, JsonValue]:
+    """Every value that is no object, or an empty one, by its path."""
+    found: dict[str, JsonValue] = {}
+    for name, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            found |= _leaves(inner, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = inner
+    return found
+
+
+def _shown(values: Mapping[str, JsonValue], name: str) -> str:
+    return json.dumps(values[name], ensure_ascii=False) if name in values else "nothing"
 
 
 async def read_manifest(journal: Journal, run: str) -> RunManifest:
     """Raises InvalidInput for a run that the store doesn't have."""
     if (manifest := await journal.read(manifest_key(run), RunManifest)) is None:
+        raise InvalidInput(f"there is no run {run!r} in {journal.store_identity}")
+    return manifest
+
+
+async def read_new_manifest(journal: Journal, run: str) -> RunManifest:
+    """As `read_manifest`, before the run has items: its settings may still change, so nothing is kept in memory."""
+    manifest = await journal.read_current(manifest_key(run), RunManifest)
+    if manifest is None:
         raise InvalidInput(f"there is no run {run!r} in {journal.store_identity}")
     return manifest
 

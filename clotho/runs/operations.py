@@ -3,13 +3,15 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from clotho.errors import InvalidInput
+from clotho.environment.loading import sources_of
+from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.identifiers.group_keys import delivered_key, scored_key
 from clotho.identifiers.ids import campaign_id, sibling_number
 from clotho.journal import Journal
@@ -87,6 +89,17 @@ class Operations:
         except WorkflowAlreadyStartedError:
             raise InvalidInput(f"{target} is scored: there is nothing left to do") from None
         return True
+
+    async def changed_sources(self, target: Target) -> list[Path]:
+        """The files of the run's environment that are here and were changed since `target` was last started."""
+        manifest = await read_manifest(self._journal, target.run)
+        try:
+            described = await self._client.get_workflow_handle(target.workflow).describe()
+            sources = await asyncio.to_thread(sources_of, manifest.environment)
+        except (EnvironmentFailed, RPCError):
+            return []
+        started = described.start_time.timestamp()
+        return [path for path in sources if path.stat().st_mtime > started]
 
     async def settled(self, target: Target) -> Delivery | None:
         """How the way of a drawn group to the trainer has ended; None if it hasn't, and for others."""

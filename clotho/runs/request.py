@@ -54,6 +54,7 @@ def run_manifest(
     standard_sampling: bool = False,
     rendering: Rendering | None = None,
     seed: int = 0,
+    send_seeds: bool = True,
     group_size: int = 4,
     settings: RunSettings = NOTHING,
 ) -> RunManifest:
@@ -66,6 +67,8 @@ def run_manifest(
         raise InvalidInput(
             "token-exact inference sends all sampling parameters: leave --standard-sampling out"
         )
+    if not send_seeds and rendering is not None:
+        raise InvalidInput("token-exact inference resumes turns by their seeds: leave --no-seeds out")
     manifest = RunManifest(
         run=checked_run_name(run),
         environment=environment,
@@ -85,6 +88,7 @@ def run_manifest(
             max_calls_per_turn=asked.max_calls_per_turn,
         ),
         group_size=group_size,
+        send_seeds=send_seeds,
     ).with_settings(settings)
     return manifest.named(model_name) if model_name else manifest
 

@@ -125,7 +125,7 @@ class Demonstration:
         )
         handle = await start_campaign(client, journal, order)
         self.say(f"run {run}: {workflow_link(services.ui, client.namespace, campaign_id(run))}")
-        await follow(self.console, client, handle, journal, order.manifest)
+        await follow(self.console, client, handle, journal, order)
         exported = self.settings.folder / "exports" / f"{run}.jsonl"
         lines = await export_run(journal, run, Format.GROUPS, exported)
         self.say(f"{lines} groups in {exported}")

@@ -5,36 +5,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.constants import HF_HUB_OFFLINE
+import httpx
+from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE, HF_HUB_OFFLINE
 from huggingface_hub.errors import LocalEntryNotFoundError
 from pydantic import JsonValue
 from renderers.base import TRUSTED_REVISIONS, load_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from clotho.errors import InvalidInput, ModelUnavailable
+from clotho.errors import InvalidInput, TokenizerUnavailable
 from clotho.models.rendering.literals import Literals, drop_marks
 from clotho.models.rendering.messages import Templated
 
 Described = dict[str, JsonValue]
+HUB_SECONDS = 5.0
+"""The hub's own client would try again for minutes before it says that nobody answers."""
 
 
 class Tokenizer:
     """A tokenizer with its chat template, fit to be used by several threads at once.
 
     `name` is one on the Hugging Face hub, or a folder. Raises InvalidInput where no tokenizer can be loaded from
-    it, and ModelUnavailable while the hub can't be reached.
+    it, and TokenizerUnavailable while the hub can't be reached.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        _require_hub(name)
         try:
             self.loaded = _loaded(name)
             config, generation = _described(name, "config.json"), _described(name, "generation_config.json")
         except (OSError, ValueError) as error:
             if isinstance(error.__cause__, LocalEntryNotFoundError) and not HF_HUB_OFFLINE:
-                raise ModelUnavailable(f"the tokenizer of {name!r} can't be fetched: {error}") from error
-            raise InvalidInput(f"no tokenizer can be loaded from {name!r}: {error}") from error
+                raise _unavailable(name, error) from error
+            raise InvalidInput(
+                f"no tokenizer can be loaded from {name!r}: {error}; give another with --tokenizer"
+            ) from error
         self.size = len(self.loaded)
         added = self.loaded.added_tokens_decoder
         self.added = {token.content: id for id, token in added.items()}
@@ -78,6 +84,25 @@ class Tokenizer:
             tokenize=False,
         )
         return text
+
+
+def _require_hub(name: str) -> None:
+    """Raises TokenizerUnavailable where nothing of it is on this machine, and the hub doesn't answer."""
+    kept = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if HF_HUB_OFFLINE or is_path or Path(name).is_dir() or kept.is_dir():
+        return
+    try:
+        httpx.head(ENDPOINT, timeout=HUB_SECONDS)
+    except httpx.HTTPError as error:
+        raise _unavailable(name, error) from error
+
+
+def _unavailable(name: str, error: Exception) -> TokenizerUnavailable:
+    return TokenizerUnavailable(
+        f"the tokenizer of {name!r} isn't on this machine and can't be fetched from {ENDPOINT} ({error}): "
+        "give the name or folder of another with --tokenizer"
+    )
 
 
 def _loaded(name: str) -> Any:
