@@ -1,5 +1,7 @@
 """The workers that the page on clusters starts serve a run together."""
 
+import pytest
+
 from clotho.processes.child import ChildProcess
 from clotho.runs.groups import scored_groups
 from clotho.testing.cluster import Cluster
@@ -13,6 +15,7 @@ from tests.workflows.scripts import scoring
 PAGE = "docs/how-to/cluster.md"
 
 
+@pytest.mark.slow
 async def test_one_worker_of_each_role_is_a_whole_cluster(private_cluster: Cluster) -> None:
     cluster = private_cluster
     shown = [words for words in commands(PAGE) if words[:3] == ["clotho", "worker", "--roles"]]
