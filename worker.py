@@ -42,7 +42,7 @@ from clotho.processes.liveness import Liveness
 from clotho.processes.process_slots import ProcessSlot
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
-from clotho.runs.rollouts import is_followed
+from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import backends_beside, open_backend
@@ -109,14 +109,18 @@ class Composition:
             for queue, workflows, behavior in served
         ]
 
-    def llm(self, own_queue: str, waiting: PauseActivities) -> list[Worker]:
+    def llm(self, own_queue: str, pauses: PauseActivities) -> list[Worker]:
         # Imported here: a third of the time that a process takes to start, and other roles call no model.
         from clotho.models.backends import Backends
 
         sizes = self.settings.worker
         flush_policy = FlushPolicy(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)
         backends = Backends(
-            self.journal, sizes.model_call_timeout, {TINY: BUNDLED}, flush_policy, sizes.model_answer_mb << 20
+            self.journal,
+            sizes.model_call_timeout_seconds,
+            {TINY: BUNDLED},
+            flush_policy,
+            sizes.model_answer_mb << 20,
         )
 
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
@@ -129,9 +133,9 @@ class Composition:
                 model.begin,
                 model.choose_process,
                 model.check_model,
-                waiting.await_resume,
-                waiting.paused_because,
-                waiting.pause,
+                pauses.await_resume,
+                pauses.paused_because,
+                pauses.pause,
             ],
             own_queue: [model.sample_turn],
         }
@@ -186,29 +190,29 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     workers = parts.workflows() if "workflows" in roles else []
     host = host_name(settings)
     async with asyncio.TaskGroup() as tasks:
-        beside: list[asyncio.Task[None]] = []
+        background: list[asyncio.Task[None]] = []
         if "llm" in roles:
-            seat = ProcessSlot(cache_folder() / "processes" / host)
-            own_queue = f"{parts.task_queues.model.queue}-{host}-{seat.number}"
-            waiting = PauseActivities(journal, client)
-            workers += parts.llm(own_queue, waiting)
-            beside.append(tasks.create_task(waiting.run()))
-            beside.append(tasks.create_task(Liveness(journal, own_queue).run()))
+            slot = ProcessSlot(cache_folder() / "processes" / host)
+            own_queue = f"{parts.task_queues.model.queue}-{host}-{slot.number}"
+            pauses = PauseActivities(journal, client)
+            workers += parts.llm(own_queue, pauses)
+            background.append(tasks.create_task(pauses.run()))
+            background.append(tasks.create_task(Liveness(journal, own_queue).run()))
         if "tools" in roles:
             folder = settings.sandbox.folder_of(journal.store_identity)
             backend = open_backend(settings.sandbox, folder)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             workers += parts.tools(backend, host_queue)
-            keeper = SandboxReaper(
+            reaper = SandboxReaper(
                 backend,
                 RolloutOwners(client),
-                partial(is_followed, journal),
+                partial(is_superseded, journal),
                 namespace_labels(client, journal.store_identity),
                 settings.sandbox.lease_seconds,
                 partial(backends_beside, settings.sandbox, folder),
             )
-            beside.append(tasks.create_task(keeper.run()))
-            beside.append(tasks.create_task(Liveness(journal, host_queue).run()))
+            background.append(tasks.create_task(reaper.run()))
+            background.append(tasks.create_task(Liveness(journal, host_queue).run()))
         for worker in workers:
             tasks.create_task(worker.run())
         stopped = stop_signal()
@@ -217,7 +221,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         log.info("draining")
         await asyncio.gather(*(worker.shutdown() for worker in workers))
         await journal.drain()
-        for task in beside:
+        for task in background:
             task.cancel()
 
 

@@ -22,7 +22,7 @@ async def take_checkpoint(
     shell: str | None,
     previous: Checkpoint | None,
 ) -> Checkpoint | None:
-    """Checkpoint the sandbox and keep the blob; None where none could be taken, which costs no rollout."""
+    """Checkpoint the sandbox and keep the blob; None if none could be taken, which fails no rollout."""
     with scratch() as blob:
         try:
             taken = await sandbox.checkpoint(blob, after=shell, previous=previous, max_bytes=megabytes << 20)

@@ -1,4 +1,4 @@
-"""Campaigns and groups: items, tools and prompts going in, scored groups coming out."""
+"""Activities of campaigns and groups: items, tools, prompts, repairs, scored groups."""
 
 import asyncio
 import base64
@@ -75,7 +75,7 @@ class Groups:
 
     @activity.defn
     async def find_scored(self, group: str) -> GroupSummary | None:
-        """The group's result, if it was scored before: by an earlier run of the workflow, or another database."""
+        """The group's result, if it was scored before, possibly by another Temporal database."""
         async with activity_guard(group):
             entry = await self._journal.read(scored_key(group), GroupEntry)
         return GroupSummary(group=group, siblings=entry.siblings) if entry else None
@@ -122,7 +122,7 @@ class Groups:
 
     @activity.defn
     async def repair_sibling(self, request: RepairRequest) -> str | None:
-        """The rollout that goes on in a failed one's stead; None where the bounds of repair are reached."""
+        """The rollout that continues a failed one; None if the bounds of repair are reached."""
         async with activity_guard(request.group):
             manifest = await read_manifest(self._journal, request.run)
             return await claim_repair(self._journal, manifest, request)
@@ -135,16 +135,16 @@ class Groups:
 
     @activity.defn
     async def await_closed(self, request: AwaitClosed) -> None:
-        """Wait until a workflow that somebody else started has closed, however it ends.
+        """Wait until a workflow has closed, however it ends.
 
-        Raises JournalCorrupt where it has completed and the store doesn't hold what it came to.
+        Raises JournalCorrupt if it has completed and the store doesn't hold its result.
         """
         async with activity_guard(request.workflow):
             await self._closed(request.workflow)
 
     @activity.defn
     async def await_any_closed(self, request: AwaitAnyClosed) -> list[str]:
-        """As `await_closed`, of several at once: the workflows that have closed, when at least one has."""
+        """Wait until at least one of several workflows has closed; returns those that have."""
         async with activity_guard(request.run):
             waits = {name: asyncio.ensure_future(self._closed(name)) for name in request.workflows}
             try:
@@ -169,7 +169,7 @@ class Groups:
         await self._require_result(workflow)
 
     async def _require_result(self, workflow: str) -> None:
-        """Temporal starts no completed workflow again: without its result there is no going on."""
+        """Raise JournalCorrupt if the result is missing: Temporal starts no completed workflow again."""
         result: FrozenModel | None
         if is_rollout(workflow):
             result = await read_end(self._journal, workflow)

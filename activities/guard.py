@@ -1,4 +1,4 @@
-"""One attempt at an activity: heartbeats, the error classifier, and names in the log."""
+"""The guard of an activity attempt: heartbeats, classified errors, and the subject of log lines."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger("clotho")
 async def activity_guard(
     work_for: str, progress: Callable[[], int] = lambda: 0, on_cancel: Callable[[], None] = lambda: None
 ) -> AsyncIterator[None]:
-    """Heartbeat with `progress()` until the body ends, and hand its errors to Temporal classified.
+    """Heartbeat with `progress()` until the body ends, and classify its errors for Temporal.
 
     `on_cancel` is called for a genuine cancel request only: heartbeats that went unacknowledged, a worker
     that shuts down, a pause and a reset also arrive as cancellations, and none of them may end paid work.
@@ -45,9 +45,9 @@ async def activity_guard(
 
 
 async def _beat(progress: Callable[[], int]) -> None:
-    """A third of the timeout apart: how cancellation is heard and a worker's death noticed.
+    """Heartbeat every third of the timeout: cancellations arrive by it, and a worker's death is noticed.
 
-    Most activities end before the first beat is due, and cost the server none.
+    Most activities end before the first heartbeat is due.
     """
     timeout = activity.info().heartbeat_timeout
     if timeout is None:

@@ -1,4 +1,4 @@
-"""The activities of a host that has sandboxes, made once for all that serve them."""
+"""The activities of a sandbox host."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ Activities = tuple[Callable[..., Any], ...]
 
 
 class Host:
-    """What one process does where sandboxes live, and beside them; `queue` is the host's own."""
+    """The activities of one process on a sandbox host; `queue` is the host's own."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Turns: look the key up, render, ask the model, journal."""
+"""Activities that sample turns: look the key up, render, ask the model, journal."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ class ModelServer(Protocol):
 
 @dataclass(frozen=True)
 class TurnInputs:
-    """What the store holds that a turn is sampled from."""
+    """The inputs of a turn, from the store."""
 
     manifest: RunManifest
     tools: ToolManifest
@@ -59,7 +59,7 @@ class Model:
         self._queue = queue
         self._pauses = TTLCache(partial(paused_because, journal))
         self._endpoints = TTLCache(partial(read_endpoint, journal))
-        self._found: dict[str, ServedModel] = {}
+        self._capabilities: dict[str, ServedModel] = {}
         self._noted: dict[tuple[str, str], ServedModel] = {}
         self._steps = TTLCache(partial(known_step, journal))
 
@@ -85,16 +85,13 @@ class Model:
 
     @activity.defn
     async def choose_process(self, request: ModelProcessRequest) -> str:
-        """The queue for a rollout's turns: the one that it has while its process is there, else this process's."""
+        """The queue for a rollout's turns: its current one while that process is alive, else this process's."""
         async with activity_guard(request.rollout):
             return await self._queue_for(request)
 
     @activity.defn
     async def begin(self, request: ModelProcessRequest) -> RolloutStart:
-        """What an earlier run of the rollout came to: another workflow run, or another Temporal database.
-
-        Where it came to nothing yet, the queue for its turns.
-        """
+        """The rollout's result, if an earlier workflow was scored; else the queue for its turns."""
         async with activity_guard(request.rollout):
             entry = await read_end(self._journal, request.rollout)
             if entry is not None:
@@ -103,10 +100,7 @@ class Model:
 
     @activity.defn
     async def check_model(self, request: ModelCheck) -> None:
-        """Fail now, and clearly, for what would fail every rollout: keys, permissions, the model's name.
-
-        What a token-exact server turns out to be is said and kept.
-        """
+        """Raise what would fail every rollout: keys, permissions, the model's name; keep the capabilities."""
         async with activity_guard(request.run):
             manifest = await read_new_manifest(self._journal, request.run)
             endpoint = _required(await read_endpoint(self._journal, request.run), request.run)
@@ -150,12 +144,12 @@ class Model:
             return TurnEntry(sampled=None, context_overflow=str(overflow))
         await failpoints.reach("turn.answered", call.key)
         if backend.capabilities is not None:
-            self._found[request.run] = backend.capabilities
+            self._capabilities[request.run] = backend.capabilities
         return TurnEntry(sampled=sampled)
 
     async def _note_served(self, run: str) -> None:
-        """Once in a process, after a turn: a run without a campaign checks no model before its first one."""
-        found = self._found.get(run)
+        """Keep the server's capabilities after a turn, since a run without a campaign checks no model before."""
+        found = self._capabilities.get(run)
         if found is not None and self._noted.get((run, found.base_url)) != found:
             await note_served(self._journal, run, found)
             self._noted[run, found.base_url] = found
@@ -180,7 +174,7 @@ def _call(request: TurnRequest, inputs: TurnInputs) -> TurnCall:
 
 
 def within_limit(sampled: SampledTurn, limit: int) -> SampledTurn:
-    """`sampled` with at most one call more than may be run: its result tells the model of the limit."""
+    """`sampled` with at most one call over the limit: its result tells the model of the limit."""
     calls = sampled.message.tool_calls
     if len(calls) <= limit:
         return sampled

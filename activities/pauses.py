@@ -1,4 +1,4 @@
-"""Waiting for a paused run to go on, without holding a worker's slot."""
+"""Activities that wait while a run is paused, without holding a worker's slot."""
 
 import asyncio
 import logging
@@ -17,31 +17,31 @@ from clotho.rollouts.campaign import PauseRequest
 from clotho.runs.pauses import pause_run, paused_because
 
 LOOK_SECONDS = 1.0
-AT_ONCE = 64
-"""Requests to Temporal at the same time, when a run with many rollouts goes on."""
+CONCURRENT_REQUESTS = 64
+"""Requests to Temporal at the same time, when a run with many rollouts is resumed."""
 
 log = logging.getLogger("clotho")
 
 
 @dataclass
 class Waiting:
-    """An activity that stays open until its run goes on."""
+    """An activity that stays open until its run is resumed."""
 
     run: str
     handle: AsyncActivityHandle
-    period: float
-    """Seconds between heartbeats, by which its workflow knows that somebody will complete it."""
+    heartbeat_seconds: float
+    """Between heartbeats, which show that this process will complete it."""
     next_beat: float
 
 
 class PauseActivities:
-    """Activities of paused runs: they hold no slot, and one task of the process looks after all of them."""
+    """Activities of paused runs, completed asynchronously by one task of the process."""
 
     def __init__(self, journal: Journal, client: Client) -> None:
         self._journal = journal
         self._client = client
         self._waiting: dict[bytes, Waiting] = {}
-        self._free = asyncio.Semaphore(AT_ONCE)
+        self._free = asyncio.Semaphore(CONCURRENT_REQUESTS)
 
     @activity.defn
     async def await_resume(self, run: str) -> None:
@@ -56,12 +56,12 @@ class PauseActivities:
 
     @activity.defn
     async def pause(self, request: PauseRequest) -> None:
-        """For a run that stops itself."""
+        """Pause a run on its own request."""
         async with activity_guard(request.run):
             await pause_run(self._journal, request.run, request.reason)
 
     async def run(self) -> None:
-        """Look after what waits here until cancelled; then another process does."""
+        """Heartbeat and complete the waiting activities until cancelled; then hand them to another process."""
         try:
             while True:
                 await asyncio.sleep(LOOK_SECONDS)
@@ -79,9 +79,9 @@ class PauseActivities:
     def _admit(self, run: str) -> None:
         info, now = activity.info(), asyncio.get_running_loop().time()
         assert info.heartbeat_timeout is not None
-        period = info.heartbeat_timeout.total_seconds() / 3
+        heartbeat_seconds = info.heartbeat_timeout.total_seconds() / 3
         handle = self._client.get_async_activity_handle(task_token=info.task_token)
-        self._waiting[info.task_token] = Waiting(run, handle, period, now + period)
+        self._waiting[info.task_token] = Waiting(run, handle, heartbeat_seconds, now + heartbeat_seconds)
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -97,13 +97,13 @@ class PauseActivities:
         await self._each(due, self._beat, leave=False)
 
     async def _beat(self, waiting: Waiting) -> None:
-        waiting.next_beat = asyncio.get_running_loop().time() + waiting.period
+        waiting.next_beat = asyncio.get_running_loop().time() + waiting.heartbeat_seconds
         await waiting.handle.heartbeat()
 
     async def _each(
         self, tokens: list[bytes], request: Callable[[Waiting], Awaitable[None]], *, leave: bool = True
     ) -> None:
-        """Make a request for each; those that nobody waits for any more leave, and so do the others if `leave`."""
+        """Make a request for each; forget those that Temporal no longer waits for, and all of them if `leave`."""
 
         async def make(token: bytes) -> None:
             async with self._free:

@@ -1,9 +1,8 @@
-"""Down the loss ladder: a new sandbox from the last checkpoint, and what was done since done again.
+"""Restoring a lost sandbox: from the last checkpoint, and by replaying the calls since.
 
-A replay repeats the journalled calls that changed the lost sandbox, under the keys that they have in this lease's,
-as their tools can. It is judged by their exit codes, and by the workspace where its manifest was kept; a call that
-can't be repeated makes the sandbox another one. What it came to is recorded, so that training can leave inexact
-ones out.
+A replay repeats the journalled calls that changed the lost sandbox, under the keys that they have in the new lease.
+It is compared by exit codes, and by the workspace's manifest where one was kept; a call that can't be repeated
+counts as diverged. The fidelity is recorded, so that training can leave inexact rollouts out.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ log = logging.getLogger("clotho")
 
 @dataclass(frozen=True)
 class JournalledCall:
-    """A call that was made in a sandbox."""
+    """A journalled call that ran in a sandbox."""
 
     call: str
     asked: ToolCall
@@ -47,19 +46,19 @@ class JournalledCall:
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """What a sandbox that follows a lost one is made from."""
+    """The calls and the checkpoint that a sandbox is restored from."""
 
     calls: Sequence[JournalledCall]
-    """Those that were journalled until now."""
-    covered: str
-    """The last call whose effect the checkpoint holds."""
+    """The calls journalled until now."""
+    checkpointed_through: str
+    """The last call that the checkpoint contains."""
     checkpoint: Checkpoint | None
     blob: bytes | None
 
     @property
     def calls_since(self) -> Sequence[JournalledCall]:
-        """Those to be made again."""
-        after = call_order(self.covered)
+        """The calls to replay."""
+        after = call_order(self.checkpointed_through)
         return [call for call in self.calls if call_order(call.call) > after and call.entry.changes]
 
 
@@ -67,23 +66,23 @@ class StartingPoint:
 class Restored:
     sandbox: SandboxInstance
     fidelity: Fidelity
-    made: str
+    replayed_through: str
     """The last call whose effect the sandbox has."""
     shell: str | None
-    """The job that left the shell as it is."""
+    """The job that left the shell in its state."""
 
     @property
     def elsewhere(self) -> Fidelity:
-        """Its fidelity where the host has other programs than the lost one's had."""
+        """The fidelity on a host with other programs than the lost sandbox's."""
         return Fidelity.RESTORED if self.fidelity is Fidelity.EXACT else self.fidelity
 
 
 @dataclass(frozen=True)
 class Replayed:
     same: bool
-    """Every call was repeated, and came to what it had come to before."""
+    """Every call was repeated, with the same result."""
     shell: str | None
-    """The job that left the shell as it is."""
+    """The job that left the shell in its state."""
 
     @property
     def fidelity(self) -> Fidelity:
@@ -91,7 +90,7 @@ class Replayed:
 
 
 class Restorer:
-    """Makes the sandbox of a lease that follows a lost one."""
+    """Restores lost sandboxes."""
 
     def __init__(
         self, journal: Journal, backend: SandboxBackend, dispatcher: Dispatcher, labels: Labels
@@ -114,26 +113,26 @@ class Restorer:
         return Restored(sandbox, fidelity, last, replayed.shell)
 
     async def _starting_point(self, request: LeaseRequest) -> StartingPoint:
-        """Read the calls and the last checkpoint, again where a late call has just replaced that by its own.
+        """Read the calls and the last checkpoint, again if a late call has just replaced it.
 
         Where a checkpoint is gone for good, every call is made again.
         """
         gone: Checkpoint | None = None
         while True:
-            calls = await self.calls_made(request)
-            covered, checkpoint = await self._last_checkpoint(request, calls)
+            calls = await self.journalled_calls(request)
+            checkpointed_through, checkpoint = await self._last_checkpoint(request, calls)
             if checkpoint is None:
-                return StartingPoint(calls, covered, None, None)
+                return StartingPoint(calls, checkpointed_through, None, None)
             if checkpoint == gone:
-                log.warning("the checkpoint after %s is gone from the store", covered)
+                log.warning("the checkpoint after %s is gone from the store", checkpointed_through)
                 return StartingPoint(calls, "", None, None)
             await failpoints.reach("restore.chosen", lease_key(request.rollout, request.number))
             blob = await self._journal.read_blob(request.rollout, checkpoint.digest)
             if blob is not None:
-                return StartingPoint(calls, covered, checkpoint, blob)
+                return StartingPoint(calls, checkpointed_through, checkpoint, blob)
             gone = checkpoint
 
-    async def calls_made(self, request: LeaseRequest) -> list[JournalledCall]:
+    async def journalled_calls(self, request: LeaseRequest) -> list[JournalledCall]:
         """The journalled calls of the rollout that ran in a sandbox, in their order."""
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
         return [
@@ -144,22 +143,22 @@ class Restorer:
         ]
 
     async def _last_checkpoint(
-        self, request: LeaseRequest, made: Sequence[JournalledCall]
+        self, request: LeaseRequest, calls: Sequence[JournalledCall]
     ) -> tuple[str, Checkpoint | None]:
         final = await self._journal.read(final_key(request.rollout), CheckpointEntry)
         if final is not None and final.checkpoint is not None:
-            return (made[-1].call if made else ""), final.checkpoint
-        for call in reversed(made):
+            return (calls[-1].call if calls else ""), final.checkpoint
+        for call in reversed(calls):
             if call.entry.checkpoint is not None:
                 return call.call, call.entry.checkpoint
         return "", None
 
     async def fresh(self, request: LeaseRequest) -> SandboxInstance:
-        """The sandbox that a rollout starts with."""
+        """Create the first sandbox of a rollout."""
         return await self._create(request, None, None)
 
     async def _with_files(self, sandbox: SandboxInstance, request: LeaseRequest) -> SandboxInstance:
-        """Put the item's files there, once: a process that was held up here may come after the first commands."""
+        """Write the item's files, each once: an interrupted attempt may finish after the first commands."""
         await failpoints.reach("sandbox.created", lease_key(request.rollout, request.number))
         prompt = await self._journal.read_required(prompt_key(request.rollout), Prompt)
         for path, content in prompt.workspace_files.items():
@@ -190,7 +189,7 @@ class Restorer:
         since: Sequence[JournalledCall],
         state: dict[str, JsonValue],
     ) -> Replayed:
-        """Repeat calls in the sandbox of a lease, after those that left `state`, at most once each."""
+        """Repeat calls in the sandbox of a lease, at most once each; `state` is the tool state before them."""
         manifest = await read_manifest(self._journal, request.run)
         same = True
         for call in since:
@@ -219,14 +218,16 @@ class Restorer:
 
 
 def shell_job(rollout: str, call: str, entry: CallEntry, number: int, lease: LeaseEntry) -> str | None:
-    """The key, in the sandbox of `lease`, of the job that left the shell state which `call` left."""
+    """The job, in the sandbox of `lease`, that left the shell state after `call`."""
     if entry.lease == number:
         return last_job(entry.state)
     return (
-        lease.shell if call_order(call) <= call_order(lease.made) else job_key(rollout, "call", call, number)
+        lease.shell
+        if call_order(call) <= call_order(lease.replayed_through)
+        else job_key(rollout, "call", call, number)
     )
 
 
 def _unpacked(checkpoint: Checkpoint | None) -> Fidelity:
-    """Of a sandbox that holds what the checkpoint does, where nothing was done since."""
+    """The fidelity of a sandbox restored from a checkpoint without a replay."""
     return Fidelity.EXACT if checkpoint is None or checkpoint.exact else Fidelity.RESTORED

@@ -71,9 +71,9 @@ class Verifier:
         return RewardResult(score=entry.score, lease=entry.lease)
 
     async def _verify(self, request: RewardRequest, last: bool) -> RewardEntry:
-        """Verify in the current epoch; where this attempt's commands differ from the last one's, in a new one.
+        """Verify in the current epoch, or a new one if this attempt's commands differ from the last one's.
 
-        A verifier that fails in the `last` attempt too is a reward of 0, where the run asks for that.
+        If the verifier fails in the `last` attempt too, the reward is 0 if the run is set so.
         """
         if request.exhausted is not None:
             return await self._given_up(request, request.exhausted)
@@ -117,7 +117,7 @@ class Verifier:
             )
 
     async def _given_up(self, request: RewardRequest, exhausted: str) -> RewardEntry:
-        """What the agent left uses up its sandbox whenever it is looked at: that is scored, too."""
+        """The score of a rollout whose verification exhausts its sandbox each time: 0."""
         return RewardEntry(
             score=0.0,
             breakdown={},
@@ -129,7 +129,7 @@ class Verifier:
         )
 
     async def _checkpoint(self, request: RewardRequest, manifest: RunManifest) -> None:
-        """Keep the sandbox as the agent left it: a lost one is verified again from here."""
+        """Checkpoint the sandbox as the agent left it, to verify again if it is lost."""
         if request.lease is None or manifest.checkpoints is CheckpointPolicy.OFF:
             return
         number = request.lease.number
@@ -184,7 +184,7 @@ class Verifier:
 
 @dataclass
 class Verification:
-    """One rollout's verification, and the sandbox that it opens at most once an epoch."""
+    """The verification of one rollout; it opens at most one sandbox instance per epoch."""
 
     sandboxes: Sandboxes
     environments: Environments
@@ -196,7 +196,7 @@ class Verification:
         self.lease = self.request.lease
 
     def opener(self, epoch: int) -> Callable[[], "asyncio.Future[SandboxInstance]"]:
-        """Opens the epoch's instance when first asked; every caller gets that one."""
+        """A function that opens the epoch's instance at its first call, and returns it to every caller."""
         opened: list[asyncio.Task[SandboxInstance]] = []
 
         def open_once() -> asyncio.Task[SandboxInstance]:
@@ -227,14 +227,14 @@ class Verification:
         return instance
 
     def start(self, epoch: int) -> str:
-        """Key of the job that leaves the directory which an epoch starts in."""
+        """Key of the job that leaves the starting directory of an epoch."""
         return job_key(self.request.rollout, "verify", epoch, "start")
 
     async def _agents_shell(self, number: int) -> str | None:
         return await self.sandboxes.shell_left(self.request.rollout, self.request.shell, number)
 
     async def _leased(self) -> Lease:
-        """The rollout's sandbox; one that never ran a command gets its first here."""
+        """The rollout's lease; a rollout that ran no command gets its first one here."""
         if self.lease is None:
             request = LeaseRequest(run=self.request.run, rollout=self.request.rollout)
             self.lease = await self.sandboxes.lease(request)

@@ -1,4 +1,4 @@
-"""A rollout's end: found again, or written and sealed."""
+"""Activities that look up or write a rollout's end."""
 
 from temporalio import activity
 

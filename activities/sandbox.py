@@ -1,4 +1,4 @@
-"""Leases: a rollout's sandbox comes to be, is found again, is followed by another, and goes."""
+"""Leases of sandboxes: acquired, attached to, superseded, released."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from clotho.journal import Journal
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseEntry, LeaseRequest, ReleaseRequest
-from clotho.runs.rollouts import is_followed
+from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
 
 RESTORES_AT_ONCE = 4
-"""A host that takes over another's rollouts restores so many at a time, and serves commands beside."""
+"""Concurrent restores on a host, which serves commands meanwhile."""
 
 
 class Sandboxes:
-    """Activities of one sandbox host, and what other activities there need of leases."""
+    """Activities of one sandbox host, and the leases that its other activities use."""
 
     def __init__(
         self, journal: Journal, backend: SandboxBackend, restorer: Restorer, labels: Labels, queue: str
@@ -44,14 +44,14 @@ class Sandboxes:
 
     @activity.defn
     async def release(self, request: ReleaseRequest) -> None:
-        """Destroy the sandbox, unless the rollout goes on in it in another namespace; idempotent."""
+        """Destroy the sandbox, unless the rollout continues in another namespace; idempotent."""
         async with activity_guard(request.rollout):
             lease = lease_key(request.rollout, request.number)
             await self.backend.destroy(lease, self._labels_of(request.rollout))
 
     @activity.defn
     async def host_is_present(self, request: HostCheck) -> bool:
-        """Whether the host that serves a queue shows itself: that a task waits there proves nothing."""
+        """Whether the host that serves a queue is alive, by its heartbeat."""
         async with activity_guard(request.rollout):
             return await is_present(self._journal, request.queue)
 
@@ -61,7 +61,7 @@ class Sandboxes:
         return Lease(number=request.number, queue=entry.queue, fidelity=entry.fidelity)
 
     async def attach(self, rollout: str, number: int) -> SandboxInstance:
-        """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone, and as `held` does."""
+        """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone, and like `held`."""
         entry = await self.held(rollout, number)
         return await self.backend.attach(
             lease_key(rollout, number), entry.incarnation, self._labels_of(rollout)
@@ -76,7 +76,7 @@ class Sandboxes:
         )
 
     async def verify_in_place(self, rollout: str, number: int, setup: VerifierSetup) -> SandboxInstance:
-        """The agent's instance, its processes alive, for its verification. Raises as `attach` does."""
+        """The agent's instance with its live processes, for verification. Raises like `attach`."""
         entry = await self.held(rollout, number)
         return await self.backend.verify_in_place(
             lease_key(rollout, number), entry.incarnation, self._labels_of(rollout), setup
@@ -89,8 +89,8 @@ class Sandboxes:
         late: JournalledCall,
         state: dict[str, JsonValue],
     ) -> Fidelity | None:
-        """Make a call in the sandbox of a later lease than its own, unless that started with its effect."""
-        started_with = (await self.entry(request.rollout, request.number)).made
+        """Replay a call in the sandbox of a later lease, unless that started with its effect."""
+        started_with = (await self.entry(request.rollout, request.number)).replayed_through
         if call_order(late.call) <= call_order(started_with):
             return None
         return (await self._restorer.replay(request, sandbox, [late], state)).fidelity
@@ -98,11 +98,11 @@ class Sandboxes:
     async def held(self, rollout: str, number: int) -> LeaseEntry:
         """The entry of a lease that the rollout holds on this host.
 
-        Raises SandboxFenced for one that another followed, whose sandbox may well be alive: that of a host that was
-        cut off, or of a rollout whose history is lost. Raises InvalidInput for one of another host.
+        Raises SandboxFenced for a superseded lease, whose sandbox may be alive on a host that was cut off, or for a
+        rollout whose history is lost. Raises InvalidInput for a lease of another host.
         """
-        if await is_followed(self._journal, rollout, number):
-            raise SandboxFenced(f"lease {lease_key(rollout, number)} was followed by another")
+        if await is_superseded(self._journal, rollout, number):
+            raise SandboxFenced(f"lease {lease_key(rollout, number)} was superseded")
         entry = await self.entry(rollout, number)
         if entry.queue != self._queue:
             raise InvalidInput(
@@ -112,12 +112,12 @@ class Sandboxes:
         return entry
 
     async def shell_left(self, rollout: str, call: str | None, number: int) -> str | None:
-        """The key, in the sandbox of a lease, of the job whose shell state `call` left; None without a call."""
+        """The job, in the sandbox of a lease, that left the shell state after `call`; None without a call."""
         if call is None:
             return None
-        made = await self._journal.read_required(call_key(rollout, call), CallEntry)
+        entry = await self._journal.read_required(call_key(rollout, call), CallEntry)
         lease = await self.entry(rollout, number)
-        return shell_job(rollout, call, made, number, lease)
+        return shell_job(rollout, call, entry, number, lease)
 
     async def entry(self, rollout: str, number: int) -> LeaseEntry:
         return await self._journal.read_required(lease_key(rollout, number), LeaseEntry)
@@ -126,10 +126,10 @@ class Sandboxes:
         if request.number == 0:
             return await self._entry_of(await self._restorer.fresh(request))
         async with self._restoring:
-            return await self._follow(request)
+            return await self._supersede(request)
 
-    async def _follow(self, request: LeaseRequest) -> LeaseEntry:
-        """What is left of the lost sandbox on this host goes first; elsewhere its host finds it superseded."""
+    async def _supersede(self, request: LeaseRequest) -> LeaseEntry:
+        """Destroy the lost sandbox, if it is on this host, and restore it. Another host finds it superseded."""
         await self.backend.destroy(lease_key(request.rollout, request.number - 1))
         restored = await self._restorer.restore(request)
         entry = await self._entry_of(restored.sandbox)
@@ -137,7 +137,7 @@ class Sandboxes:
         return entry.model_copy(
             update={
                 "fidelity": restored.fidelity if entry.system == before.system else restored.elsewhere,
-                "made": restored.made,
+                "replayed_through": restored.replayed_through,
                 "shell": restored.shell,
             }
         )

@@ -1,4 +1,4 @@
-"""Tool calls: look the key up, run the tool in the rollout's sandbox, journal what the model is shown."""
+"""Activities of tool calls: look the key up, run the tool in the rollout's sandbox, journal the result."""
 
 import asyncio
 import time
@@ -32,12 +32,12 @@ from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatched, Dispatcher, beyond_limit
 from clotho.tools.shell import SLOT, last_job
 
-RESULT_SHOWN = 300
+RESULT_CHARACTERS = 300
 
 
 @dataclass
 class Progress:
-    """How much of a command's output this attempt has seen: what its heartbeats carry."""
+    """Offset in a command's output, carried by heartbeats."""
 
     offset: int = 0
 
@@ -47,7 +47,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class CallInputs:
-    """What a call is made from: what the store holds, and the sandbox."""
+    """The inputs of a call, from the store, and its sandbox."""
 
     manifest: RunManifest
     tools: ToolManifest
@@ -83,7 +83,7 @@ class Tools:
             )
             await failpoints.reach("call.journalled", key)
             replayed = await self._replay_if_late(request, entry)
-            await self._forget_older_checkpoint(request, entry)
+            await self._delete_older_checkpoint(request, entry)
         return CallResult(
             call=call,
             failed=entry.error is not None,
@@ -144,7 +144,7 @@ class Tools:
         )
 
     async def _replay_if_late(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
-        """An attempt in a lost sandbox may write its entry late: the next one was made without its effect."""
+        """Replay a call that an attempt in a lost sandbox journalled after this one was restored."""
         lease, made_in = request.lease, entry.lease
         if lease is None or made_in is None or made_in >= lease or not entry.changes:
             return None
@@ -157,7 +157,7 @@ class Tools:
     async def _kept(
         self, request: CallRequest, manifest: RunManifest, context: BoundCall, entry: CallEntry, last: bool
     ) -> CallEntry:
-        """The entry with a checkpoint of the sandbox, as the run wants it; else with what a replay is judged by."""
+        """The entry with a checkpoint of the sandbox, or with the manifest that a replay is compared by."""
         if manifest.checkpoints is CheckpointPolicy.OFF:
             return entry
         if manifest.checkpoints is CheckpointPolicy.EVERY_TURN and not last:
@@ -175,10 +175,10 @@ class Tools:
             return None
         return (await self._journal.read_required(call_key(rollout, call), CallEntry)).checkpoint
 
-    async def _forget_older_checkpoint(self, request: CallRequest, entry: CallEntry) -> None:
+    async def _delete_older_checkpoint(self, request: CallRequest, entry: CallEntry) -> None:
         older = await self._checkpoint_of(request.rollout, request.checkpoint) if entry.checkpoint else None
         if older is not None and entry.checkpoint and older.digest != entry.checkpoint.digest:
-            await self._journal.forget_blob(request.rollout, older.digest)
+            await self._journal.delete_blob(request.rollout, older.digest)
 
     async def _attached(self, request: CallRequest) -> SandboxInstance | None:
         if request.lease is None:
@@ -186,7 +186,7 @@ class Tools:
         return await self._sandboxes.attach(request.rollout, request.lease)
 
     async def _state(self, request: CallRequest) -> dict[str, JsonValue]:
-        """The slots of tool state as the calls that last wrote them left them, in the sandbox of this lease."""
+        """The slots of tool state, each from the call that last wrote it."""
         calls = list(request.tool_state.items())
         entries = await self._journal.read_many(
             [call_key(request.rollout, call) for _, call in calls], CallEntry
@@ -230,5 +230,5 @@ def _error(turn: int, dispatched: Dispatched) -> ToolError | None:
         tool_name=failure.tool,
         arguments=failure.arguments,
         error=failure.error,
-        tool_result=truncate_middle(dispatched.content, RESULT_SHOWN),
+        tool_result=truncate_middle(dispatched.content, RESULT_CHARACTERS),
     )

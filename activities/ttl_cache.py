@@ -1,24 +1,24 @@
-"""Answers that are given again for a moment: many turns ask, and one look at the store answers them all."""
+"""A cache of answers for a moment: one look at the store serves many turns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 FRESH_SECONDS = 1.0
-"""How old an answer may be."""
+"""Largest age of an answer."""
 
 Answer = TypeVar("Answer")
 
 
 class TTLCache(Generic[Answer]):
-    """What `ask` says of each name, asked at most once in FRESH_SECONDS by one process."""
+    """The answers of `ask`, which is called at most once per name in FRESH_SECONDS."""
 
     def __init__(self, ask: Callable[[str], Awaitable[Answer]]) -> None:
         self._ask = ask
         self._answers: dict[str, tuple[float, asyncio.Future[Answer]]] = {}
 
     async def of(self, name: str) -> Answer:
-        """One question for all who ask at the same time; what it raises, all of them get, and nobody later."""
+        """The answer for `name`; concurrent callers share one call, and its exception, which isn't cached."""
         now = asyncio.get_running_loop().time()
         asked, answer = self._answers.get(name, (now, None))
         stale = now - asked > FRESH_SECONDS

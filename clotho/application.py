@@ -29,7 +29,7 @@ def command(program: str, *arguments: str) -> list[str]:
 
 
 def replace_process(program: str, *arguments: str) -> NoReturn:
-    """Go on as `program`."""
+    """Replace this process by `program`."""
     argv = command(program, *arguments)
     os.execv(argv[0], argv)
 

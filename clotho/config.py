@@ -51,13 +51,13 @@ class TemporalSettings(Section):
 
 
 class DevelopmentServices(Section):
-    """Where `clotho dev` listens: kept beside the store while it is up."""
+    """Addresses of a running `clotho dev`, kept beside the store."""
 
     temporal: str
     ui: str
 
     def answer(self) -> bool:
-        """Whether they are still there: a killed `dev` leaves its file behind."""
+        """Whether they are still up: a killed `dev` leaves its file behind."""
         host, _, port = self.temporal.rpartition(":")
         try:
             socket.create_connection((host, int(port)), SERVICES_SECONDS).close()
@@ -77,7 +77,7 @@ class WorkerSettings(Section):
     """Model calls that a process has open at once."""
     max_tool_calls: int = 200
     """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
-    model_call_timeout: float = 600.0
+    model_call_timeout_seconds: float = 600.0
     """Seconds that one request to a model server may take."""
     model_answer_mb: int = 8
     """Largest answer of a model server, and largest event of a stream, in MiB."""
@@ -100,7 +100,7 @@ class WorkerSettings(Section):
 
 
 class SandboxSettings(Section):
-    """Where this host keeps sandboxes."""
+    """Folder, budget and leases of this host's sandboxes."""
 
     backend: str = "local"
     """What makes the sandboxes of this host's workers: `local`, or `module:Class` of another backend.
@@ -126,7 +126,7 @@ class SandboxSettings(Section):
 
 
 class AtroposApiSettings(Section):
-    """What the durable Atropos API takes, and from whom."""
+    """Limits and access of the durable Atropos API."""
 
     max_body_bytes: PositiveInt = 128 * 2**20
     """Largest body of a request, as it is sent."""
@@ -143,7 +143,7 @@ class AtroposApiSettings(Section):
 
 
 class S3Settings(Section):
-    """How a store in S3 is reached. Credentials come from AWS's own variables, files and roles."""
+    """Connection to a store in S3. Credentials come from AWS's own variables, files and roles."""
 
     endpoint: str | None = None
     """URL of a server that isn't AWS's; None: what AWS's own configuration says."""
@@ -178,7 +178,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
     run: RunSettings = RunSettings()
-    """What runs are asked for that are started here, where flags don't say otherwise."""
+    """Defaults of runs that are started here; flags override them."""
     atropos_api: AtroposApiSettings = AtroposApiSettings()
 
     @property
@@ -190,7 +190,7 @@ class Settings(BaseSettings):
 
     @property
     def services_file(self) -> Path:
-        """Where a running `clotho dev` says where it listens."""
+        """File with the addresses of a running `clotho dev`."""
         return self.folder / "services.json"
 
     @classmethod

@@ -25,7 +25,7 @@ ClothoError
 
 from datetime import timedelta
 
-MESSAGE_LIMIT = 1_500
+MESSAGE_CHARACTERS = 1_500
 """Characters of an error's message that are kept."""
 
 
@@ -42,7 +42,7 @@ class ModelRejected(ClothoError):
 
 
 class InexactTokens(ClothoError):
-    """What a model server says it sampled is incomplete or contradicts itself."""
+    """A model server's report of what it sampled is incomplete or contradicts itself."""
 
 
 class ContextOverflow(ClothoError):
@@ -66,16 +66,16 @@ class FileRefused(ClothoError):
 
 
 class WorkspaceRefused(FileRefused):
-    """A path in the agent's folders that its verifier can't read or write, for what the agent made of it.
+    """A path in the agent's folders that the agent made unusable to its verifier.
 
-    A verifier may catch it and score the rollout as it likes; else the score is 0.
+    A verifier may catch it and score the rollout; else the score is 0.
     """
 
 
 class SandboxLost(ClothoError):
     """The sandbox of a lease is gone, or was replaced by another incarnation.
 
-    `exhausted` is what a command had used up when it ended the sandbox, where that is known: its own doing.
+    `exhausted` names the resource that a command had used up when the sandbox ended, if it was the command's doing.
     """
 
     def __init__(self, message: str, exhausted: str | None = None) -> None:
@@ -84,7 +84,7 @@ class SandboxLost(ClothoError):
 
 
 class SandboxFenced(SandboxLost):
-    """The lease was followed by another: the rollout goes on in that one's sandbox."""
+    """The lease was superseded: the rollout goes on in the sandbox of the next one."""
 
 
 class SandboxDiverged(ClothoError):
@@ -133,7 +133,7 @@ class HostUnavailable(Unavailable):
     """The machine that this process runs on can't serve now."""
 
 
-def truncate_middle(text: str, limit: int = MESSAGE_LIMIT) -> str:
+def truncate_middle(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
     """`text` cut to `limit` characters, the middle left out."""
     if len(text) <= limit:
         return text

@@ -1,4 +1,4 @@
-"""Named points of a step, at which a fault can be made to happen from outside. Off, each costs a None check.
+"""Failpoints: named points of a step at which tests inject faults. Unarmed, each costs a None check.
 
     CLOTHO_FAIL='turn.answered[run/g000001/r0/turn/0001]:pause,journal.write:delay=2'
 
@@ -6,7 +6,7 @@ A rule is `point[subject]:action`. The subject is a glob on what the point is pa
 
 - `kill@3`: SIGKILL to this process when the point is passed for the third time (by default the first).
 - `pause@3`: the file `{folder}/{point}` appears, holding the process id and the subject, and this step alone
-  stops until somebody removes it. Of all processes that share the folder, the first one there stops, once.
+  stops until the file is removed. Of all processes that share the folder, the first one there stops, once.
 - `delay=2`: every pass takes two seconds longer while the file `{folder}/{point}` exists.
 """
 

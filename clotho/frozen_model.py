@@ -1,11 +1,11 @@
-"""What every record is: a frozen value that knows all of its fields."""
+"""The base of messages and journal entries."""
 
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 6))]
-"""Written to the microsecond: further digits say nothing, and every step would carry them in its history."""
+"""Written to the microsecond: every step carries the digits in its history."""
 
 
 class FrozenModel(BaseModel):

@@ -1,6 +1,6 @@
-"""Failures of the machine that Clotho runs on, told apart from what code raises about its own logic.
+"""Failures of the machine that Clotho runs on, such as no memory or a full disk.
 
-No tool, verifier or policy is at fault for them, so they are retried: they are neither a result nor a reward.
+They are retried, since no tool, verifier or policy is at fault: they are neither a result nor a reward.
 """
 
 import errno
@@ -12,11 +12,11 @@ HOST_ERRNOS = frozenset(
         *(errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.EUCLEAN, errno.ENODEV, errno.ENXIO),
     }
 )
-"""Nothing left of what every process of a host shares, and disks that fail."""
+"""Exhausted resources of the host, and failing disks."""
 
 
 def is_host_failure(error: BaseException) -> bool:
-    """Whether `error` tells of its host: no descriptors, memory, threads or disk, or an I/O error."""
+    """Whether the host is at fault: no descriptors, memory, threads or disk, or an I/O error."""
     if isinstance(error, OSError):
         return error.errno in HOST_ERRNOS
     return isinstance(error, MemoryError) or is_thread_failure(error)

@@ -1,4 +1,4 @@
-"""Log lines that say which rollout they are about."""
+"""Logging, with the run, group or rollout of each line."""
 
 import contextvars
 import logging
@@ -25,7 +25,7 @@ class _Subject(logging.Filter):
 
 
 class _Text(logging.Formatter):
-    """A line an event, whatever the message holds; a traceback's lines follow, indented."""
+    """One line per event, whatever the message holds; a traceback follows, indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return for_line(super().formatMessage(record))
@@ -55,7 +55,7 @@ def configure(form: LogFormat, process: str) -> None:
     text = _Text(f"%(asctime)s %(levelname)s {process} [%(subject)s] %(name)s: %(message)s")
     handler.setFormatter(_Json() if form == "json" else text)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # What these say of every request and every failed attempt, Clotho says itself, with the rollout's name.
+    # Clotho logs requests and failed attempts itself, with the rollout's name.
     for chatty, level in (
         ("httpx", logging.WARNING),
         ("httpx2", logging.WARNING),

@@ -1,4 +1,4 @@
-"""What a run's user may ask of it: by flags of `clotho run`, in clotho.yaml, and in the adapter's configuration."""
+"""Settings of a run: flags of `clotho run`, clotho.yaml, and the adapter's configuration."""
 
 from enum import StrEnum
 from typing import Literal
@@ -17,7 +17,7 @@ class CheckpointPolicy(StrEnum):
 
 
 class OnRewardError(StrEnum):
-    """What becomes of a rollout whose verifier fails, however often it is tried."""
+    """The result of a rollout whose verifier keeps failing."""
 
     FAIL = "fail"
     """It has no reward: an infrastructure failure."""

@@ -194,7 +194,7 @@ async def test_tokens_and_logprobs_are_those_of_the_server(
     async with serving(relay) as url, opened(url, inference, tmp_path) as backend:
         found = await backend.check(TINY)
         turns = await asyncio.gather(*(whole(backend, call) for call in calls))
-    assert (found.backend, found.logprobs_mode, found.noise) == (inference, vllm.mode, "sequence")
+    assert (found.backend, found.logprobs_mode, found.rng_scope) == (inference, vllm.mode, "sequence")
     assert (found.context, found.weight_version) == (CONTEXT, None)
     exact = [turn.tokens for turn in turns if turn.tokens]
     assert {tokens.logprobs_mode for tokens in exact} == {vllm.mode}

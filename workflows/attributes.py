@@ -1,4 +1,4 @@
-"""What a running workflow shows of itself by search attributes."""
+"""Search attributes that a running workflow sets."""
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
@@ -10,7 +10,7 @@ OUTCOME_KEY = SearchAttributeKey.for_keyword(OUTCOME)
 REWARD_KEY = SearchAttributeKey.for_float(REWARD)
 
 INFRASTRUCTURE_FAILURE = "infrastructure_failure"
-"""What OUTCOME shows for a rollout or group that ended without a reward."""
+"""OUTCOME of a rollout or group that ended without a reward."""
 
 
 def show_outcome(outcome: str) -> None:
@@ -18,7 +18,7 @@ def show_outcome(outcome: str) -> None:
 
 
 def show_paused() -> None:
-    """At a turn boundary."""
+    """Show a rollout as paused at a turn's boundary."""
     show_outcome(PAUSED)
 
 

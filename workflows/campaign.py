@@ -43,8 +43,8 @@ from workflows.steps import clean_up, run_activity, without_deadline
 class Campaign:
     """Start groups in the manifest's order, with at most `max_open_groups` running.
 
-    Starting it again by name skips what is scored and tries again what failed. A run in which one rollout
-    after the other fails for the same reason pauses itself; resumed, it tries them again.
+    Started again, it skips scored groups and retries failed ones. If one rollout after the other fails for the same
+    reason, the run pauses itself; resumed, it retries them.
 
     A group outlives the campaign that started it, so that a campaign can continue as new while groups run: the next
     run adopts them. Only a cancel of the campaign cancels its groups.
@@ -69,7 +69,7 @@ class Campaign:
         if request.progress is None:
             await self.hold_while_paused()
             await self.prepare()
-        watch = self.slots.beside(self.watch_pause())
+        watch = self.slots.background(self.watch_pause())
         try:
             await self.run_groups()
             return await self.conclude()
@@ -81,7 +81,7 @@ class Campaign:
             await asyncio.gather(watch, return_exceptions=True)
 
     async def prepare(self) -> None:
-        """Fail now what would fail every group; then have the items in the store."""
+        """Check the model server, then write the items into the store."""
         run = self.request.run
         await run_activity(
             Model.check_model, ModelCheck(run=run), self.task_queues.model, "check model server"
@@ -106,7 +106,7 @@ class Campaign:
     async def run_groups(self) -> None:
         """Fill every slot that is free, until nothing is left to start and nothing runs.
 
-        What breaks the campaign itself is raised when the groups that run have ended.
+        An error of the campaign itself is raised after the running groups have ended.
         """
         while True:
             await workflow.wait_condition(self.something_to_do)
@@ -143,7 +143,7 @@ class Campaign:
         return bool(self.waiting) and self.slots.free and not held
 
     def may_continue_as_new(self) -> bool:
-        """Whether the history is long, and nothing under way would be lost: groups that run are adopted."""
+        """Whether the history is long and nothing is being started; the next run adopts running groups."""
         settled = self.slots.started and not self.stopping and not self.slots.broken
         return settled and workflow.info().is_continue_as_new_suggested()
 
@@ -155,7 +155,7 @@ class Campaign:
         try:
             self.waiting += await self.unfinished(self.next_group)
         except ActivityError as error:
-            self.slots.breaks(error)
+            self.slots.fail(error)
 
     async def run_group(self, item: int) -> None:
         stops = self.stops
@@ -169,7 +169,7 @@ class Campaign:
             await self.note_failure(item, error, stopped_meanwhile=self.stops > stops)
 
     async def follow(self, items: list[int]) -> None:
-        """Wait for groups that an earlier run of this campaign, or somebody else, has started."""
+        """Wait for groups that another run of this campaign, or an operator, has started."""
         run, activity_queue = self.request.run, self.task_queues.environment
         groups = {group_id(run, item): item for item in items}
         while groups:
@@ -191,7 +191,7 @@ class Campaign:
         self.streak = FailureStreak()
 
     async def note_failure(self, item: int, error: ChildWorkflowError, *, stopped_meanwhile: bool) -> None:
-        """Count the group as failed, or try it again when the run goes on from what it stopped for."""
+        """Count the group as failed; requeue it if it failed while the run was being paused."""
         group = group_id(self.request.run, item)
         failures = failures_within(group, error)
         cancelled = any(policy_for(one.kind).cancels_group for one in failures)
@@ -207,10 +207,10 @@ class Campaign:
             self.failed_alike[kind] = (*self.failed_alike.get(kind, ()), item)[-MOST_REQUEUED:]
         self.streak = self.streak.with_group(failures)
         if self.streak.rollouts >= self.request.stop_after_failures:
-            await self.stop_for(self.streak)
+            await self.pause_for(self.streak)
 
-    async def stop_for(self, streak: FailureStreak) -> None:
-        """Pause the run, and take back all that failed for this reason: it will be tried again."""
+    async def pause_for(self, streak: FailureStreak) -> None:
+        """Pause the run, and requeue all groups that failed for this reason."""
         self.stopping = True
         self.stops += 1
         self.streak = FailureStreak()
@@ -225,9 +225,9 @@ class Campaign:
 
     def requeue(self, kind: str) -> None:
         items = self.failed_alike.pop(kind)
-        taken = frozenset(items)
+        requeued = frozenset(items)
         for other, failed in self.failed_alike.items():
-            self.failed_alike[other] = tuple(item for item in failed if item not in taken)
+            self.failed_alike[other] = tuple(item for item in failed if item not in requeued)
         groups = {group_id(self.request.run, item) for item in items}
         kept = tuple(failure for failure in self.progress.failures if failure.workflow not in groups)
         self.waiting += items
@@ -239,7 +239,7 @@ class Campaign:
             await self.hold_while_paused()
 
     async def hold_while_paused(self) -> None:
-        """Keep `progress.paused` as the store has it until the run isn't paused."""
+        """Show the pause until the run isn't paused."""
         run, activity_queue = self.request.run, self.task_queues.model
         while True:
             self.pause_may_have_changed = False
@@ -253,11 +253,11 @@ class Campaign:
 
     @workflow.signal
     def refresh_pause(self) -> None:
-        """The store has a new word on whether the run is paused."""
+        """Look up in the store again whether the run is paused."""
         self.pause_may_have_changed = True
 
     async def roll_out(self, item: int) -> GroupSummary:
-        """Run the group as a child; raises WorkflowAlreadyStartedError for one that somebody else started."""
+        """Run the group as a child; raises WorkflowAlreadyStartedError if it is running already."""
         request = self.request
         try:
             child = await workflow.start_child_workflow(
@@ -275,7 +275,7 @@ class Campaign:
         return await child
 
     async def cancel_groups(self) -> None:
-        """Ask all that run to end, and wait for those that this run of the campaign started."""
+        """Cancel all running groups, and wait for those that this run of the campaign started."""
         adopted = [group_id(self.request.run, item) for item in self.slots.adopted]
         cancels = [workflow.get_external_workflow_handle(group).cancel() for group in adopted]
         await asyncio.gather(self.slots.cancel(), *cancels, return_exceptions=True)
@@ -307,7 +307,7 @@ class Campaign:
         return progress
 
     async def recheck_failed(self) -> None:
-        """Failed groups that somebody started again by hand may have been scored meanwhile."""
+        """Look up failed groups again: an operator may have retried them."""
         unfinished: list[int] = []
         self.count(skipped=0)
         for first in range(0, self.progress.groups, self.request.look_ahead):

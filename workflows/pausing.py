@@ -1,4 +1,4 @@
-"""Pausing at a boundary: a workflow by itself, or a whole run by what the store says."""
+"""Pausing at a boundary: of a workflow by updates, of a whole run by the store."""
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -11,15 +11,15 @@ from workflows.steps import RETRIES, without_deadline
 
 
 class Pausable:
-    """A workflow that can be paused and resumed by acknowledged updates, any number of times over."""
+    """A workflow that can be paused and resumed by updates, any number of times."""
 
     paused = False
     past_pausing: str | None = None
-    """Why there is nothing left to pause, once that is so."""
+    """The reason why it can no longer be paused, if it can't."""
 
     @workflow.update
     async def pause(self) -> None:
-        """Stop at the next boundary."""
+        """Pause at the next boundary."""
         self.paused = True
 
     @pause.validator
@@ -32,19 +32,19 @@ class Pausable:
         self.paused = False
 
     async def own_resume(self) -> None:
-        """Wait for as long as this workflow itself is paused."""
+        """Wait while this workflow is paused."""
         await workflow.wait_condition(lambda: not self.paused)
 
 
 async def run_resume(run: str, activity_queue: ActivityQueue) -> None:
-    """Wait for as long as the run is paused, which may be for ever: it counts toward no time-out."""
+    """Wait while the run is paused, without a deadline."""
     await workflow.execute_activity_method(
         PauseActivities.await_resume,
         run,
         task_queue=activity_queue.queue,
         summary="wait while paused",
         schedule_to_close_timeout=without_deadline(activity_queue).schedule_to_close_timeout,
-        heartbeat_timeout=activity_queue.heartbeat,
+        heartbeat_timeout=activity_queue.heartbeat_timeout,
         retry_policy=RETRIES,
         # It holds nothing that a cancel would have to wait for.
         cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,

@@ -26,17 +26,17 @@ from workflows.pausing import Pausable, run_resume
 from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss
 from workflows.steps import clean_up, run_activity, timed_out_in_queue
 
-UNSERVED = timedelta(seconds=15)
-"""How long a step may wait in the queue of one process before it is asked whether that process is there."""
-NAME_LIMIT = 40
-"""Characters of a tool's name in a call's summary: the whole of it fits."""
+QUEUE_TIMEOUT = timedelta(seconds=15)
+"""Time for which a step may wait in the queue of one process before that process's heartbeat is looked up."""
+NAME_CHARACTERS = 40
+"""Of a tool's name in a call's summary."""
 
 
 @workflow.defn
 class Rollout(Pausable):
     """One agent at one task: sample a turn, run its tool calls, until the model stops or a limit is met.
 
-    What is scored completes; an infrastructure failure fails the workflow, and a cancel ends it Canceled.
+    A scored rollout completes; an infrastructure failure fails the workflow, and a cancel ends it Canceled.
     """
 
     @workflow.init
@@ -48,7 +48,7 @@ class Rollout(Pausable):
         self.sandbox = SandboxSession(request)
         self.keeps_sandbox = False
         self.releasing: asyncio.Task[None] | None = None
-        self.unserved = False
+        self.queue_timed_out = False
         self.paused = request.paused
 
     @workflow.run
@@ -67,7 +67,7 @@ class Rollout(Pausable):
                 await clean_up(self.release_sandbox(), "release of the sandbox")
 
     async def begin(self) -> RolloutSummary | None:
-        """What an earlier run of this rollout came to; None if there is more to do."""
+        """The result of an earlier workflow of this rollout, if it was scored."""
         request = ModelProcessRequest(rollout=self.rollout, queue=self.state.model_queue)
         start = await run_activity(
             Model.begin, request, self.task_queues.model, "look up end, choose model process"
@@ -107,7 +107,7 @@ class Rollout(Pausable):
         return await self.sample_on_assigned_process(request)
 
     async def wait_until_resumed(self) -> None:
-        """Wait until neither this rollout nor its run is paused: at a turn's boundary, holding nothing up."""
+        """Wait until neither this rollout nor its run is paused."""
         self.show(f"paused before turn {self.state.turn}")
         attributes.show_paused()
         await self.own_resume()
@@ -115,18 +115,20 @@ class Rollout(Pausable):
         attributes.show_no_outcome()
 
     async def sample_on_assigned_process(self, request: TurnRequest) -> TurnResult | None:
-        """All turns go to one process, which finds a call that is still in flight; to another if it is gone."""
+        """Sample in the process that has the rollout's calls in flight; in another one if it is gone."""
         while True:
-            if self.unserved:
+            if self.queue_timed_out:
                 await self.choose_model_process()
-            activity_queue = self.task_queues.model.on(self.state.model_queue or self.task_queues.model.queue)
+            activity_queue = self.task_queues.model.with_queue(
+                self.state.model_queue or self.task_queues.model.queue
+            )
             try:
                 return await run_activity(
-                    Model.sample_turn, request, activity_queue, f"turn {request.turn}", UNSERVED
+                    Model.sample_turn, request, activity_queue, f"turn {request.turn}", QUEUE_TIMEOUT
                 )
             except ActivityError as error:
-                self.unserved = timed_out_in_queue(error)
-                if not self.unserved:
+                self.queue_timed_out = timed_out_in_queue(error)
+                if not self.queue_timed_out:
                     raise
 
     async def choose_model_process(self) -> None:
@@ -135,7 +137,7 @@ class Rollout(Pausable):
             Model.choose_process, request, self.task_queues.model, "choose model process"
         )
         self.state = self.state.model_copy(update={"model_queue": queue})
-        self.unserved = False
+        self.queue_timed_out = False
 
     async def call_tool(self, index: int, call: ToolCallReference) -> None:
         turn = self.state.turn - 1
@@ -149,15 +151,15 @@ class Rollout(Pausable):
             tool_state=self.state.tool_state,
             checkpoint=self.state.checkpoint,
         )
-        summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_LIMIT))}"
+        summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_CHARACTERS))}"
         if not call.sandboxed:
             result = await run_activity(Tools.call_tool, request, self.task_queues.sandbox, summary)
         else:
 
             async def run(lease: Lease) -> CallResult:
-                held = request.model_copy(update={"lease": lease.number})
+                leased = request.model_copy(update={"lease": lease.number})
                 return await run_activity(
-                    Tools.call_tool, held, self.sandbox.activity_queue_of(lease), summary, UNSERVED
+                    Tools.call_tool, leased, self.sandbox.activity_queue_of(lease), summary, QUEUE_TIMEOUT
                 )
 
             result = await self.sandbox.use(run, self.state.turn)
@@ -182,11 +184,11 @@ class Rollout(Pausable):
             return
 
         async def run(lease: Lease) -> RewardResult:
-            held = request.model_copy(update={"lease": lease})
+            leased = request.model_copy(update={"lease": lease})
             if elsewhere is not None:
-                return await run_activity(Verifier.verify, held, elsewhere, "verify")
+                return await run_activity(Verifier.verify, leased, elsewhere, "verify")
             return await run_activity(
-                Verifier.verify, held, self.sandbox.activity_queue_of(lease), "verify", UNSERVED
+                Verifier.verify, leased, self.sandbox.activity_queue_of(lease), "verify", QUEUE_TIMEOUT
             )
 
         try:
@@ -201,7 +203,7 @@ class Rollout(Pausable):
             )
 
     async def verify_without_lease(self, request: RewardRequest) -> bool:
-        """Verify where no command has run, opening a sandbox if it takes one; False if that is lost."""
+        """Verify a rollout without a sandbox, opening one if needed; False if that is lost."""
         try:
             activity_queue = self.task_queues.verification or self.task_queues.sandbox
             reward = await run_activity(Verifier.verify, request, activity_queue, "verify")
@@ -213,7 +215,7 @@ class Rollout(Pausable):
         return True
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
-        self.release_sandbox()  # meanwhile: the end is written from the journal
+        self.release_sandbox()  # concurrently: the end is written from the journal
         request = ConcludeRequest(
             rollout=self.rollout,
             ending=ending,
@@ -226,7 +228,7 @@ class Rollout(Pausable):
         return summary
 
     def release_sandbox(self) -> asyncio.Task[None]:
-        """The release of the sandbox, begun once."""
+        """Start releasing the sandbox, once."""
         if self.releasing is None:
             self.releasing = asyncio.create_task(self.sandbox.release())
         return self.releasing
@@ -238,11 +240,11 @@ class Rollout(Pausable):
             workflow.continue_as_new(self.request.model_copy(update=state))
 
     def whole_state(self) -> RolloutState:
-        held = {"lease": self.sandbox.lease, "losses": self.sandbox.losses}
-        return self.state.model_copy(update=held)
+        leased = {"lease": self.sandbox.lease, "losses": self.sandbox.losses}
+        return self.state.model_copy(update=leased)
 
     def show(self, doing: str) -> None:
-        """What the UI shows of a running rollout."""
+        """Set the details that the UI shows."""
         totals = self.state.totals
         workflow.set_current_details(
             f"**{doing}**\n\n{totals.turns} turns, {totals.tool_calls} tool calls ({totals.tool_errors} errors), "

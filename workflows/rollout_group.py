@@ -37,8 +37,8 @@ from workflows.steps import all_of, run_activity, without_deadline
 class RolloutGroup(Pausable):
     """Resolve the tools once, run the siblings, and write the scored group: complete, or not at all.
 
-    A sibling's failure leaves the others alone. What failed for reasons of infrastructure is started again;
-    where that doesn't help, the group fails after the last of its siblings has ended.
+    A sibling's failure doesn't stop the others. A sibling that failed for reasons of infrastructure is repaired; if
+    that doesn't help, the group fails after the last of its siblings has ended.
     """
 
     @workflow.init
@@ -72,23 +72,23 @@ class RolloutGroup(Pausable):
         return prepared
 
     async def run_sibling(self, rollout: str, attempt: int) -> None:
-        """Run it to its score, by as many repairs as it takes and the bounds allow."""
-        goes_on: str | None = rollout
-        while goes_on is not None:
+        """Run a sibling until it is scored, with as many repairs as the bounds allow."""
+        successor: str | None = rollout
+        while successor is not None:
             await self.own_resume()
-            rollout = goes_on
+            rollout = successor
             try:
                 self.scored.append(await self.roll_out(rollout))
-                goes_on = None
+                successor = None
             except ChildWorkflowError as error:
                 if workflow.cancellation_reason() is not None:
                     raise
-                goes_on = await self.repair(failure_of(rollout, error), attempt)
+                successor = await self.repair(failure_of(rollout, error), attempt)
             self.show()
 
     async def repair(self, failure: SiblingFailure, attempt: int) -> str | None:
-        """What goes on in the failed rollout's stead: mostly the same one, from its last journalled turn."""
-        goes_on = None
+        """The rollout that continues the failed one: mostly the same one, from its last journalled turn."""
+        successor = None
         action = policy_for(failure.kind).sibling
         if action is not SiblingAction.FAIL:
             request = RepairRequest(
@@ -102,22 +102,22 @@ class RolloutGroup(Pausable):
             )
             self.repaired.append(failure)
             activity_queue = self.request.task_queues.environment
-            goes_on = await run_activity(
+            successor = await run_activity(
                 Groups.repair_sibling, request, activity_queue, f"repair {failure.workflow}"
             )
-        if goes_on is None:
+        if successor is None:
             self.failures.append(failure)
-        return goes_on
+        return successor
 
     async def recheck_failed(self, failure: SiblingFailure) -> None:
-        """A failed sibling that somebody started again by hand may have been scored meanwhile."""
+        """Look up a failed sibling again: an operator may have retried it."""
         end = await self.find_end_when_closed(failure.workflow)
         if end is not None:
             self.failures.remove(failure)
             self.scored.append(end)
 
     async def roll_out(self, rollout: str) -> RolloutSummary:
-        """Run the sibling as a child; one that another parent started is waited for instead."""
+        """Run the sibling as a child, or wait for it if another parent started it."""
         request = self.request
         while True:
             try:
@@ -155,7 +155,7 @@ class RolloutGroup(Pausable):
         return summary
 
     async def incomplete(self, number: int) -> ApplicationError:
-        """The error to fail with, once this attempt is kept in the store."""
+        """Keep this attempt in the store; returns the error to fail with."""
         attempt = GroupAttempt(
             run=self.request.run,
             group=self.request.group,

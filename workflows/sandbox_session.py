@@ -1,4 +1,4 @@
-"""A rollout's sandbox over its losses: held by a lease, and by the next one when that is lost."""
+"""A rollout's sandbox: one lease after the other when sandboxes are lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,23 +18,23 @@ with workflow.unsafe.imports_passed_through():
 from workflows.steps import CLEAN_UP_TIME, run_activity, run_activity_uncancelled, timed_out_in_queue
 
 LOSSES_AT_ONE_STEP = 3
-"""A command that ends its sandbox so often does so every time."""
+"""A command that ended so many sandboxes would end every one."""
 MOST_LOSSES = 10
 
 Result = TypeVar("Result")
 
 
 class SandboxRepeatedlyLost(ApplicationError):
-    """A step was lost with its sandbox each time: a command's doing, if it was one, not the infrastructure's."""
+    """A step lost its sandbox each time, which is a command's fault if a resource was exhausted."""
 
     def __init__(self, message: str, exhausted: str | None) -> None:
         super().__init__(message, type=SandboxLost.__name__, non_retryable=True)
         self.exhausted = exhausted
-        """What the last of them ran out of, where that is known."""
+        """The resource that the last sandbox ran out of, if known."""
 
 
 class SandboxSession:
-    """Created when first used, restored when lost, released at the end."""
+    """The sandbox of one rollout: created when first used, restored when lost, released at the end."""
 
     def __init__(self, request: RolloutRequest) -> None:
         self.request = request
@@ -45,7 +45,7 @@ class SandboxSession:
         self.acquiring: asyncio.Future[Lease] | None = None
 
     async def use(self, work: Callable[[Lease], Awaitable[Result]], turns: int) -> Result:
-        """Do `work` in the sandbox as it is after `turns` turns; where it is lost, in one that is like it.
+        """Do `work` in the sandbox as it is after `turns` turns; if it is lost, repeat it in a restored one.
 
         Raises SandboxRepeatedlyLost if that doesn't help.
         """
@@ -69,14 +69,14 @@ class SandboxSession:
                 raise self.too_many_losses(self.lease.number + 1, exhausted)
 
     def too_many_losses(self, losses: int, exhausted: str | None) -> ApplicationError:
-        """The infrastructure's failure, unless the last sandbox was ended by a command that had used it up."""
+        """The error for too many losses, with the exhausted resource if that was the policy's doing."""
         message = f"{losses} sandboxes were lost"
         if exhausted is not None:
             return SandboxRepeatedlyLost(message, exhausted)
         return ApplicationError(message, type=SandboxLost.__name__, non_retryable=True)
 
     async def get(self, turns: int) -> Lease:
-        """The lease that is held, or the next one."""
+        """The current lease, or the next one if it was lost."""
         if self.lease is None or self.lost:
             await self.acquire(turns)
         assert self.lease is not None
@@ -103,7 +103,7 @@ class SandboxSession:
             self.require_kept(lease.fidelity)
 
     def note_replay(self, fidelity: Fidelity) -> None:
-        """A call of the lost sandbox was found, and made again in this one, after this one had been made."""
+        """Record that a late call of the lost sandbox was replayed in this one."""
         order = list(Fidelity)
         *earlier, last = self.losses or (Fidelity.EXACT,)
         self.losses = (*earlier, max(last, fidelity, key=order.index))
@@ -135,8 +135,8 @@ class SandboxSession:
             await run_activity_uncancelled(Sandboxes.release, request, activity_queue, "release sandbox")
 
     def activity_queue_of(self, lease: Lease | None) -> ActivityQueue:
-        """Where work with the sandbox of `lease` is served; any sandbox host, if there is none yet."""
-        return self.activity_queue.on(lease.queue) if lease else self.activity_queue
+        """The queue of the lease's host; of any sandbox host without a lease."""
+        return self.activity_queue.with_queue(lease.queue) if lease else self.activity_queue
 
 
 def sandbox_action(error: ActivityError) -> SandboxAction:
@@ -149,7 +149,7 @@ def is_loss(error: ActivityError) -> bool:
 
 
 def exhausted_by(error: ActivityError) -> str | None:
-    """What a command had run out of when its sandbox was lost."""
+    """The resource that was exhausted when the sandbox was lost, if known."""
     if not is_loss(error) or not isinstance(error.cause, ApplicationError) or not error.cause.details:
         return None
     return str(error.cause.details[0])

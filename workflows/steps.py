@@ -1,4 +1,4 @@
-"""How workflows do anything: activities that retry until their time is up, and a clean-up that always ends."""
+"""Activities run from workflows, and clean-up that survives cancellation."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.identifiers.ids import displayable
     from clotho.rollouts.task_queues import ActivityQueue
 
-SUMMARY_LIMIT = 60
+SUMMARY_CHARACTERS = 60
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -26,8 +26,8 @@ RETRIES = RetryPolicy(
 )
 """Attempts are unbounded, since killed workers use them up; time is bounded.
 
-The intervals are those after attempts that timed out: a partition uses up many, and work goes on soon after it.
-Errors bring a delay of their own.
+The intervals apply after attempts that timed out, so that work goes on soon after a partition. Errors bring a delay
+of their own.
 """
 
 
@@ -36,13 +36,13 @@ async def run_activity(
     argument: Argument,
     activity_queue: ActivityQueue,
     summary: str,
-    unserved: timedelta | None = None,
+    queue_timeout: timedelta | None = None,
 ) -> Result:
     """Run an activity method; `summary` is what the UI shows for it.
 
-    With `unserved`, nobody's taking it for so long raises an error that `was_unserved` tells from others.
+    With `queue_timeout`, raises an error that `timed_out_in_queue` recognizes if no worker takes it for so long.
     """
-    result = await run_activity_uncancelled(activity, argument, activity_queue, summary, unserved)
+    result = await run_activity_uncancelled(activity, argument, activity_queue, summary, queue_timeout)
     if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError  # a cancel that meets a completing activity is otherwise lost
     return result
@@ -53,30 +53,30 @@ async def run_activity_uncancelled(
     argument: Argument,
     activity_queue: ActivityQueue,
     summary: str,
-    unserved: timedelta | None = None,
+    queue_timeout: timedelta | None = None,
 ) -> Result:
-    """As `step`, for clean-up, which goes on after a cancel."""
+    """Like `run_activity`, but goes on after a cancel: for clean-up."""
     return await workflow.execute_activity_method(
         activity,
         argument,
         task_queue=activity_queue.queue,
-        summary=displayable(summary, SUMMARY_LIMIT),
+        summary=displayable(summary, SUMMARY_CHARACTERS),
         schedule_to_close_timeout=activity_queue.schedule_to_close_timeout,
-        schedule_to_start_timeout=unserved,
-        heartbeat_timeout=activity_queue.heartbeat,
+        schedule_to_start_timeout=queue_timeout,
+        heartbeat_timeout=activity_queue.heartbeat_timeout,
         retry_policy=RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     )
 
 
 def timed_out_in_queue(error: ActivityError) -> bool:
-    """Whether nobody took the activity from its queue in time. That alone is no proof of a death."""
+    """Whether no worker took the activity from its queue in time, which alone proves no death."""
     cause = error.cause
     return isinstance(cause, TimeoutError_) and cause.type is TimeoutType.SCHEDULE_TO_START
 
 
 def without_deadline(activity_queue: ActivityQueue) -> ActivityQueue:
-    """For a wait on somebody else's work, which may go on for as long as a run."""
+    """The queue with a time-out longer than any run, for waits on other workflows."""
     return activity_queue.model_copy(update={"schedule_to_close_timeout": timedelta(days=365)})
 
 

@@ -20,7 +20,7 @@ from clotho.errors import GroupRejected
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
-from clotho.runs.adapter_runs import open_drawn_run
+from clotho.runs.adapter_runs import open_adapter_run
 
 log = logging.getLogger("clotho.atropos")
 
@@ -113,7 +113,7 @@ async def open_durable(
 ) -> AdapterRun:
     """The run, with what is left of it. Raises InvalidInput where it exists with other settings."""
     journal = connections.journal
-    await open_drawn_run(journal, manifest, endpoint, order)
+    await open_adapter_run(journal, manifest, endpoint, order)
     ledger = Ledger(journal, manifest.run)
     claims = await ledger.load()
     book = PendingGroups(await ledger.undelivered(claims) if delivers else claims)

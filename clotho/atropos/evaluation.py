@@ -21,7 +21,7 @@ from clotho.journal import Journal
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.run import RunManifest
-from clotho.runs.adapter_runs import open_drawn_run
+from clotho.runs.adapter_runs import open_adapter_run
 from clotho.runs.pauses import pause_run, paused_because, resume_run
 
 PAUSED_FOR = "an evaluation"
@@ -81,7 +81,7 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
 async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[GroupEntry], int]:
     """The scored groups of the held-out set, and how many failed for good."""
     journal = env.durable.connections.journal
-    await open_drawn_run(journal, manifest, env.durable.endpoint, env.durable.groups.order)
+    await open_adapter_run(journal, manifest, env.durable.endpoint, env.durable.groups.order)
     ledger = Ledger(journal, manifest.run)
     claims = await ledger.load()
     if len(claims) < env.config.evaluation_groups:

@@ -10,11 +10,11 @@ from enum import StrEnum
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import delivered_key, scored_key, sending_prefix
-from clotho.identifiers.ids import drawn_group_id, item_name
-from clotho.identifiers.run_keys import drawn_key, drawn_prefix
+from clotho.identifiers.ids import adapter_group_id, item_name
+from clotho.identifiers.run_keys import adapter_item_key, adapter_items_prefix
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
-from clotho.rollouts.item import Delivery, DrawnItem, Item
+from clotho.rollouts.item import AdapterItem, Delivery, Item
 
 
 class State(StrEnum):
@@ -54,9 +54,9 @@ class Ledger:
 
     async def load(self) -> list[Claim]:
         """All claims so far, in order."""
-        keys = await self._journal.keys(drawn_prefix(self._run))
+        keys = await self._journal.keys(adapter_items_prefix(self._run))
         claims = []
-        for key, entry in zip(keys, await self._journal.read_many(keys, DrawnItem), strict=True):
+        for key, entry in zip(keys, await self._journal.read_many(keys, AdapterItem), strict=True):
             if entry is not None:
                 claims.append(_claim(int(key.rpartition("/")[2]), entry))
         self._next = claims[-1].number + 1 if claims else 0
@@ -67,10 +67,10 @@ class Ledger:
         """Give `item` its occurrence and its group's id, durably."""
         name = item_name(item)
         while True:
-            group = drawn_group_id(self._run, name, self.drawn[name])
-            entry = DrawnItem(item=item, group=group, step=step)
+            group = adapter_group_id(self._run, name, self.drawn[name])
+            entry = AdapterItem(item=item, group=group, step=step)
             number = self._next
-            written = await self._journal.write(drawn_key(self._run, number), entry)
+            written = await self._journal.write(adapter_item_key(self._run, number), entry)
             self._next = max(self._next, number + 1)
             self.drawn[item_name(written.item)] += 1
             if written == entry:
@@ -110,5 +110,5 @@ class Ledger:
         await self._journal.write(delivered_key(group), Delivery(reason=reason, detail=detail))
 
 
-def _claim(number: int, entry: DrawnItem) -> Claim:
+def _claim(number: int, entry: AdapterItem) -> Claim:
     return Claim(number=number, group=entry.group, item=entry.item, step=entry.step)

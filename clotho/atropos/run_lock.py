@@ -16,7 +16,7 @@ from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
-from clotho.processes.liveness import FRESH, PERIOD, Liveness, heartbeat_age
+from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Liveness, heartbeat_age
 
 KEPT = 8
 LOOK_SECONDS = 1.0
@@ -71,7 +71,7 @@ class RunLock:
             successor = described(entry.holder) if entry.holder is not None else "an adapter that has ended"
             self.lost = InvalidInput(f"run {self._run} was taken over by {successor}: this adapter ends")
             raise self.lost
-        await self._presence.show()
+        await self._presence.beat()
         self._shown = begun
 
     async def keep(self, body: "asyncio.Task[object]") -> None:
@@ -132,7 +132,7 @@ class _Watch:
 
 @asynccontextmanager
 async def held(
-    journal: Journal, run: str, *, period: float = PERIOD, ttl: float = FRESH
+    journal: Journal, run: str, *, period: float = PERIOD_SECONDS, ttl: float = LIVENESS_SECONDS
 ) -> AsyncIterator[RunLock]:
     """The run for this process alone. Raises InvalidInput where another has it, or takes it meanwhile."""
     run_lock = RunLock(journal, run, period=period, ttl=ttl)

@@ -9,7 +9,7 @@ from clotho.models.backend import ServedModel
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Delivery
 from clotho.rollouts.run import RunManifest
-from clotho.runs.adapter_runs import drawn_groups
+from clotho.runs.adapter_runs import adapter_groups
 
 
 def settings_text(manifest: RunManifest) -> str:
@@ -27,7 +27,7 @@ def served_text(served: ServedModel) -> str:
         f"{served.backend} at {served.base_url}",
         f"renderer {served.renderer}",
         f"logprobs {served.logprobs_mode}",
-        f"noise by {served.noise}",
+        f"random numbers by {served.rng_scope}",
         f"context {served.context}" if served.context is not None else "context not said",
         f"weights {served.weight_version}"
         if served.weight_version is not None
@@ -38,7 +38,7 @@ def served_text(served: ServedModel) -> str:
 
 async def drawn_text(journal: Journal, run: str) -> str | None:
     """How far the items have come that an adapter has drawn; None where none were."""
-    groups = await drawn_groups(journal, run)
+    groups = await adapter_groups(journal, run)
     if not groups:
         return None
     settled = await journal.read_many([delivered_key(group) for group in groups], Delivery)

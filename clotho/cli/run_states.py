@@ -11,12 +11,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.cli.terminal import sanitized_text
 from clotho.cli.waiting import is_polled, unserved
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.run_keys import order_prefix
+from clotho.identifiers.run_keys import campaign_request_prefix
 from clotho.journal import Journal
-from clotho.processes.liveness import FRESH, silences
+from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.campaign import CampaignRequest
 from clotho.rollouts.task_queues import TaskQueues
-from clotho.runs.adapter_runs import drawn_groups, read_drawn_order
+from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
 from clotho.runs.groups import group_ids, scored_keys
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
@@ -45,7 +45,7 @@ async def runs_table(journal: Journal, client: Client | None) -> Table:
 
 async def target_groups(journal: Journal, run: str) -> int | None:
     """How many groups the run shall have; None where an adapter draws them one by one."""
-    order = await journal.latest(order_prefix(run), CampaignRequest)
+    order = await journal.latest(campaign_request_prefix(run), CampaignRequest)
     if order is None:
         return None
     enumerated = len(await group_ids(journal, run))
@@ -71,10 +71,10 @@ async def run_state(
 
 async def _drawn_state(journal: Journal, client: Client, run: str) -> str | None:
     """None for a run that a campaign drives."""
-    if await read_drawn_order(journal, run) is None:
+    if await read_adapter_config(journal, run) is None:
         return None
     running = await client.count_workflows(f"{RUN} = '{run}' AND ExecutionStatus = 'Running'")
-    return "running" if running.count else f"{len(await drawn_groups(journal, run))} drawn"
+    return "running" if running.count else f"{len(await adapter_groups(journal, run))} drawn"
 
 
 async def _campaign_state(client: Client, run: str) -> str:
@@ -95,7 +95,11 @@ async def _campaign_state(client: Client, run: str) -> str:
 
 async def workers_text(journal: Journal, client: Client | None) -> str:
     """Whether workers live that serve this store, and the Temporal server that is asked."""
-    alive = [name for name, heartbeat_age in (await silences(journal)).items() if heartbeat_age < FRESH]
+    alive = [
+        name
+        for name, heartbeat_age in (await heartbeat_ages(journal)).items()
+        if heartbeat_age < LIVENESS_SECONDS
+    ]
     if not alive:
         return "workers: none is alive for this store; start `clotho dev` or `clotho worker`"
     if client is None:

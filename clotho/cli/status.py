@@ -22,7 +22,7 @@ from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.rollouts.run import RunManifest
-from clotho.runs.adapter_runs import read_drawn_order
+from clotho.runs.adapter_runs import read_adapter_config
 from clotho.runs.counts import RunCounter
 from clotho.runs.manifest import read_manifest, read_served
 from clotho.runs.pauses import paused_because
@@ -60,7 +60,7 @@ def command(
             one_line(console, f"what runs or failed is not shown: {missing}")
         one_line(console, await workers_text(journal, client))
         if run is not None and client is not None:
-            drawn = await read_drawn_order(journal, run) is not None
+            drawn = await read_adapter_config(journal, run) is not None
             ui, namespace = settings.temporal.ui, client.namespace
             one_line(
                 console,

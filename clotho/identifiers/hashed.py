@@ -10,5 +10,5 @@ def derived_seed(*parts: str | int) -> int:
 
 
 def job_key(*parts: str | int) -> str:
-    """The key under which a sandbox knows a command: 32 hexadecimal digits."""
+    """The key of a job in a sandbox: 32 hexadecimal digits."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]

@@ -15,11 +15,11 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 ITEM_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
-TOOL_NAME_LIMIT = 64
+TOOL_NAME_CHARACTERS = 64
 
 
 def checked_run_name(name: str) -> str:
-    """Raises InvalidInput unless `name` may become part of workflow ids and store keys."""
+    """Return `name` if it may become part of workflow ids and store keys; else raise InvalidInput."""
     if RUN_NAME.fullmatch(name) is None:
         raise InvalidInput(
             f"run name {name!r}: use 1 to 64 of a-z, 0-9 and -, starting with a letter or digit"
@@ -36,7 +36,7 @@ def group_id(run: str, item: int) -> str:
 
 
 def item_name(item: Mapping[str, JsonValue]) -> str:
-    """What an item is called in ids: by its `id` where that is fit for it, else by its content."""
+    """The item's name in ids: its `id` if that is fit for it, else a hash of its content."""
     name = str(item.get("id", ""))
     if ITEM_NAME.fullmatch(name):
         return f"i-{name}"
@@ -44,17 +44,17 @@ def item_name(item: Mapping[str, JsonValue]) -> str:
     return f"h-{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
 
 
-def drawn_group_id(run: str, name: str, occurrence: int) -> str:
+def adapter_group_id(run: str, name: str, occurrence: int) -> str:
     """The group that rolls an item out for the `occurrence`-th time, counted from 0."""
     return f"{run}/{name}.{occurrence}"
 
 
-DRAWN_GROUP = r"(?:i-[A-Za-z0-9_-]{1,64}|h-[0-9a-f]{32})\.\d+"
-"""The names, within their run, that `drawn_group_id` gives."""
+ADAPTER_GROUP = r"(?:i-[A-Za-z0-9_-]{1,64}|h-[0-9a-f]{32})\.\d+"
+"""The names, within their run, that `adapter_group_id` gives."""
 
 
 def branch_group_id(group: str, branch_group: int) -> str:
-    """The name of a group's rows number `wave`, as they are delivered."""
+    """The name under which a group's branch group number `branch_group` is delivered."""
     return f"{group}~w{branch_group}" if branch_group else group
 
 
@@ -63,7 +63,7 @@ def rollout_id(group: str, sibling: int) -> str:
 
 
 def replacement_id(rollout: str, number: int) -> str:
-    """What stands in for a sibling that can't go on: `group/r3.1` for `group/r3`, then `group/r3.2`."""
+    """The id of a sibling's replacement: `group/r3.1` for `group/r3`, then `group/r3.2`."""
     return f"{original_of(rollout)}.{number}"
 
 
@@ -73,13 +73,13 @@ def is_rollout(workflow: str) -> bool:
 
 
 def original_of(rollout: str) -> str:
-    """The sibling that `rollout` is, or stands in for."""
+    """The sibling that `rollout` is or replaces."""
     group, slash, name = rollout.rpartition("/")
     return f"{group}{slash}{name.partition('.')[0]}"
 
 
 def sibling_number(rollout: str) -> int:
-    """Its place within its group."""
+    """The rollout's number within its group."""
     return int(original_of(rollout).rpartition("/r")[2])
 
 
@@ -88,7 +88,7 @@ def call_id(turn: int, index: int) -> str:
 
 
 def call_order(call: str) -> tuple[int, int]:
-    """By which calls are in the order in which they were made; no call at all is before every one.
+    """Sort key of calls, in the order in which they were made; no call sorts before all.
 
     As text, `0003-100` would come before `0003-99`.
     """
@@ -100,7 +100,7 @@ def group_of(rollout: str) -> str:
     return rollout.rpartition("/")[0]
 
 
-def displayable(name: str, limit: int = TOOL_NAME_LIMIT) -> str:
-    """A name that a model invented, fit for histories, summaries and logs."""
+def displayable(name: str, limit: int = TOOL_NAME_CHARACTERS) -> str:
+    """`name`, which a model invented, escaped and cut for histories, summaries and logs."""
     clean = "".join(c if c.isprintable() else "�" for c in name)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

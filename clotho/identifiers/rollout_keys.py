@@ -18,7 +18,7 @@ def streams_prefix(rollout: str) -> str:
 
 
 def stream_prefix(turn: str) -> str:
-    """Of the write-ahead of the turn at key `turn`."""
+    """Prefix of the write-ahead of the turn at key `turn`."""
     rollout, _, number = turn.rpartition("/turn/")
     return f"{streams_prefix(rollout)}{number}/"
 

@@ -1,7 +1,7 @@
 """Journal keys of a run."""
 
 RUNS = "~runs/"
-"""Where the manifests of all runs are: no run's name starts with a tilde."""
+"""Prefix of all manifests: no run's name starts with a tilde."""
 
 
 def manifest_key(run: str) -> str:
@@ -9,7 +9,7 @@ def manifest_key(run: str) -> str:
 
 
 DELETED = "~deleted/"
-"""Where the marks of deleted runs are."""
+"""Prefix of the marks of deleted runs."""
 
 
 def deleted_key(run: str) -> str:
@@ -24,7 +24,7 @@ def served_prefix(run: str) -> str:
     return f"{run}/~served/"
 
 
-def order_prefix(run: str) -> str:
+def campaign_request_prefix(run: str) -> str:
     return f"{run}/~order/"
 
 
@@ -44,16 +44,16 @@ def items_key(run: str, chunk: int) -> str:
     return f"{items_prefix(run)}{chunk:06}"
 
 
-def drawn_prefix(run: str) -> str:
-    """Items that were drawn one at a time, in the order in which they were."""
+def adapter_items_prefix(run: str) -> str:
+    """Items that the adapter took one at a time, in order."""
     return f"{run}/~drawn/"
 
 
-def drawn_key(run: str, number: int) -> str:
-    return f"{drawn_prefix(run)}{number:08}"
+def adapter_item_key(run: str, number: int) -> str:
+    return f"{adapter_items_prefix(run)}{number:08}"
 
 
-def drawn_order_prefix(run: str) -> str:
+def adapter_config_prefix(run: str) -> str:
     return f"{run}/~drawn-order/"
 
 

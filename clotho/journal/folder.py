@@ -1,4 +1,4 @@
-"""A store in a folder: a blob is a file, and link(2) decides who was first."""
+"""A store in a folder: a blob is a file, created atomically by link(2)."""
 
 import asyncio
 import itertools
@@ -104,7 +104,7 @@ class FilesystemStore:
         return path
 
     def _make_folder(self, folder: Path) -> None:
-        """A new folder's name is flushed to the disk before anything in it counts as written."""
+        """Make the folder and flush its name to the disk, before anything in it counts as written."""
         if folder in self._known_folders:
             return
         if folder != self._root:
@@ -122,12 +122,12 @@ class FilesystemStore:
 
 
 def _private(path: str, flags: int) -> int:
-    """What rollouts hold is for nobody but who runs them."""
+    """Open with permissions for this user only."""
     return os.open(path, flags, 0o600)
 
 
 def _unless_absent(error: OSError) -> None:
-    """A folder that can't be listed isn't an empty one: what is there would be taken for never written."""
+    """Raise unless the folder is absent: one that can't be listed isn't empty."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
@@ -148,5 +148,5 @@ def _flush(folder: Path) -> None:
 
 
 def filesystem_identity(root: Path) -> str:
-    """A store's name, told without opening it."""
+    """The store's name, without opening it."""
     return f"file:{root.absolute()}"

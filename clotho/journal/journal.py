@@ -56,9 +56,9 @@ class Journal:
         read: Callable[[], Awaitable[Inputs]],
         work: Callable[[Inputs], Awaitable[Entry]],
     ) -> Entry:
-        """As `once`, and reads what the work needs beside the look-up: one wait for the store instead of two.
+        """Like `once`, but fetches the inputs concurrently with the look-up: one wait for the store instead of two.
 
-        What `read` raises counts only where there is no entry. Nothing is awaited between looking for a flight
+        An exception of `read` is raised only if there is no entry. Nothing is awaited between looking for a flight
         and starting one: the look-up is the flight's own first step.
         """
         if (flight := self._flights.get(key)) is None:
@@ -73,7 +73,7 @@ class Journal:
             flight.cancel()
 
     async def drain(self) -> None:
-        """Wait for all flights, and try once more to write what couldn't be: part of draining a worker."""
+        """Wait for all flights, and try once more to write the entries that couldn't be written."""
         await asyncio.gather(*self._flights.values(), return_exceptions=True)
         unwritten = (self.write(key, entry) for key, entry in self._unwritten.items())
         await asyncio.gather(*unwritten, return_exceptions=True)
@@ -133,40 +133,40 @@ class Journal:
     async def append(self, prefix: str, entry: BaseModel, kept: int | None = None) -> int:
         """Write `entry` as the next of the numbered log under `prefix`; returns its number.
 
-        With `kept`, entries that were replaced are deleted: all but so many of the last.
+        With `kept`, all but that many last entries are deleted.
         """
         return await NumberedLog(self._store, prefix, kept).append(lambda key: encode(key, entry))
 
     async def append_after(
         self, prefix: str, last: int | None, entry: BaseModel, kept: int | None = None
     ) -> int | None:
-        """As `append`, if number `last` is still the last; None where another has followed it."""
+        """Like `append`, if number `last` is still the last; None if it isn't."""
         return await NumberedLog(self._store, prefix, kept).append_after(last, lambda key: encode(key, entry))
 
     async def keys(self, prefix: str) -> list[str]:
         return await self._store.keys(prefix)
 
     async def write_blob(self, rollout: str, digest: str, blob: bytes) -> None:
-        """Keep a checkpoint of the rollout until it is sealed; what has the same digest is the same."""
+        """Keep a checkpoint of the rollout until it is sealed."""
         await self._store.create(blob_key(rollout, digest), blob)
 
     async def read_blob(self, rollout: str, digest: str) -> bytes | None:
         return (await self._store.read_many([blob_key(rollout, digest)]))[0]
 
-    async def forget_blob(self, rollout: str, digest: str) -> None:
+    async def delete_blob(self, rollout: str, digest: str) -> None:
         await self._store.delete([blob_key(rollout, digest)])
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove entries that others have replaced, or that nothing needs any more."""
+        """Delete entries that are no longer needed."""
         await self._store.delete(keys)
         for key in keys:
             _, size = self._cache.pop(key, (None, 0))
             self._cached_bytes -= size
 
     async def seal(self, rollout: str) -> None:
-        """Move the rollout's entries into one compressed object; the small ones go only after it is there.
+        """Move the rollout's entries into one compressed object; delete them once it is written.
 
-        Checkpoints and write-aheads go too: nothing will be restored or resumed any more.
+        Checkpoints and write-aheads are deleted too: nothing will be restored or resumed any more.
         """
         found = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]
         passing = _passing(rollout, found)
@@ -181,7 +181,7 @@ class Journal:
         await self._store.delete(await self.superseded(rollout, found))
 
     async def superseded(self, rollout: str, keys: Sequence[str]) -> list[str]:
-        """Those of a sealed rollout's `keys` that its sealed object holds, and checkpoints and write-aheads."""
+        """The `keys` that a sealed rollout no longer needs: sealed entries, checkpoints, write-aheads."""
         key = sealed_key(rollout)
         sealed = _unsealed([(key, (await self._store.read_many([key]))[0])])
         passing = set(_passing(rollout, keys))
@@ -268,7 +268,7 @@ def _seal_of(key: str) -> str | None:
 
 
 def _passing(rollout: str, keys: Iterable[str]) -> list[str]:
-    """The checkpoints and write-aheads among them: of no use once the rollout has ended."""
+    """The checkpoints and write-aheads among `keys`: of no use once the rollout has ended."""
     return [key for key in keys if key.startswith((blob_key(rollout, ""), streams_prefix(rollout)))]
 
 

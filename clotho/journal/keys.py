@@ -1,13 +1,13 @@
-"""What may be a key: checked at every store's door, so that no key reaches outside of the store."""
+"""Checks of journal keys, made by every store: no key reaches outside of it."""
 
 from clotho.errors import InvalidInput
 
 MOST_BYTES, MOST_SEGMENT_BYTES = 1_024, 255
-"""Of a key in S3, and of a file's name."""
+"""Limits of a key in S3, and of a file's name."""
 
 
 def checked_key(key: str) -> str:
-    """`key`, where it is names joined by slashes; raises InvalidInput for anything else."""
+    """Return `key` if it is names joined by slashes; raises InvalidInput for anything else."""
     try:
         names = key.encode().split(b"/")
     except UnicodeEncodeError:
@@ -22,7 +22,7 @@ def checked_key(key: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """`prefix`, where it is a key and a slash; raises InvalidInput for anything else."""
+    """Return `prefix` if it is a key and a slash; raises InvalidInput for anything else."""
     if not prefix.endswith("/"):
         raise _refused(prefix, "a prefix ends in a slash")
     checked_key(prefix[:-1])

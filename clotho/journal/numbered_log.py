@@ -1,8 +1,8 @@
-"""Numbered logs: how mutable state lives in a write-once store. The last entry of a log counts.
+"""Numbered logs: mutable state in a write-once store. The last entry of a log counts.
 
-A number is never used again. Of a log that keeps only its last entries the others are deleted, but never the last:
-so a number is new where none after it is there. Only a writer that fell behind creates one that isn't, or that may
-not be: it finds that out by looking again, and writes another.
+A number is never used again. A log may delete all but its last entries, and never the last: so a number is new if
+there is none after it. A writer that fell behind may create a number that isn't new; it finds that out by listing
+the log again, and writes another.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from clotho.journal.store import Store
 
 Body = Callable[[str], bytes]
-"""What to write at a key."""
+"""Key -> the bytes to write there."""
 
 
 class NumberedLog:
@@ -27,7 +27,7 @@ class NumberedLog:
         return f"{self._prefix}{number:06}"
 
     async def numbers(self) -> list[int]:
-        """Those that are there, in order."""
+        """The numbers in the log, in order."""
         return sorted(int(key.rpartition("/")[2]) for key in await self._store.keys(self._prefix))
 
     async def last(self) -> int | None:
@@ -48,7 +48,7 @@ class NumberedLog:
             late.append(number)
 
     async def append_after(self, last: int | None, body: Body) -> int | None:
-        """Write the entry that follows number `last`; None where another has. The same entry again is no other."""
+        """Write the entry after number `last`; None if another writer did. The same entry again succeeds."""
         number = 0 if last is None else last + 1
         key = self.key(number)
         if not await self._create(number, body) and await self._store.read_many([key]) != [body(key)]:
@@ -63,7 +63,7 @@ class NumberedLog:
         return await self._store.create(key, body(key))
 
     async def _is_new(self, number: int) -> bool:
-        """Whether the number that was just created was never used; what it replaced is deleted then."""
+        """Whether the number just created was never used before; if so, delete the entries that it replaced."""
         if self._kept is None:
             return True
         numbers = await self.numbers()

@@ -1,4 +1,4 @@
-"""Which store a configured location means."""
+"""The store at a configured location."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,9 +11,9 @@ from clotho.journal.store import Store
 
 
 def open_store(location: str, s3: S3Settings) -> Store:
-    """The store at `location`, a folder or s3://bucket/prefix; blocks while it tries that it can be used.
+    """Open the store at `location`, a folder or s3://bucket/prefix; blocks while it is tried out.
 
-    Raises InvalidInput that says what to change, and StoreUnavailable where nobody answers.
+    Raises InvalidInput that says what to change, and StoreUnavailable where no server answers.
     """
     if "://" not in location:
         return FilesystemStore(Path(location))
@@ -28,7 +28,7 @@ def open_store(location: str, s3: S3Settings) -> Store:
 
 
 def open_existing(location: str, s3: S3Settings) -> Store:
-    """For commands that only read: a mistyped folder must not come to be. Otherwise as `open_store`."""
+    """Open a store for reading, without creating a mistyped folder; else like `open_store`."""
     if "://" not in location and not Path(location).is_dir():
         raise InvalidInput(
             f"there is no store at {location}: run this where the run was started, or give --store"

@@ -1,4 +1,4 @@
-"""A store in an S3 bucket: a blob is an object, and a conditional put decides who was first."""
+"""A store in an S3 bucket: a blob is an object, created by a conditional put."""
 
 import asyncio
 import time
@@ -20,13 +20,13 @@ from clotho.journal.s3_refusals import FAILURES, UNSUITABLE_SERVER, Failure, con
 
 CONNECTIONS = 32
 READERS = 16
-"""Of the connections, how many one call may read with: a long read must not keep writers waiting."""
+"""Connections that one call may read with: a long read must not keep writers waiting."""
 ATTEMPTS = 4
-"""Of a request, before a failure is Temporal's to retry."""
+"""Attempts at a request before the failure is left to Temporal."""
 RENEWAL_SECONDS = 10.0
-"""Least time between two readings of the credentials: each costs a new client, some 150 ms."""
-TRIAL = ".clotho"
-ERROR_SHOWN = 400
+"""Between two readings of the credentials: each costs a new client, some 150 ms."""
+TRIAL_KEY = ".clotho"
+ERROR_CHARACTERS = 400
 
 Result = TypeVar("Result")
 
@@ -124,14 +124,14 @@ class S3Store:
         return Bucket(client, self._name, self._root)
 
     def _try_out(self, bucket: Bucket) -> None:
-        if bucket.ignores_conditions(TRIAL):
+        if bucket.ignores_conditions(TRIAL_KEY):
             raise InvalidInput(
                 f"store {self._location}: the server overwrites what exists — {UNSUITABLE_SERVER}"
             )
-        bucket.read(TRIAL)
-        bucket.keys(f"{TRIAL}/")
-        bucket.delete([f"{TRIAL}-none"])
+        bucket.read(TRIAL_KEY)
+        bucket.keys(f"{TRIAL_KEY}/")
+        bucket.delete([f"{TRIAL_KEY}-none"])
 
     def _explained(self, error: Failure) -> str:
-        said = f"store {self._location}: {truncate_middle(str(error), ERROR_SHOWN)}"
+        said = f"store {self._location}: {truncate_middle(str(error), ERROR_CHARACTERS)}"
         return f"{said} — {mending}" if (mending := remedy(error)) else said

@@ -16,10 +16,10 @@ from clotho.journal.s3_refusals import BROKEN_BODIES, code_of, has_readable_code
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
-CONFLICT_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds to wait after each refusal because another write of the key is under way."""
+CONFLICT_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Waits after each refusal because another write of the key is under way."""
 BODY_ATTEMPTS = 4
-"""The client library repeats requests, but not the reading of a body that broke off or doesn't fit its checksum."""
+"""At reading a body that broke off or doesn't fit its checksum: the client library repeats only requests."""
 DELETED_AT_ONCE = 1_000
 
 
@@ -32,11 +32,11 @@ class Bucket:
     root: str
 
     def create(self, key: str, body: bytes) -> bool:
-        """Each call marks its object: an attempt whose answer was lost may be the one that was first.
+        """Put the object unless the key is taken; its mark tells whether a lost attempt of this call was the first.
 
         Servers other than AWS's may refuse a key as taken for a moment before its object can be read.
         """
-        mark, last = uuid.uuid4().hex, len(CONFLICT_PAUSES)
+        mark, last = uuid.uuid4().hex, len(CONFLICT_PAUSES_SECONDS)
         for number in range(last + 1):
             try:
                 self._put(key, body, mark)
@@ -49,7 +49,7 @@ class Bucket:
                         return repeated and there == mark
                 elif code_of(error) != "ConditionalRequestConflict" or number == last:
                     raise
-            time.sleep(CONFLICT_PAUSES[number] * random.uniform(0.5, 1.0))
+            time.sleep(CONFLICT_PAUSES_SECONDS[number] * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")
 
     def read(self, key: str) -> bytes | None:
@@ -68,7 +68,7 @@ class Bucket:
         raise AssertionError("unreachable")
 
     def keys(self, prefix: str) -> list[str]:
-        """Sorted, as some servers don't; without the empty objects that consoles show as folders."""
+        """The keys under `prefix`, sorted, without the empty objects that consoles show as folders."""
         pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=self.name, Prefix=self.root + prefix
         )
@@ -100,7 +100,7 @@ class Bucket:
         )
 
     def _mark_of(self, key: str) -> str | None:
-        """Empty for somebody else's object, None where there is none."""
+        """The mark of the object: empty if another client wrote it, None where there is no object."""
         try:
             return self.client.get_object(Bucket=self.name, Key=self.root + key)["Metadata"].get("mark", "")
         except self.client.exceptions.NoSuchKey:

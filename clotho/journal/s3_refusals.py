@@ -1,4 +1,4 @@
-"""What an S3 server's refusals mean, and what an operator must do about each."""
+"""Refusals of S3 servers, and the remedy for each."""
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -16,7 +16,7 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 Failure = ClientError | BotoCoreError | ResponseParserError
-"""What the client library raises."""
+"""The exceptions of the client library."""
 FAILURES = (ClientError, BotoCoreError, ResponseParserError)
 
 BROKEN_BODIES = (HTTPClientError, IncompleteReadError, FlexibleChecksumError)
@@ -61,7 +61,7 @@ TRANSIENT_STATUSES = (408, 409, 425, 429)
 
 
 def remedy(error: Failure) -> str | None:
-    """What mends a refusal; None for an outage, which passes."""
+    """The remedy for a refusal; None for an outage, which passes."""
     match error:
         case ClientError():  # Of status 200 for one of many keys that couldn't be deleted.
             refused = 300 <= status_of(error) < 500 and status_of(error) not in TRANSIENT_STATUSES
@@ -74,7 +74,7 @@ def remedy(error: Failure) -> str | None:
 
 
 def concerns_credentials(error: Failure) -> bool:
-    """Whether credentials that are read anew may be accepted."""
+    """Whether reading the credentials again may help."""
     return isinstance(error, CredentialRetrievalError) or remedy(error) in (
         NO_CREDENTIALS,
         WRONG_CREDENTIALS,
@@ -87,7 +87,7 @@ def code_of(error: ClientError) -> str:
 
 
 def has_readable_code(error: ClientError) -> bool:
-    """False where the refusal's body was damaged: the client library then puts the status in the code's place."""
+    """Whether the refusal's body was readable; else the client library puts the status in the code's place."""
     return code_of(error) != str(status_of(error))
 
 

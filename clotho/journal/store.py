@@ -1,4 +1,4 @@
-"""What the journal asks of a blob store."""
+"""The protocol of a blob store."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ class Store(Protocol):
 
     @property
     def identity(self) -> str:
-        """A name for this store, the same in every process that opens it."""
+        """The store's name, the same in every process that opens it."""
 
     async def create(self, key: str, body: bytes) -> bool:
         """Write `body` unless the key is taken, durably before returning; False if it was taken."""

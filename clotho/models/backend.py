@@ -13,7 +13,7 @@ from clotho.models.messages import CallDefects, ChatMessage, ToolSchema
 from clotho.models.sampling import Sampling
 
 LogprobsMode = Literal["raw", "processed", "unknown"]
-"""Whether logprobs are of the model at temperature 1, or of the distribution that was sampled from."""
+"""Logprobs of the model at temperature 1, or of the distribution that was sampled from."""
 
 
 class Inference(StrEnum):
@@ -54,13 +54,13 @@ class SampledTokens(FrozenModel):
     """In order; the version of tokens in no span is unknown. Names as in clotho.models.weight_versions."""
     resumed_at: tuple[int, ...] = ()
     """Where in `ids` the turn was interrupted and continued by another request, with another seed (`derived_seed`)
-    unless the server's noise is keyed by position."""
+    unless the server's random numbers belong to positions."""
     backend: Inference = Inference.TOKENS
-    """Which endpoint sampled them last; TOKENS in entries that don't say."""
+    """The endpoint that sampled them last; TOKENS if unknown."""
     sampling_mask: tuple[tuple[int, ...], ...] = ()
-    """For each token those that could have been sampled, where the server says so."""
+    """For each token, the tokens that could have been sampled, if the server reports them."""
     routed_experts: str | None = None
-    """As the server returned them, where it does."""
+    """As returned by the server, if it does."""
 
 
 class PriorTurn(FrozenModel):
@@ -82,17 +82,17 @@ class TurnCall(FrozenModel):
     prior: PriorTurn | None = None
     """The last turn with known tokens, which token-exact backends extend."""
     trainer_step: int | None = None
-    """The trainer's, as known now: stands for the version of weights that the server has no name for."""
+    """The trainer's last known step: stands for the weights' version if the server names none."""
 
 
 class SampledTurn(FrozenModel):
-    """What a model answered to a TurnCall."""
+    """A model's answer to a TurnCall."""
 
     message: ChatMessage
     finish_reason: str | None
     """As reported: stop, tool_calls, length, …"""
     stop_reason: int | str | None = None
-    """The stop token or string that was met, where the server says so."""
+    """The stop token or string that was met, if the server reports it."""
     usage: Usage
     model: str
     """As reported by the server."""
@@ -111,17 +111,17 @@ class SampledTurn(FrozenModel):
 
 
 class ServedModel(FrozenModel):
-    """What a token-exact server was found to be."""
+    """The capabilities of a token-exact server, found by probing it."""
 
     backend: Inference
     base_url: str
     renderer: str
-    """What the tokenizer's name was resolved to."""
+    """The renderer that the tokenizer's name was resolved to."""
     logprobs_mode: LogprobsMode
-    noise: Literal["position", "sequence"]
-    """What a seed's random numbers belong to: absolute positions, or a request's tokens in their order."""
+    rng_scope: Literal["position", "sequence"]
+    """Scope of a seed's random numbers: absolute positions, or a request's tokens in order."""
     context: int | None
-    """Tokens that prompt and answer have together, where the server says so."""
+    """Tokens of prompt and answer together, if the server reports it."""
     weight_version: str | None
 
 
@@ -129,27 +129,24 @@ class ModelBackend(Protocol):
     """Samples turns from one model server."""
 
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
-        """Sample one assistant message, once: retrying is the caller's.
+        """Sample one assistant message, without retries.
 
         Raises ModelUnavailable, ModelRejected, ContextOverflow or InexactTokens.
         """
 
     @property
     def capabilities(self) -> ServedModel | None:
-        """What a token-exact server was found to be, once a turn was sampled or a model checked."""
+        """Capabilities of a token-exact server, once a turn was sampled or a model checked."""
 
     async def check(self, model: str) -> ServedModel | None:
-        """Raise now what every turn of `model` would raise: an unknown model, a refused key, no server.
+        """Raise what every turn of `model` would raise: an unknown model, a refused key, no server.
 
-        Token-exact backends return what they found.
+        Token-exact backends return their capabilities.
         """
 
 
 def checked_base_url(url: str) -> str:
-    """`url` without a slash at its end, fit to be shown and kept; raises InvalidInput.
-
-    What it could hold a key in is refused, and not repeated.
-    """
+    """`url` without a slash at its end; raises InvalidInput for one that may hold a key, without repeating it."""
     if "@" in url:
         raise InvalidInput(
             "the model server's URL holds credentials: leave them out, and name the environment variable that "

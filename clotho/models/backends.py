@@ -1,4 +1,4 @@
-"""The backend that each run's endpoint asks for; connections, renderers and what was found out are shared."""
+"""Backends of runs' endpoints; connections, renderers and capabilities are shared."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""The bodies of a model server's answers, read in pieces and within bounds, decompressed as they come."""
+"""Bounded reading and decompression of a model server's answers."""
 
 import zlib
 from collections.abc import AsyncIterator
@@ -8,17 +8,17 @@ import aiohttp
 from clotho.errors import ModelUnavailable
 
 ACCEPTED = "gzip, deflate"
-PIECE = 1 << 16
-"""Bytes that decompression may yield at once: a few of them can stand for a thousand times as many."""
+PIECE_BYTES = 1 << 16
+"""Decompressed at once: a few compressed bytes can stand for a thousand times as many."""
 ERROR_BYTES = 1 << 16
-"""Of a refusal: more than any server says."""
+"""Read of a refusal."""
 ANSWER_BYTES = 8 << 20
-"""Of an answer, or of one event of a stream, after decompression: more than a million tokens of text."""
+"""Read of an answer, or of one event of a stream, after decompression."""
 EITHER_HEADER = zlib.MAX_WBITS | 32
 
 
 async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The body as it comes; raises ModelUnavailable for an encoding that wasn't asked for, or is broken."""
+    """Yield the decompressed body; raises ModelUnavailable for an unrequested or broken encoding."""
     encoding = answer.headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise ModelUnavailable("the model server's answer is compressed in a way that wasn't asked for")
@@ -29,7 +29,7 @@ async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             continue
         while received:
             try:
-                piece = inflate.decompress(received, PIECE)
+                piece = inflate.decompress(received, PIECE_BYTES)
             except zlib.error:
                 raise ModelUnavailable("the model server's answer is no compressed data") from None
             received = inflate.unconsumed_tail

@@ -1,4 +1,4 @@
-"""Where a run's model is served."""
+"""The endpoint of a run's model."""
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import derived_seed
@@ -6,11 +6,11 @@ from clotho.models.backend import Inference
 
 
 class Endpoint(FrozenModel):
-    """Where a run's model is served: may change between restarts, the last entry counts."""
+    """The servers of a run's model: may change between restarts, the last entry counts."""
 
     base_url: str
     more_urls: tuple[str, ...] = ()
-    """Of further servers of the same model."""
+    """URLs of further servers of the same model."""
     api_key_variable: str | None = None
     """The environment variable that holds the key, in the processes that call models."""
     inference: Inference = Inference.CHAT
@@ -22,6 +22,6 @@ class Endpoint(FrozenModel):
         return tuple(self.model_copy(update={"base_url": url, "more_urls": ()}) for url in urls)
 
     def server_for(self, rollout: str, attempt: int) -> "Endpoint":
-        """The rollout's own, which has its prompts cached; the next one at every attempt after the first."""
+        """The rollout's own server, which has its prompts cached; the next one at every further attempt."""
         servers = self.servers
         return servers[(derived_seed(rollout) + attempt - 1) % len(servers)]

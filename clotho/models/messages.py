@@ -13,7 +13,7 @@ ToolSchema = dict[str, JsonValue]
 class FunctionCall(FrozenModel):
     name: str
     arguments: str
-    """As sampled: JSON by convention, but nobody has checked it."""
+    """As sampled: JSON by convention, unchecked."""
 
 
 class ToolCall(FrozenModel):
@@ -23,7 +23,7 @@ class ToolCall(FrozenModel):
 
 
 class CallDefects(FrozenModel):
-    """Tool calls of a turn that were not run, or not as the model wrote them, by what was wrong."""
+    """Counts of a turn's tool calls that were not run, or not as the model wrote them."""
 
     malformed: int = 0
     """Blocks in which no call could be read."""

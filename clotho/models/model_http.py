@@ -1,6 +1,6 @@
 """The HTTP side of model servers: requests, refusals, and streams of server-sent events.
 
-Everything that a server says is bounded, and freed of the API key, before anything else is done with it.
+Everything that a server sends is bounded, and freed of the API key, first.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -21,7 +21,7 @@ from clotho.tools.secrecy import Redactor
 CONNECT_SECONDS = 10.0
 END = b"[DONE]"
 SPARE_EVENTS = 10_000
-"""Events of a stream beside one for each token: those that only say that the server is alive."""
+"""Events of a stream beside one for each token, such as keep-alives."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
 

@@ -1,4 +1,4 @@
-"""A chat completion's body, read strictly enough that what isn't an answer can't pass for one."""
+"""Strict reading of a chat completion's body."""
 
 import json
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from clotho.models.bodies import ERROR_BYTES
 from clotho.models.messages import CallDefects, ChatMessage, FunctionCall, ToolCall
 from clotho.models.model_http import first_fault, status_within
 from clotho.models.provider_errors import refusal
-from clotho.models.token_server import REASON_LIMIT, Count
+from clotho.models.token_server import REASON_CHARACTERS, Count
 from clotho.models.tool_call_parsers import hermes, parser
 
 UNFINISHED = frozenset({"abort", "error"})
-ID_LIMIT = 256
+ID_CHARACTERS = 256
 """Characters of a tool call's id: it is sent back with every later turn."""
 
 
@@ -41,7 +41,7 @@ class _Message(BaseModel):
 
 class _Choice(BaseModel):
     message: _Message
-    finish_reason: str | None = Field(default=None, max_length=REASON_LIMIT)
+    finish_reason: str | None = Field(default=None, max_length=REASON_CHARACTERS)
 
 
 class _PromptDetails(BaseModel):
@@ -63,7 +63,7 @@ class _ModelList(BaseModel):
 
 
 class Completion(BaseModel):
-    """The fields of a chat completion that Clotho keeps; others are let go."""
+    """The fields of a chat completion that Clotho keeps."""
 
     choices: list[_Choice] = []
     usage: _Usage | None = None
@@ -85,7 +85,7 @@ class Completion(BaseModel):
         )
 
     def reasoning_details(self) -> tuple[JsonValue, ...]:
-        """As the server has them, but for numbers that aren't finite, which the journal can't hold."""
+        """As the server sent them, without numbers that aren't finite, which the journal can't hold."""
         details = json.dumps(self.choices[0].message.reasoning_details or ())
         return tuple(json.loads(details, parse_constant=lambda _: None))
 
@@ -109,7 +109,7 @@ class Completion(BaseModel):
 
 
 def read_completion(body: bytes) -> Completion:
-    """Raises ModelUnavailable for a body without an answer in it, or what an embedded error stands for."""
+    """Parse a completion; raises ModelUnavailable for a body without an answer, or its embedded error."""
     try:
         completion = Completion.model_validate_json(body)
     except ValidationError as invalid:
@@ -125,7 +125,7 @@ def read_completion(body: bytes) -> Completion:
 
 
 def read_model_list(body: bytes) -> tuple[str, ...]:
-    """Raises ModelRejected for what no OpenAI-compatible server says."""
+    """Parse a list of models; raises ModelRejected for anything else."""
     try:
         return tuple(model.id for model in _ModelList.model_validate_json(body).data)
     except ValidationError:
@@ -152,7 +152,7 @@ def _named(key: str, index: int, call: _ToolCall) -> ToolCall:
     arguments = call.function.arguments
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments or {}, ensure_ascii=False)
-    id = call.id if call.id and len(call.id) <= ID_LIMIT else None
+    id = call.id if call.id and len(call.id) <= ID_CHARACTERS else None
     return ToolCall(
         id=id or _invented_id(key, index),
         function=FunctionCall(name=call.function.name or "", arguments=arguments),

@@ -20,8 +20,8 @@ from clotho.models.provider_errors import refusal
 from clotho.models.sampling import Sampling
 
 ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
-NAME_LIMIT = 200
-"""Characters of what a server calls itself, its model or a request."""
+NAME_CHARACTERS = 200
+"""Characters of a name that a server gives itself, its model or a request."""
 
 
 class OpenAIChat:
@@ -33,7 +33,7 @@ class OpenAIChat:
 
     @property
     def capabilities(self) -> None:
-        """Chat mode knows of no tokens, and so finds out nothing about them."""
+        """None: chat mode has no tokens."""
 
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
         """Sample one assistant message, once. Raises ModelUnavailable, ModelRejected or ContextOverflow."""
@@ -57,7 +57,7 @@ class OpenAIChat:
         )
 
     async def check(self, model: str) -> None:
-        """Raise what sampling from `model` would raise: servers list their models, but not always all."""
+        """Raise what sampling from `model` would raise; a model that isn't listed is tried."""
         async with self._http.errors():
             with self._classified(None):
                 try:
@@ -84,7 +84,7 @@ class OpenAIChat:
 
     @contextmanager
     def _classified(self, max_tokens: int | None) -> Iterator[None]:
-        """The client's errors in Clotho's vocabulary. What the transport raised comes wrapped in one of them."""
+        """Translate the client's errors; an error of the transport comes wrapped in one of them."""
         try:
             yield
         except openai.APIStatusError as error:
@@ -98,8 +98,8 @@ class OpenAIChat:
             raise
 
     def _name(self, name: str | None) -> str | None:
-        """What a server names, fit to be kept and shown."""
-        return truncate_middle(for_line(self._http.redact(name)), NAME_LIMIT) if name else None
+        """`name`, redacted, escaped and cut."""
+        return truncate_middle(for_line(self._http.redact(name)), NAME_CHARACTERS) if name else None
 
 
 def request_body(call: TurnCall) -> dict[str, JsonValue]:

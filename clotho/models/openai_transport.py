@@ -1,6 +1,6 @@
-"""How the `openai` client's requests travel: bounded, without redirects, freed of the API key.
+"""Transport of the `openai` client: bounded, without redirects, freed of the API key.
 
-The client by itself reads an error's whole body, decompressed, before anybody can ask it not to.
+The client by itself reads an error's whole decompressed body.
 """
 
 import httpx2
@@ -10,9 +10,9 @@ from clotho.models.model_http import ModelHTTP
 
 KEY = "sent by ModelHTTP"
 KEPT = ("content-type", "idempotency-key", "user-agent")
-"""Of a request's headers; the connection's own, and the key, are ModelHTTP's."""
+"""Headers of a request that are passed on; ModelHTTP adds its own."""
 DECODED = ("content-encoding", "content-length", "transfer-encoding")
-"""Of an answer's headers: they were true of the body on its way."""
+"""Headers of an answer that no longer apply to its decoded body."""
 
 
 class ModelTransport(httpx2.AsyncBaseTransport):

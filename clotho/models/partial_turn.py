@@ -1,4 +1,4 @@
-"""A turn's tokens while they are sampled, over however many requests that takes."""
+"""The tokens of a turn while it is sampled, over one or more requests."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -8,21 +8,21 @@ from clotho.errors import InexactTokens, ModelUnavailable, truncate_middle
 from clotho.escaping import for_line
 from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan
 from clotho.models.stream_entry import StreamEntry
-from clotho.models.token_server import MASKED, VERSION_LIMIT, TokenChunk
+from clotho.models.token_server import MAX_MASK_IDS, VERSION_CHARACTERS, TokenChunk
 from clotho.models.weight_versions import at_step
 
 UNFINISHED = frozenset({"abort", "error"})
-NAME_LIMIT = 200
+NAME_CHARACTERS = 200
 
 
 @dataclass
 class PartialTurn:
-    """What was sampled after `prompt_ids` so far; ids from `vocabulary` on mean nothing."""
+    """The tokens sampled after `prompt_ids` so far; ids are below `vocabulary`."""
 
     prompt_ids: tuple[int, ...]
     vocabulary: int
     budget: int | None = None
-    """Tokens that it may have; None: as many as there come."""
+    """Most tokens of the turn; None: unlimited."""
     started: float = field(default_factory=time.time)
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -41,13 +41,13 @@ class PartialTurn:
     _seconds_before: float = 0.0
     _clock: float = field(default_factory=time.perf_counter)
     _unversioned: list[tuple[int, str | None]] = field(default_factory=list)
-    """Where requests that broke off ended, and the version that was known before each."""
+    """Ends of interrupted requests, and the weight version known before each."""
     _steps_before: list[VersionSpan] = field(default_factory=list)
-    """The weights of their tokens, as the trainer's step named them."""
+    """Weight versions of their tokens, by the trainer's step."""
 
     @classmethod
     def resumed(cls, entries: Sequence[StreamEntry], vocabulary: int) -> "PartialTurn":
-        """A turn as its write-ahead has it; there is at least one entry."""
+        """The turn in its write-ahead, of at least one entry."""
         first, last = entries[0], entries[-1]
         turn = cls(first.prompt_ids, vocabulary, started=first.started)
         for entry in entries:
@@ -65,15 +65,15 @@ class PartialTurn:
     def seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._clock
 
-    def ask_again(self, known_version: str | None, trainer_step: int | None = None) -> None:
-        """Another request goes on from here."""
+    def begin_request(self, known_version: str | None, trainer_step: int | None = None) -> None:
+        """Note that another request continues from here."""
         self._request_start = len(self.ids)
         self.known_version, self.trainer_step = known_version, trainer_step
         if self.ids:
             self.resumed_at.append(len(self.ids))
 
     def add(self, chunk: TokenChunk) -> None:
-        """Raises InexactTokens and ModelUnavailable for chunks that can't be part of a turn."""
+        """Append a chunk; raises InexactTokens and ModelUnavailable for one that can't be part of a turn."""
         if outside := [token for token in chunk.ids if not 0 <= token < self.vocabulary]:
             raise InexactTokens(
                 f"the model server sampled {outside[0]}, outside the vocabulary of {self.vocabulary}"
@@ -103,7 +103,7 @@ class PartialTurn:
             self._note(span.version, self._request_start + span.start, self._request_start + span.end)
 
     def _check_masks(self, chunk: TokenChunk) -> None:
-        """Those of a chunk are one for each of its tokens, which is in it."""
+        """Check that there is one mask per token, and that it holds the token."""
         masks = chunk.sampling_mask
         if masks and len(masks) != len(chunk.ids):
             raise InexactTokens(
@@ -117,25 +117,25 @@ class PartialTurn:
                     f"the model server returns a sampling mask of {len(mask)} ids that no token was sampled from"
                 )
         self._masked += sum(map(len, masks))
-        if self._masked > MASKED:
+        if self._masked > MAX_MASK_IDS:
             raise InexactTokens(
-                f"the model server's sampling masks hold more than {MASKED} ids: sample from fewer"
+                f"the model server's sampling masks hold more than {MAX_MASK_IDS} ids: sample from fewer"
             )
 
     def _check_versions(self, chunk: TokenChunk, sampled: int) -> None:
-        """Spans are in order, and of tokens that were sampled."""
+        """Check that spans are in order, and of tokens that were sampled."""
         end = 0
         for span in chunk.versions:
             if not end <= span.start <= span.end <= sampled:
                 raise InexactTokens(
                     f"the model server names weight versions of tokens [{span.start}, {span.end}) of {sampled}"
                 )
-            if len(span.version) > VERSION_LIMIT or not span.version.isprintable():
+            if len(span.version) > VERSION_CHARACTERS or not span.version.isprintable():
                 raise InexactTokens("the model server's name of a weight version is no name")
             end = span.end
 
     def _note(self, version: str, start: int, end: int) -> None:
-        """What is said of a token later counts, and neighbours of one version are one span."""
+        """Record a version; later spans override earlier ones, and neighbours of one version are joined."""
         if start == end:
             return
         kept = self.versions
@@ -150,7 +150,7 @@ class PartialTurn:
         kept.append(VersionSpan(version=version, start=start, end=end))
 
     def end_at(self, length: int, stop: str) -> None:
-        """The turn met `stop` with its first `length` tokens: what was sampled after them is none of it."""
+        """Cut the turn after `length` tokens, which meet `stop`."""
         for tokens in (self.ids, self.logprobs, self.sampling_mask):
             del tokens[length:]
         self.resumed_at = [at for at in self.resumed_at if at < length]
@@ -161,7 +161,7 @@ class PartialTurn:
         self.finish_reason, self.stop_reason = "stop", stop
 
     def entry(self, offset: int) -> StreamEntry:
-        """What there is from token `offset` on, for the write-ahead."""
+        """The tokens from `offset` on, for the write-ahead."""
         return StreamEntry(
             offset=offset,
             ids=tuple(self.ids[offset:]),
@@ -192,7 +192,7 @@ class PartialTurn:
         )
 
     def _known_versions(self) -> tuple[VersionSpan, ...]:
-        """By the trainer's step, as known when they were asked for, of the tokens that the server names none of."""
+        """The weight versions of all tokens: the server's, else the trainer's step known at the request."""
         stepped = [*self._steps_before, *_stepped(self.trainer_step, self._request_start, len(self.ids))]
         named = self._proved_versions()
         known = [*named, *(gap for span in stepped for gap in _gaps(span, named))]
@@ -204,7 +204,7 @@ class PartialTurn:
         return tuple(joined)
 
     def _proved_versions(self) -> tuple[VersionSpan, ...]:
-        """Servers name versions at a stream's end: what broke off between two sightings of one is of that one."""
+        """The server's versions; an interrupted request between two reports of one version has that version."""
         missing = self.versions[0].start if self.versions else 0
         before = [known for end, known in self._unversioned if end <= missing]
         if not missing or not before or set(before) != {self.versions[0].version}:
@@ -213,8 +213,8 @@ class PartialTurn:
 
 
 def _name(name: str | None) -> str | None:
-    """What a server calls itself, fit to be kept and shown."""
-    return truncate_middle(for_line(name), NAME_LIMIT) if name else None
+    """`name`, escaped and cut."""
+    return truncate_middle(for_line(name), NAME_CHARACTERS) if name else None
 
 
 def _stepped(step: int | None, start: int, end: int) -> list[VersionSpan]:

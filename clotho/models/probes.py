@@ -1,4 +1,4 @@
-"""What a model server is, found out by sampling a few tokens from it."""
+"""Probes of a model server's capabilities, by sampling a few tokens."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -21,27 +21,27 @@ SERVERS: tuple[type[VLLMGenerate] | type[VLLMCompletions] | type[SGLang], ...] =
     VLLMCompletions,
     SGLang,
 )
-"""In the order in which they are tried."""
+"""Endpoints, in the order in which they are tried."""
 TOKENS = 16
 SEED = 1
 CONFUSING = 48
-"""Tokens at the highest temperature that leave no model certain of what comes after them."""
+"""Tokens at the highest temperature, after which no model is certain of the next one."""
 HIGHEST = 2.0
-"""What OpenAI's API allows, and vLLM with it."""
+"""The highest temperature that OpenAI's API and vLLM allow."""
 CLEAR = 0.1
-"""Nats: more than batches and kernels change in a logprob, less than a temperature does in TOKENS of them."""
+"""Nats: more than batches and kernels change a logprob, less than the temperature changes TOKENS of them."""
 CERTAIN = -1e-5
-"""The logprob of a token that nothing else could be sampled for, up to rounding."""
+"""Logprob of the only token that could be sampled, up to rounding."""
 RANDOM = -8.0
-"""The logprob of tokens that aren't repeated by chance."""
+"""Summed logprob of tokens that aren't repeated by chance."""
 ANY_TOKEN = 1 << 31
 HOT = Sampling(temperature=HIGHEST, max_tokens=TOKENS, seed=SEED)
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbedServer:
     server: TokenServer
-    found: ServedModel
+    capabilities: ServedModel
 
 
 class _Card(BaseModel):
@@ -56,7 +56,7 @@ class _Cards(BaseModel):
 async def find_server(
     http: ModelHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...]
 ) -> tuple[TokenServer, PartialTurn]:
-    """The endpoint asked for, or the first there is, and what it sampled. Raises ModelRejected saying why."""
+    """The requested endpoint, or the first that works, and its sample. Raises ModelRejected with the reasons."""
     asked = [server(http) for server in SERVERS if inference in (Inference.TOKENS, server.inference)]
     confusion = HOT.model_copy(update={"max_tokens": CONFUSING})
     refusals = []
@@ -71,10 +71,10 @@ async def find_server(
 async def sample(
     server: TokenServer, model: str, prompt_ids: tuple[int, ...], sampling: Sampling
 ) -> PartialTurn:
-    """What `server` samples after `prompt_ids`, not stopping before max_tokens."""
-    endless = sampling.model_copy(update={"extra_body": {"ignore_eos": True}})
+    """Sample after `prompt_ids`, without stopping before max_tokens."""
+    without_eos = sampling.model_copy(update={"extra_body": {"ignore_eos": True}})
     turn = PartialTurn(prompt_ids, ANY_TOKEN, budget=sampling.max_tokens)
-    request = TokenRequest(key=f"probe/{model}", model=model, prompt_ids=prompt_ids, sampling=endless)
+    request = TokenRequest(key=f"probe/{model}", model=model, prompt_ids=prompt_ids, sampling=without_eos)
     stream: AsyncGenerator[object]
     async with aclosing(server.stream(request)) as stream:
         async for chunk in stream:
@@ -102,7 +102,7 @@ async def logprobs_mode(server: TokenServer, model: str, prompt_ids: tuple[int, 
 
 
 def _alike(one: PartialTurn, other: PartialTurn) -> list[tuple[float, float]]:
-    """The logprobs of the tokens that both begin with."""
+    """Pairs of logprobs of the tokens that both begin with."""
     pairs = []
     for ours, theirs, a, b in zip(one.ids, other.ids, one.logprobs, other.logprobs, strict=False):
         if ours != theirs:
@@ -111,10 +111,10 @@ def _alike(one: PartialTurn, other: PartialTurn) -> list[tuple[float, float]]:
     return pairs
 
 
-async def noise(
+async def rng_scope(
     server: TokenServer, model: str, prompt_ids: tuple[int, ...]
 ) -> Literal["position", "sequence"]:
-    """Whether a continued generation with the same seed becomes what it would have been: then it may have it."""
+    """The scope of a seed's random numbers: whether a continued generation repeats the uninterrupted one."""
     whole = await sample(server, model, prompt_ids, HOT)
     begun, rest = tuple(whole.ids[: TOKENS // 2]), whole.ids[TOKENS // 2 :]
     half = HOT.model_copy(update={"max_tokens": TOKENS - len(begun)})
@@ -124,7 +124,7 @@ async def noise(
 
 
 async def context_length(http: ModelHTTP, model: str) -> int | None:
-    """Tokens of prompt and answer together, where the server's list of models says so."""
+    """Tokens of prompt and answer together, if the server's list of models has it."""
     try:
         async with http.errors():
             cards = _Cards.model_validate_json(await http.get(f"{http.root}/v1/models") or b"").data
@@ -135,20 +135,20 @@ async def context_length(http: ModelHTTP, model: str) -> int | None:
 
 async def probe(
     http: ModelHTTP, inference: Inference, model: str, prompt_ids: tuple[int, ...], renderer: str
-) -> Probed:
-    """Raises ModelRejected, ModelUnavailable, and InvalidInput for `Inference.CHAT`."""
+) -> ProbedServer:
+    """Probe the server; raises ModelRejected, ModelUnavailable, and InvalidInput for `Inference.CHAT`."""
     if inference is Inference.CHAT:
         raise InvalidInput("chat mode has no tokens")
     server, seen = await find_server(http, inference, model, prompt_ids)
     confused = (*prompt_ids, *seen.ids)
-    return Probed(
+    return ProbedServer(
         server=server,
-        found=ServedModel(
+        capabilities=ServedModel(
             backend=server.inference,
             base_url=http.base_url,
             renderer=renderer,
             logprobs_mode=await logprobs_mode(server, model, confused),
-            noise=await noise(server, model, confused),
+            rng_scope=await rng_scope(server, model, confused),
             context=await context_length(http, model),
             weight_version=seen.versions[-1].version if seen.versions else None,
         ),

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnavailable, truncate_middle
 from clotho.escaping import for_line
 
-TEXT_LIMIT = 600
+TEXT_CHARACTERS = 600
 LONGEST_HEADER = 64
 """Characters of one that says how long to wait."""
 LONGEST_WAIT = timedelta(hours=1)
@@ -50,7 +50,7 @@ def refusal(
     it is topped up, where failing would burn through a whole campaign within minutes.
     """
     said = redact(_said(body))
-    text = f"the model server answers {status}: {truncate_middle(said, TEXT_LIMIT)}"
+    text = f"the model server answers {status}: {truncate_middle(said, TEXT_CHARACTERS)}"
     if status == 402 or (status == 429 and UNPAID_ACCOUNT.search(said)):
         return ModelUnavailable(text, UNPAID_ACCOUNT_WAIT)
     if status in (413, 429) and NEVER_FITS_QUOTA.search(said):

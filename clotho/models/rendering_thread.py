@@ -1,4 +1,4 @@
-"""A renderer and the one thread that it runs in: rendering takes CPU time, and tokenizers aren't shared."""
+"""A renderer with a thread of its own: rendering takes CPU time, and tokenizers aren't thread-safe."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class RenderingThread:
-    """Opens the renderer when it is first needed; an `open_it` that raises is called again."""
+    """Opens the renderer at the first use; if `open_it` raises, it is called again."""
 
     def __init__(self, open_it: Callable[[], Renderer]) -> None:
         self._open = open_it
@@ -22,7 +22,7 @@ class RenderingThread:
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._opened()))
 
     async def renderer(self) -> Renderer:
-        """For what takes no time."""
+        """The renderer, for calls that take no time."""
         return await self.run(lambda renderer: renderer)
 
     def _opened(self) -> Renderer:

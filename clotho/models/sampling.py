@@ -1,4 +1,4 @@
-"""How a turn is sampled."""
+"""Sampling parameters of turns."""
 
 from pydantic import Field, JsonValue, field_validator
 
@@ -19,7 +19,7 @@ DISTRIBUTION_CHANGING = frozenset(
         "structured_outputs",
     }
 )
-"""Further fields that servers know by which tokens are sampled from another distribution than the model's."""
+"""Further fields of servers that change the distribution that tokens are sampled from."""
 
 
 class Sampling(FrozenModel):
@@ -45,7 +45,7 @@ class Sampling(FrozenModel):
 
     @property
     def distribution_changes(self) -> tuple[str, ...]:
-        """The parameters by which tokens are sampled from another distribution than the model's at temperature 1.
+        """The parameters that change the distribution from the model's at temperature 1.
 
         A parameter that is left to the server counts as one.
         """
@@ -61,7 +61,7 @@ class Sampling(FrozenModel):
 
     @field_validator("extra_body")
     @classmethod
-    def _leaves_the_turn_alone(cls, extra_body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def _keeps_the_turn(cls, extra_body: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if taken := RESERVED & extra_body.keys():
             raise ValueError(f"extra_body can't set {', '.join(sorted(taken))}")
         return extra_body

@@ -1,4 +1,4 @@
-"""How likely a model finds the tokens of a given sequence, and which it finds likely in their places."""
+"""Logprobs of a given sequence's tokens, and of the likeliest tokens at each position."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from clotho.models.bodies import ERROR_BYTES
 from clotho.models.model_http import ModelHTTP, read_event
 
 CANDIDATE_BYTES = 512
-"""At most, of what a server says of one."""
+"""Most bytes of an answer for each candidate."""
 NOTHING_SAMPLED: dict[str, JsonValue] = {"temperature": 0.0, "top_p": 1.0}
 
 
@@ -59,7 +59,7 @@ class TokenScorer:
             self._ways.append(self._prefilled)
 
     async def score(self, model: str, token_ids: list[int], top_k: int) -> PromptScores:
-        """The `top_k` candidates at each position. Raises ModelRejected where the server gives none."""
+        """Score the `top_k` candidates at each position. Raises ModelRejected if the server can't."""
         refusals = []
         for way in self._ways:
             try:

@@ -11,7 +11,7 @@ from clotho.models.backend import Inference, VersionSpan
 from clotho.models.model_http import ModelHTTP, raise_embedded, read_event
 from clotho.models.provider_errors import refusal
 from clotho.models.token_server import (
-    REASON_LIMIT,
+    REASON_CHARACTERS,
     Count,
     StopReason,
     TokenChunk,
@@ -25,7 +25,7 @@ RENAMED = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}
 
 
 class _Finish(BaseModel):
-    type: Annotated[str, Field(max_length=REASON_LIMIT)]
+    type: Annotated[str, Field(max_length=REASON_CHARACTERS)]
     matched: StopReason | None = None
     message: str | None = None
     status_code: int | None = Field(default=None, ge=400, lt=600)
@@ -46,7 +46,7 @@ class _Event(BaseModel):
 
 
 class SGLang:
-    """A stream repeats what it said before, unless the server streams increments: the counts tell which."""
+    """SGLang's /generate. Its events repeat earlier tokens or not, by its settings: the counts tell which."""
 
     inference = Inference.SGLANG
 

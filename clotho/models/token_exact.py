@@ -11,7 +11,7 @@ from clotho.models.backend import Inference, SampledTurn, ServedModel, TurnCall,
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.partial_turn import PartialTurn
-from clotho.models.probes import Probed, probe
+from clotho.models.probes import ProbedServer, probe
 from clotho.models.rendering.prompts import next_prompt
 from clotho.models.rendering.renderer import Renderer
 from clotho.models.rendering_thread import RenderingThread
@@ -26,7 +26,7 @@ PROBE = (ChatMessage(role="user", content="Tell me something that nobody knows y
 class TokenExact:
     """Samples turns of one model through a token-exact endpoint, written ahead in `journal`.
 
-    What kind of server it is is found out before the first turn, and again by `check`.
+    The server is probed before the first turn, and again by `check`.
     """
 
     def __init__(
@@ -42,20 +42,20 @@ class TokenExact:
         self._journal = journal
         self._inference = inference
         self._flush_policy = flush_policy
-        self._probed: Probed | None = None
+        self._probed: ProbedServer | None = None
         self._probing = asyncio.Lock()
         self._version: str | None = None
 
     @property
     def capabilities(self) -> ServedModel | None:
-        return self._probed.found if self._probed is not None else None
+        return self._probed.capabilities if self._probed is not None else None
 
     async def check(self, model: str) -> ServedModel:
         self._probed = None
-        return (await self._server(model)).found
+        return (await self._server(model)).capabilities
 
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
-        """Sample one assistant message, going on with what an interrupted attempt has sampled of it.
+        """Sample one assistant message, continuing the tokens of an interrupted attempt.
 
         Raises ModelUnavailable, ModelRejected, ContextOverflow, InexactTokens, and InvalidInput for settings
         that no turn can be sampled with.
@@ -64,7 +64,7 @@ class TokenExact:
         renderer = await self._rendering.renderer()
         ahead = WriteAhead(self._journal, call.key, self._flush_policy)
         turn = await self._begun(call, renderer, ahead)
-        sampling = _explicit(call.sampling, renderer, len(turn.prompt_ids), probed.found.context)
+        sampling = _explicit(call.sampling, renderer, len(turn.prompt_ids), probed.capabilities.context)
         turn.budget = sampling.max_tokens
         if turn.ids and turn.finish_reason is None:
             await self._rendering.run(lambda renderer: _end_if_ended(turn, sampling, renderer))
@@ -92,10 +92,10 @@ class TokenExact:
             started=turn.started,
             seconds=turn.seconds,
             system_fingerprint=turn.system_fingerprint and self._http.redact(turn.system_fingerprint),
-            tokens=turn.tokens(probed.found.backend, probed.found.logprobs_mode),
+            tokens=turn.tokens(probed.capabilities.backend, probed.capabilities.logprobs_mode),
         )
 
-    async def _server(self, model: str) -> Probed:
+    async def _server(self, model: str) -> ProbedServer:
         async with self._probing:
             if self._probed is None:
                 renderer = await self._rendering.renderer()
@@ -103,7 +103,7 @@ class TokenExact:
                 self._probed = await probe(
                     self._http, self._inference, model, prompt_ids, renderer.description
                 )
-                self._version = self._probed.found.weight_version
+                self._version = self._probed.capabilities.weight_version
             return self._probed
 
     async def _begun(self, call: TurnCall, renderer: Renderer, ahead: WriteAhead) -> PartialTurn:
@@ -115,10 +115,10 @@ class TokenExact:
         return PartialTurn(prompt_ids, renderer.vocabulary_size)
 
     async def _stream(
-        self, call: TurnCall, probed: Probed, turn: PartialTurn, sampling: Sampling, ahead: WriteAhead
+        self, call: TurnCall, probed: ProbedServer, turn: PartialTurn, sampling: Sampling, ahead: WriteAhead
     ) -> None:
-        turn.ask_again(self._version, call.trainer_step)
-        request = _request(call, turn, sampling, probed.found, self._newest_version(call))
+        turn.begin_request(self._version, call.trainer_step)
+        request = _request(call, turn, sampling, probed.capabilities, self._newest_version(call))
         try:
             async with aclosing(probed.server.stream(request)) as stream:
                 async for chunk in stream:
@@ -133,14 +133,14 @@ class TokenExact:
         self._version = turn.versions[-1].version if turn.versions else self._version
 
     def _newest_version(self, call: TurnCall) -> str | None:
-        """Of the weights, as far as anybody has said."""
+        """The last known version of the weights."""
         if self._version is None and call.trainer_step is not None:
             return at_step(call.trainer_step)
         return self._version
 
 
 def _explicit(sampling: Sampling, renderer: Renderer, prompt: int, context: int | None) -> Sampling:
-    """`sampling` with the tokens that end a turn, and with as many as there is room for after the prompt."""
+    """`sampling` with the stop tokens of the renderer, and max_tokens bounded by the room after the prompt."""
     room = None if context is None else context - prompt
     if room is not None and room < 1:
         raise ContextOverflow(f"a prompt of {prompt} tokens leaves no room in a context of {context}")
@@ -154,11 +154,11 @@ def _explicit(sampling: Sampling, renderer: Renderer, prompt: int, context: int 
 def _request(
     call: TurnCall, turn: PartialTurn, sampling: Sampling, served: ServedModel, version: str | None
 ) -> TokenRequest:
-    """The rest of the turn. The same random numbers again would repeat themselves in what they choose."""
+    """The request for the rest of the turn, with another seed if the same would repeat its random numbers."""
     offset = len(turn.ids)
     assert sampling.max_tokens is not None
     seed = sampling.seed
-    if offset and served.noise == "sequence" and seed is not None:
+    if offset and served.rng_scope == "sequence" and seed is not None:
         seed = derived_seed(seed, offset)
     return TokenRequest(
         key=f"{call.key}/{offset}" if offset else call.key,
@@ -170,7 +170,7 @@ def _request(
 
 
 def _end_if_ended(turn: PartialTurn, sampling: Sampling, renderer: Renderer) -> None:
-    """A write-ahead that is whole: asking for more would sample what comes after the turn."""
+    """End a turn whose write-ahead is complete: another request would sample beyond it."""
     assert sampling.max_tokens is not None
     _end_at_stop(turn, sampling, renderer)
     if turn.finish_reason is None and turn.ids[-1] in sampling.stop_token_ids:
@@ -180,9 +180,9 @@ def _end_if_ended(turn: PartialTurn, sampling: Sampling, renderer: Renderer) -> 
 
 
 def _end_at_stop(turn: PartialTurn, sampling: Sampling, renderer: Renderer) -> None:
-    """End the turn with the token that completes a stop string, where there is one.
+    """End the turn with the token that completes a stop string, if there is one.
 
-    A server finds those that it samples whole, but not one of which a request before sampled the beginning.
+    A server doesn't find a stop string whose beginning an earlier request sampled.
     """
 
     def met(length: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Token ids in, token ids out: what every token-exact endpoint is asked for, and what its answers must hold."""
+"""Requests to token-exact endpoints, and the checks of their answers."""
 
 import math
 from collections.abc import AsyncGenerator, Sequence
@@ -15,16 +15,16 @@ from clotho.models.sampling import Sampling
 LEAST_LOGPROB = -9_000.0
 """vLLM writes minus infinity as -9999."""
 ROUNDING = 1e-3
-"""By which a logprob may exceed 0."""
+"""Amount by which a logprob may exceed 0."""
 MOST_TOKENS = 1_000_000_000
 """Far more than any context holds."""
 Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
-"""Of tokens, as a server says it; also an id or a position among them."""
+"""A count of tokens that a server reports; also an id or a position."""
 StopReason = Count | Annotated[str, Field(max_length=1_000)]
-REASON_LIMIT = 100
-VERSION_LIMIT = 200
+REASON_CHARACTERS = 100
+VERSION_CHARACTERS = 200
 """Characters of a weight version's name."""
-MASKED = 4_000_000
+MAX_MASK_IDS = 4_000_000
 """Ids in the sampling masks of a turn."""
 EXPLICIT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "seed")
 NEUTRAL: dict[str, JsonValue] = {
@@ -32,7 +32,7 @@ NEUTRAL: dict[str, JsonValue] = {
     "presence_penalty": 0.0,
     "skip_special_tokens": False,
 }
-"""Sent unless `extra_body` says otherwise: servers have defaults for these too, and stop strings may be tokens."""
+"""Sent unless `extra_body` overrides them: servers have defaults for these too, and stop strings may be tokens."""
 
 
 class TokenRequest(FrozenModel):
@@ -44,21 +44,21 @@ class TokenRequest(FrozenModel):
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     cache_salt: str | None = None
-    """Prompts computed under another salt aren't reused: the weights' version, where it is known."""
+    """Prompts cached under another salt aren't reused: the weights' version, if known."""
 
 
 @dataclass(frozen=True)
 class TokenChunk:
-    """What a stream brings at once, in any size; the last one has a finish_reason."""
+    """A part of a stream, of any size; the last one has a finish_reason."""
 
     ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     versions: tuple[VersionSpan, ...] = ()
-    """Counted from this request's first token; what was said of the same tokens before, it replaces."""
+    """Counted from this request's first token; they override earlier spans of the same tokens."""
     sampled: int | None = None
-    """How many tokens the server says that it has sampled for this request so far."""
+    """Tokens sampled for this request so far, as the server counts them."""
     cached_prompt_tokens: int = 0
     system_fingerprint: str | None = None
     sampling_mask: tuple[tuple[int, ...], ...] = ()
@@ -80,7 +80,7 @@ class TokenServer(Protocol):
 def paired(
     ids: Sequence[int] | None, logprobs: Sequence[float | None] | None
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Ids and logprobs that belong together; raises InexactTokens for all that can't be trained on."""
+    """Check ids and logprobs against each other; raises InexactTokens for any that can't be trained on."""
     if ids is None:
         raise InexactTokens("the model server returns no token ids")
     if logprobs is None:
@@ -100,7 +100,7 @@ def paired(
 def sampling_fields(request: TokenRequest) -> dict[str, JsonValue]:
     """The sampling parameters in vLLM's names, none left to a server's default.
 
-    Raises InvalidInput where one isn't set, or `extra_body` sets one: what was sent must be what is recorded.
+    Raises InvalidInput if one isn't set, or `extra_body` sets one: the recorded parameters are those sent.
     """
     sampling = request.sampling
     fields: dict[str, JsonValue] = {name: getattr(sampling, name) for name in EXPLICIT}

@@ -13,7 +13,7 @@ from clotho.errors import InexactTokens
 from clotho.models.backend import Inference, VersionSpan
 from clotho.models.model_http import ModelHTTP, raise_embedded, read_event
 from clotho.models.token_server import (
-    REASON_LIMIT,
+    REASON_CHARACTERS,
     Count,
     StopReason,
     TokenChunk,
@@ -24,7 +24,7 @@ from clotho.models.token_server import (
 from clotho.models.weight_versions import UNNAMED
 
 COUNTED: dict[str, JsonValue] = {"include_usage": True, "continuous_usage_stats": True}
-"""A lost id is noticed before what follows it is written ahead."""
+"""Counts in every event: a lost id is noticed before later ones are written ahead."""
 
 
 class _Cached(BaseModel):
@@ -42,7 +42,7 @@ class _Event(BaseModel):
     error: JsonValue = None
 
     def counted(self, chunk: TokenChunk | None) -> TokenChunk:
-        """`chunk`, if there is one, with what the event says beside it."""
+        """`chunk`, or an empty one, with the event's other fields."""
         raise_embedded(self.error)
         usage = self.usage or _Usage()
         return replace(
@@ -65,7 +65,7 @@ class _TokenLogprobs(BaseModel):
 class _GeneratedChoice(BaseModel):
     token_ids: list[int] | None = None
     logprobs: _TokenLogprobs | None = None
-    finish_reason: str | None = Field(default=None, max_length=REASON_LIMIT)
+    finish_reason: str | None = Field(default=None, max_length=REASON_CHARACTERS)
     stop_reason: StopReason | None = None
     weight_versions: list[VersionSpan] | None = None
     sampling_mask: list[tuple[int, ...]] | None = None
@@ -127,7 +127,7 @@ class _CompletionChoice(BaseModel):
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
     logprobs: _CompletionLogprobs | None = None
-    finish_reason: str | None = Field(default=None, max_length=REASON_LIMIT)
+    finish_reason: str | None = Field(default=None, max_length=REASON_CHARACTERS)
     stop_reason: StopReason | None = None
     weight_versions: list[VersionSpan] | None = None
 

@@ -1,7 +1,6 @@
-"""A turn's tokens in the journal before the turn is: an interrupted one goes on instead of being sampled anew.
+"""Write-ahead of a turn's tokens: an interrupted turn is continued instead of sampled anew.
 
-Sampling unfinished turns anew favours short ones. What a killed process had not written yet is sampled anew, so
-what is written soon bounds that.
+Sampling unfinished turns anew favours short ones. A killed process loses only what it had not written yet.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ class FlushPolicy:
 
 
 class WriteAhead:
-    """The write-ahead of one turn: one entry at a time, of all that came in meanwhile; the stream doesn't wait."""
+    """The write-ahead of one turn: entries are written one at a time, and the stream doesn't wait."""
 
     def __init__(self, journal: Journal, key: str, flush_policy: FlushPolicy) -> None:
         self._journal = journal
@@ -38,7 +37,7 @@ class WriteAhead:
         self._writing: asyncio.Task[None] | None = None
 
     async def read(self) -> list[StreamEntry]:
-        """What earlier attempts wrote, in order; what is written now comes after it."""
+        """Read the entries of earlier attempts, in order; further ones are appended."""
         keys = await self._journal.keys(self._prefix)
         entries = [entry for entry in await self._journal.read_many(keys, StreamEntry) if entry is not None]
         self._number = len(entries)
@@ -46,7 +45,7 @@ class WriteAhead:
         return entries
 
     def offer(self, turn: PartialTurn) -> None:
-        """Begin to write what is new if it is due. Raises ModelUnavailable once another attempt has gone ahead."""
+        """Start writing new tokens if an entry is due. Raises ModelUnavailable if another attempt goes on."""
         if self._writing is not None:
             if not self._writing.done():
                 return
@@ -59,13 +58,13 @@ class WriteAhead:
             self._writing = asyncio.create_task(self._write(turn.entry(self._written)))
 
     async def flush(self, turn: PartialTurn) -> None:
-        """Write all that is new: the stream broke off."""
+        """Write all new tokens, after the stream broke off."""
         await self.settle()
         if len(turn.ids) > self._written:
             await self._write(turn.entry(self._written))
 
     async def settle(self) -> None:
-        """Wait for what is being written; what came of it no longer matters."""
+        """Wait for the entry being written, whatever its result."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
 

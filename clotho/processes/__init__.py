@@ -1,1 +1,1 @@
-"""Processes of a machine: started, kept running, numbered, and known to be there."""
+"""Child processes, process groups, process slots, and liveness heartbeats."""

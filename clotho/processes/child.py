@@ -1,10 +1,10 @@
-"""A child process with a log file, and its end by pid."""
+"""A child process with a log file."""
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from clotho.processes.parent_death import tethered
+from clotho.processes.parent_death import with_parent_death_signal
 
 STOP_SECONDS = 10.0
 LOG_TAIL_BYTES = 4_096
@@ -25,7 +25,7 @@ class ChildProcess:
             self._log_start = log.tell()
             # A session of its own: Ctrl-C must reach the workers, which still need the servers to drain.
             self._process = await asyncio.create_subprocess_exec(
-                *tethered(self._command),
+                *with_parent_death_signal(self._command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -42,7 +42,7 @@ class ChildProcess:
 
     @property
     def output(self) -> str:
-        """What it has said since it was started."""
+        """Its output since it was started."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
@@ -61,12 +61,12 @@ class ChildProcess:
         return await self._process.wait()
 
     def terminate(self) -> None:
-        """SIGTERM, if it runs."""
+        """Send SIGTERM, if it runs."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """SIGTERM, and SIGKILL to what is still there after `seconds`."""
+        """Send SIGTERM, and SIGKILL if it still runs after `seconds`."""
         if not self.running:
             return
         self.terminate()
@@ -76,7 +76,7 @@ class ChildProcess:
             await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Send SIGKILL, and wait for the end."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()

@@ -1,4 +1,4 @@
-"""Running several worker processes as one: started again when they die, told to stop together."""
+"""A group of worker processes: restarted when they die, stopped together."""
 
 import asyncio
 import logging
@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from clotho.config import environment_without
-from clotho.processes.parent_death import tethered
+from clotho.processes.parent_death import with_parent_death_signal
 
-QUICK_DEATH = 5.0
-"""A process that lived shorter than this, in seconds, is started again only after a pause."""
-PAUSE = 1.0
+QUICK_DEATH_SECONDS = 5.0
+"""A process that lived shorter than this is restarted after a pause."""
+RESTART_PAUSE_SECONDS = 1.0
 REJECTED = 2
-"""The exit status of a process that can't run as configured: starting it again would not help."""
+"""Exit status of a process that can't run as configured: it is not restarted."""
 
 log = logging.getLogger("clotho")
 
@@ -33,7 +33,7 @@ class ProcessPlan:
 class ProcessGroup:
     """Keeps processes running until SIGTERM or SIGINT; a second signal ends them at once.
 
-    They don't outlive this process, should it be killed: they are told to stop then too.
+    If this process is killed, they get SIGTERM.
     """
 
     def __init__(self, plans: Sequence[ProcessPlan]) -> None:
@@ -42,7 +42,7 @@ class ProcessGroup:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Returns the exit status for this process: REJECTED if a child refused its configuration."""
+        """Run until stopped; returns the exit status: REJECTED if a child refused its configuration."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -54,7 +54,9 @@ class ProcessGroup:
             started = time.monotonic()
             # A session of its own: Ctrl-C reaches it once, through this process.
             process = await asyncio.create_subprocess_exec(
-                *tethered(plan.argv), env=environment_without(plan.without), start_new_session=True
+                *with_parent_death_signal(plan.argv),
+                env=environment_without(plan.without),
+                start_new_session=True,
             )
             self._running[plan.name] = process
             if self._stopping.is_set():
@@ -62,8 +64,8 @@ class ProcessGroup:
             status = await process.wait()
             if self._stopping.is_set():
                 break
-            served = served or time.monotonic() - started > QUICK_DEATH
-            # One that served before is configured well: it was started again into an outage.
+            served = served or time.monotonic() - started > QUICK_DEATH_SECONDS
+            # A child that served before is configured well: it was restarted into an outage.
             if status == REJECTED and not served:
                 self._stop()
                 return REJECTED
@@ -71,10 +73,10 @@ class ProcessGroup:
             await self._pause(time.monotonic() - started)
         return 0
 
-    async def _pause(self, lived: float) -> None:
-        if lived < QUICK_DEATH:
+    async def _pause(self, lived_seconds: float) -> None:
+        if lived_seconds < QUICK_DEATH_SECONDS:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), PAUSE)
+                await asyncio.wait_for(self._stopping.wait(), RESTART_PAUSE_SECONDS)
 
     def _on_signal(self) -> None:
         if not self._stopping.is_set():

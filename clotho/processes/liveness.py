@@ -1,7 +1,7 @@
-"""Who is there: processes and hosts say so in the store while they live.
+"""Liveness heartbeats of processes and hosts, kept in the store.
 
 A task that waits in a queue proves nothing about the queue's server: it may be busy, restarting, or cut off from
-Temporal. Who moves work away from it asks here first.
+Temporal. Before work is moved away from a process, its heartbeat is looked up here.
 """
 
 import asyncio
@@ -12,28 +12,28 @@ from clotho.errors import StoreUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
 
-PERIOD = 10.0
-"""Seconds between two signs."""
-FRESH = 30.0
-"""Seconds after its last sign for which somebody counts as there. Clocks may differ by a part of it."""
-KEPT = 2
+PERIOD_SECONDS = 10.0
+"""Between two heartbeats."""
+LIVENESS_SECONDS = 30.0
+"""Age of the last heartbeat up to which a process counts as alive. Clocks may differ by a part of it."""
+KEPT_HEARTBEATS = 2
 
 log = logging.getLogger("clotho")
 
 
 class Heartbeat(FrozenModel):
-    """That somebody was there; the key says when."""
+    """An empty entry: its key names the process and the second."""
 
 
-SIGNS = "~present/"
+HEARTBEATS_PREFIX = "~present/"
 
 
 def _prefix(name: str) -> str:
-    return f"{SIGNS}{name}/"
+    return f"{HEARTBEATS_PREFIX}{name}/"
 
 
 class Liveness:
-    """Says that `name` is there until it is cancelled. A store that is out for longer than FRESH hides it."""
+    """Writes heartbeats of `name` until cancelled; an outage of the store longer than LIVENESS_SECONDS hides it."""
 
     def __init__(self, journal: Journal, name: str) -> None:
         self._journal = journal
@@ -42,29 +42,29 @@ class Liveness:
     async def run(self) -> None:
         while True:
             try:
-                await self.show()
+                await self.beat()
             except StoreUnavailable as error:
-                log.warning("presence of %s not written: %s", self._name, error)
-            await asyncio.sleep(PERIOD)
+                log.warning("heartbeat of %s not written: %s", self._name, error)
+            await asyncio.sleep(PERIOD_SECONDS)
 
-    async def show(self) -> None:
+    async def beat(self) -> None:
         await self._journal.write(f"{_prefix(self._name)}{int(time.time()):012}", Heartbeat())
-        signs = await self._journal.keys(_prefix(self._name))
-        await self._journal.delete(signs[:-KEPT])
+        heartbeats = await self._journal.keys(_prefix(self._name))
+        await self._journal.delete(heartbeats[:-KEPT_HEARTBEATS])
 
 
 async def heartbeat_age(journal: Journal, name: str) -> float:
-    """Seconds since the last sign of `name`; infinite if there never was one."""
-    signs = await journal.keys(_prefix(name))
-    return time.time() - int(signs[-1].rpartition("/")[2]) if signs else float("inf")
+    """Seconds since the last heartbeat of `name`; infinite if there never was one."""
+    heartbeats = await journal.keys(_prefix(name))
+    return time.time() - int(heartbeats[-1].rpartition("/")[2]) if heartbeats else float("inf")
 
 
 async def is_present(journal: Journal, name: str) -> bool:
-    return await heartbeat_age(journal, name) < FRESH
+    return await heartbeat_age(journal, name) < LIVENESS_SECONDS
 
 
-async def silences(journal: Journal) -> dict[str, float]:
-    """Seconds since the last sign of everybody who ever gave one."""
-    now = time.time()
-    signs = (key.removeprefix(SIGNS).rpartition("/") for key in await journal.keys(SIGNS))
-    return {name: now - int(second) for name, _, second in signs}
+async def heartbeat_ages(journal: Journal) -> dict[str, float]:
+    """Name -> seconds since its last heartbeat, of all that ever wrote one."""
+    now, keys = time.time(), await journal.keys(HEARTBEATS_PREFIX)
+    heartbeats = (key.removeprefix(HEARTBEATS_PREFIX).rpartition("/") for key in keys)
+    return {name: now - int(second) for name, _, second in heartbeats}

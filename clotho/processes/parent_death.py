@@ -1,4 +1,4 @@
-"""A program that is told to end when the process that started it dies, however that dies.
+"""A command that gets SIGTERM when the process that started it dies.
 
 Run as a script, it asks the kernel for SIGTERM at its parent's death, then becomes the program.
 """
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 PR_SET_PDEATHSIG = 1
 
 
-def tethered(command: Sequence[str]) -> list[str]:
-    """`command` for this process, and nobody else, to start. Its process id is the program's own."""
+def with_parent_death_signal(command: Sequence[str]) -> list[str]:
+    """Wrap `command`, which this process starts, so that it gets SIGTERM at this process's death."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 

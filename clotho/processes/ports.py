@@ -22,6 +22,6 @@ def port_is_free(port: int) -> bool:
 
 
 def claim(port: int) -> None:
-    """Raises InvalidInput if something listens at `port`; 0, any port, is always free."""
+    """Raise InvalidInput if something listens at `port`; 0, any port, is always free."""
     if not port_is_free(port):
         raise InvalidInput(f"port {port} is in use: stop what listens there, or choose another")

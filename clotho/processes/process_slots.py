@@ -1,4 +1,4 @@
-"""Numbers for the processes of a host: the lowest free one, its process's for as long as it lives."""
+"""Numbered process slots of a host: a process holds the lowest free number while it lives."""
 
 import fcntl
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class ProcessSlot:
-    """A number that no other living process of this host has under `folder`. Held by a lock, never by a pid."""
+    """A number that no other living process of this host holds under `folder`, by a file lock."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ class CallRequest(FrozenModel):
     turn: int
     index: int
     lease: int | None
-    """The number of the one that it is made under; None for a tool that needs no sandbox."""
+    """Number of the lease that the call is made under; None for a tool that needs no sandbox."""
     tool_state: dict[str, str]
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
@@ -27,7 +27,7 @@ class CallResult(FrozenModel):
     """The slots of tool state that this call wrote."""
     checkpointed: bool = False
     replayed: Fidelity | None = None
-    """Set where it was made in a lost sandbox, known of only now, and made again in this one: what that came to."""
+    """Fidelity of replaying the call, if it was journalled by a lost sandbox after this one was restored."""
 
 
 class ToolError(FrozenModel):
@@ -41,24 +41,24 @@ class ToolError(FrozenModel):
 
 
 class CallEntry(FrozenModel):
-    """A tool call that was made, and what the model is shown of it."""
+    """A finished tool call, with the result that the model is shown."""
 
     tool: str
     content: str
     error: ToolError | None
     state: dict[str, JsonValue]
     lease: int | None
-    """The number of the lease in whose sandbox it was made."""
+    """Number of the lease in whose sandbox it ran."""
     started: float
     seconds: float
     changes: bool
-    """It may have changed the sandbox, as its tool declares: what follows a lost one needs it again."""
+    """It may have changed the sandbox, as its tool declares: a restored sandbox needs it again."""
     spilled: bool = False
-    """What the model is shown is the beginning of a file in the sandbox."""
+    """The model is shown the beginning of a file in the sandbox."""
     exit_code: int | None = None
-    """Of its command, where there was one. A replay is judged by it, and by whether the result names an error."""
+    """Of its command, if there was one. A replay is compared by it, and by whether the result names an error."""
     troubled: bool = False
     checkpoint: Checkpoint | None = None
-    """Of the sandbox after this call; the blob is beside the entry."""
+    """The sandbox after this call; the blob is beside the entry."""
     manifest: str | None = None
     """Digest of the workspace after this call, where no checkpoint was taken."""

@@ -1,4 +1,4 @@
-"""A campaign: what it is asked, and how far it has come."""
+"""A campaign: its request and its progress."""
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import group_id
@@ -10,14 +10,14 @@ KEPT_FAILURES = 20
 
 
 MOST_REQUEUED = 10_000
-"""Failed groups of one kind, at most, that a run tries again when it stops for that kind."""
+"""Most failed groups of one kind that are requeued when the run pauses for that kind."""
 
 
 class CampaignProgress(FrozenModel):
-    """What a campaign has come to so far: also its answer to the query `progress`, and its result."""
+    """The progress of a campaign: its answer to the query `progress`, and its result."""
 
     groups: int = 0
-    """How many there are to do; 0 before the items are enumerated."""
+    """Groups of the campaign; 0 before the items are enumerated."""
     running: int = 0
     paused: str | None = None
     """Why no group is started and no turn is sampled; None while the run goes on."""
@@ -75,7 +75,7 @@ class CampaignRequest(FrozenModel):
     run: str
     environment: str
     groups: int
-    """How many groups of the manifest this campaign drives, counted from the first."""
+    """Groups of the manifest that this campaign runs, counted from the first."""
     group_size: int
     limits: Limits
     task_queues: TaskQueues
@@ -84,9 +84,9 @@ class CampaignRequest(FrozenModel):
     stop_after_failures: int = 8
     """Rollouts that fail in a row for the same reason, no group being scored in between, before the run pauses."""
     look_ahead: int = 500
-    """Groups whose end is looked up at once; what is scored already is skipped without a workflow."""
+    """Groups that are looked up at once; scored ones are skipped without a workflow."""
     next_group: int = 0
-    """The first that was not looked up. This and what follows is carried over a continue-as-new."""
+    """The first group that was not looked up. This and the fields below are carried over a continue-as-new."""
     waiting: tuple[int, ...] = ()
     """Items that were looked up and not started, or are to be tried again."""
     open: tuple[int, ...] = ()
@@ -94,10 +94,10 @@ class CampaignRequest(FrozenModel):
     progress: CampaignProgress | None = None
     streak: FailureStreak | None = None
     failed_alike: dict[str, tuple[int, ...]] = {}
-    """Kind of failure -> the items whose groups failed with it: what is tried again if the run stops for it."""
+    """Kind of failure -> items whose groups failed with it: they are requeued if the run pauses for that kind."""
 
     def group(self, item: int) -> GroupRequest:
-        """What rolls one item out."""
+        """The request for the group that rolls out one item."""
         return GroupRequest(
             run=self.run,
             group=group_id(self.run, item),
@@ -126,7 +126,7 @@ class UnfinishedRequest(FrozenModel):
 
 
 class PauseRequest(FrozenModel):
-    """A run that stops itself, and why."""
+    """A request of a run to pause itself."""
 
     run: str
     reason: str

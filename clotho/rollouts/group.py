@@ -27,7 +27,7 @@ class GroupRequest(FrozenModel):
     repairs: RepairBounds = RepairBounds()
 
     def sibling(self, rollout: str) -> RolloutRequest:
-        """What runs one of its rollouts."""
+        """The request for one of its rollouts."""
         return RolloutRequest(
             run=self.run,
             rollout=rollout,
@@ -47,10 +47,10 @@ class AwaitAnyClosed(FrozenModel):
 
 
 class PreparedGroup(FrozenModel):
-    """What resolving a group's tools came to, and who its siblings are by now."""
+    """The resolved tools of a group, and its current siblings."""
 
     siblings: tuple[str, ...]
-    """The rollouts to run: replacements in place of those that can't go on."""
+    """The rollouts to run, replacements included."""
     attempt: int
     """How many attempts at the group ended incomplete."""
 
@@ -64,18 +64,18 @@ class SiblingFailure(FrozenModel):
 
     workflow: str
     kind: str
-    """The type of the error: failures of one kind in a row have one cause."""
+    """The kind of the error, as in clotho.failure_policy."""
     reason: str
 
 
 class RepairRequest(FrozenModel):
-    """A sibling that shall be started again, if the bounds allow."""
+    """A request to start a failed sibling again, if the bounds allow."""
 
     run: str
     group: str
     attempt: int
     number: int
-    """Of this repair, within the attempt at the group."""
+    """Number of this repair within the attempt at the group."""
     failure: SiblingFailure
     from_scratch: bool
     bounds: RepairBounds
@@ -132,10 +132,10 @@ class RepairEntry(FrozenModel):
 
     failure: SiblingFailure
     turns: int
-    """How far it had come, in turns and sampled tokens: failures that meet long rollouts more often show here."""
+    """Turns and sampled tokens before the failure: they show whether failures meet long rollouts more often."""
     sampled_tokens: int
     continued_as: str
-    """The same rollout, which goes on from its last journalled turn, or a replacement that starts from scratch."""
+    """The same rollout, continued from its last journalled turn, or a replacement that starts from scratch."""
 
 
 class AttemptEntry(FrozenModel):

@@ -1,4 +1,4 @@
-"""Dataset items of a run: enumerated at once, or drawn one at a time."""
+"""Dataset items of a run: enumerated at once, or taken one at a time by the adapter."""
 
 from pydantic import JsonValue
 
@@ -13,20 +13,17 @@ class ItemChunk(FrozenModel):
     items: tuple[Item, ...]
 
 
-class DrawnItem(FrozenModel):
-    """An item that was drawn by itself, and the group that rolls it out."""
+class AdapterItem(FrozenModel):
+    """An item that the adapter took from the dataset, and the group that rolls it out."""
 
     item: Item
     group: str
     step: int
-    """The trainer's, when it was drawn."""
+    """The trainer's step when it was taken."""
 
 
 class Delivery(FrozenModel):
-    """The end of a drawn group's way: the trainer's API has it, or it is never sent.
-
-    `reason` is then one word for why.
-    """
+    """The delivery of an adapter's group: sent to the trainer's API, or with a `reason`, one word, never sent."""
 
     reason: str | None = None
     detail: str = ""

@@ -7,15 +7,15 @@ from clotho.sandbox.checkpoints import Checkpoint
 
 
 class Fidelity(StrEnum):
-    """How well a sandbox that followed a lost one was made to be what that was."""
+    """How exactly a restored sandbox equals the lost one."""
 
     EXACT = "exact"
     RESTORED = "restored"
-    """From a checkpoint beside which something ran, or lay, that it doesn't hold; or with other programs."""
+    """From a checkpoint that lacks processes or files of the sandbox; or on a host with other programs."""
     REPLAYED = "replayed"
-    """Commands since the checkpoint were run again, and came to the same."""
+    """Commands since the checkpoint were run again, with the same results."""
     DIVERGED = "diverged"
-    """They came to something else."""
+    """Commands were run again, with other results."""
 
 
 class Lease(FrozenModel):
@@ -31,7 +31,7 @@ class LeaseRequest(FrozenModel):
     rollout: str
     number: int = 0
     turns: int = 0
-    """How many turns were sampled: what a lease after the first is restored to."""
+    """Turns sampled so far: the state that a later lease is restored to."""
 
 
 class HostCheck(FrozenModel):
@@ -51,16 +51,16 @@ class CheckpointEntry(FrozenModel):
 
 
 class LeaseEntry(FrozenModel):
-    """Which sandbox a lease is."""
+    """The sandbox of a lease."""
 
     incarnation: str
     queue: str
-    """Of the host it is on."""
+    """The queue of its host."""
     system: str
-    """Of that host, as sandboxes see it: its release and packages, as a fingerprint."""
+    """Fingerprint of the host's release and packages, as sandboxes see them."""
     fidelity: Fidelity | None = None
-    """How well it was restored, where it follows a lost one."""
-    made: str = ""
-    """The last call whose effect it started with, by a checkpoint or by a replay."""
+    """How exactly it was restored, if it replaces a lost one."""
+    replayed_through: str = ""
+    """The last call whose effect it started with, from a checkpoint or a replay."""
     shell: str | None = None
-    """The job, in this sandbox, that left the shell as it was when the last of these had been made."""
+    """The job, in this sandbox, that left the shell as it was after that call."""

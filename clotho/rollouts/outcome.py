@@ -1,4 +1,4 @@
-"""What a rollout may spend, and what it comes to."""
+"""Limits and outcomes of rollouts."""
 
 from enum import StrEnum
 
@@ -6,19 +6,19 @@ from clotho.frozen_model import FrozenModel
 
 
 class Limits(FrozenModel):
-    """What a rollout may spend; all of it counts journalled active work, never outages or pauses."""
+    """Limits of a rollout, in journalled active work: outages and pauses don't count."""
 
     max_turns: int = 30
     max_sampled_tokens: int | None = None
     max_active_seconds: float | None = None
     max_calls_per_turn: int = 64
-    """The tool calls of a turn that are run; the model is told of those after them."""
+    """Tool calls of a turn that are run; the model is told that the others weren't."""
     keep_diverged: bool = True
     """Whether a rollout goes on in a sandbox that is not what its lost one was; it is marked in any case."""
 
 
 class Outcome(StrEnum):
-    """What a scored rollout came to. Cancelled and infrastructure-failed ones end as workflow states instead."""
+    """The outcome of a scored rollout. Cancelled and failed ones end as workflow states instead."""
 
     COMPLETED = "completed"
     LIMIT_REACHED = "limit_reached"

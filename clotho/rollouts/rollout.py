@@ -11,13 +11,13 @@ from clotho.rollouts.turn import TurnResult
 
 
 class Totals(FrozenModel):
-    """What a rollout has done, and what it took."""
+    """Counters of a rollout's work."""
 
     turns: int = 0
     tool_calls: int = 0
     tool_errors: int = 0
     resumed_turns: int = 0
-    """Turns that were interrupted and went on from their tokens."""
+    """Turns that were interrupted and continued from their tokens."""
     defective_calls: int = 0
     """Calls that were not run, or not as the model wrote them; each turn's entry says why."""
     prompt_tokens: int = 0
@@ -47,14 +47,14 @@ class Totals(FrozenModel):
 
 
 class RolloutState(FrozenModel):
-    """All that the agent loop remembers between steps."""
+    """State of the agent loop between steps."""
 
     totals: Totals = Totals()
     lease: Lease | None = None
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
     losses: tuple[Fidelity, ...] = ()
-    """Of the sandboxes that followed lost ones, in their order."""
+    """Fidelity of each sandbox that replaced a lost one, in order."""
     model_queue: str | None = None
     """The queue of the process that samples this rollout's turns: a call in flight is found again only there."""
     tool_state: dict[str, str] = {}
@@ -104,22 +104,22 @@ class RolloutSummary(Totals):
 
     rollout: str
     replacement_of: str | None = None
-    """The sibling in whose stead it started from scratch. That favours short rollouts: it can be left out."""
+    """The failed sibling that it replaces. Replacing favours short rollouts: it can be left out."""
     ending: Ending
     score: float
     reward_error: bool = False
     """The score is 0 because the verifier failed, as the run asks for: it can be left out."""
     losses: tuple[Fidelity, ...] = ()
-    """How each sandbox that followed a lost one was made: leave out what isn't exact enough for you."""
+    """Fidelity of each sandbox that replaced a lost one: rollouts can be left out by it."""
 
 
 class RolloutStart(FrozenModel):
-    """Where a rollout begins, or begins again."""
+    """The start of a rollout's workflow."""
 
     scored: RolloutSummary | None = None
-    """What an earlier run of it came to."""
+    """The result, if an earlier workflow of the rollout was scored."""
     model_queue: str | None = None
-    """Of the process that samples its turns, where there are any left."""
+    """The queue of the process that samples its turns, if there are any left."""
 
 
 class ConcludeRequest(FrozenModel):
@@ -130,7 +130,7 @@ class ConcludeRequest(FrozenModel):
 
 
 class Prompt(FrozenModel):
-    """What a rollout starts from."""
+    """The input of a rollout."""
 
     item: Item
     messages: tuple[ChatMessage, ...]

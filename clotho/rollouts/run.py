@@ -47,7 +47,7 @@ SETTINGS = {
 
 
 class RunManifest(FrozenModel):
-    """What may not change between restarts of a run."""
+    """The settings of a run that may not change between restarts."""
 
     run: str
     environment: str
@@ -55,7 +55,7 @@ class RunManifest(FrozenModel):
     model: str
     sampling: Sampling
     rendering: Rendering | None = None
-    """None: chat mode, in which the server renders, and nobody knows the tokens."""
+    """None: chat mode, in which the server renders and returns no tokens."""
     seed: int
     system_prompt: str | None
     selection: ToolSelection
@@ -71,12 +71,12 @@ class RunManifest(FrozenModel):
     """Whether requests to the model server carry seeds; some providers refuse them."""
 
     def named(self, model: str) -> "RunManifest":
-        """With the model's name, and all of its rendering that the name decides."""
+        """The manifest with the model's name, and the rendering that follows from it."""
         rendering = self.rendering.named(model) if self.rendering is not None else None
         return self.model_copy(update={"model": model, "rendering": rendering})
 
     def with_settings(self, *settings: RunSettings) -> "RunManifest":
-        """With what its user asks for, the last word counting."""
+        """The manifest with the user's settings; later ones override earlier ones."""
         asked = {
             name: value
             for each in settings
@@ -90,7 +90,7 @@ class RunManifest(FrozenModel):
 
     @property
     def settings(self) -> dict[str, JsonValue]:
-        """What its user may ask for, as it is."""
+        """The values of the fields of RunSettings."""
         whole = self.model_dump(mode="json")
         whole["sandbox"]["backend"] = self.sandbox.backend.name
         return {
@@ -112,20 +112,20 @@ def _of(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PauseEntry(FrozenModel):
-    """A run was paused, or went on: the last entry counts."""
+    """A run was paused or resumed: the last entry counts."""
 
     paused: bool
     reason: str = ""
 
 
 class AdapterRunConfig(FrozenModel):
-    """How a run's groups are rolled out whose items are drawn one at a time: the last entry counts."""
+    """How the adapter rolls out a run's groups: the last entry counts."""
 
     task_queues: TaskQueues = TaskQueues()
     repairs: RepairBounds = RepairBounds()
 
     def group(self, manifest: RunManifest, group: str, item: int) -> GroupRequest:
-        """What rolls the run's item number `item` out."""
+        """The request for the group that rolls out item number `item`."""
         return GroupRequest(
             run=manifest.run,
             group=group,

@@ -1,4 +1,4 @@
-"""Where the steps of a run are served."""
+"""Task queues of a run's steps."""
 
 from datetime import timedelta
 
@@ -6,16 +6,16 @@ from clotho.frozen_model import FrozenModel
 
 
 class ActivityQueue(FrozenModel):
-    """Where a kind of work is served, and how patiently it is waited for."""
+    """Task queue and time-outs of one kind of activity."""
 
     queue: str
     schedule_to_close_timeout: timedelta
-    """How long one step may take, outages and all attempts included."""
-    heartbeat: timedelta
-    """How long a worker may be silent before it counts as dead. Model calls are many: beats cost the server."""
+    """Time for one step, outages and all attempts included."""
+    heartbeat_timeout: timedelta
+    """Silence after which a worker counts as dead. Model calls are many, and each heartbeat costs the server."""
 
-    def on(self, queue: str) -> "ActivityQueue":
-        """The same kind of work on another queue."""
+    def with_queue(self, queue: str) -> "ActivityQueue":
+        """The same time-outs on another queue."""
         return self.model_copy(update={"queue": queue})
 
 
@@ -26,13 +26,19 @@ class TaskQueues(FrozenModel):
     campaigns: str = "clotho-campaigns"
     """Apart from groups and rollouts, since campaigns move on to new versions of the code while these don't."""
     model: ActivityQueue = ActivityQueue(
-        queue="clotho-llm", schedule_to_close_timeout=timedelta(hours=12), heartbeat=timedelta(seconds=30)
+        queue="clotho-llm",
+        schedule_to_close_timeout=timedelta(hours=12),
+        heartbeat_timeout=timedelta(seconds=30),
     )
     environment: ActivityQueue = ActivityQueue(
-        queue="clotho-env", schedule_to_close_timeout=timedelta(hours=6), heartbeat=timedelta(seconds=10)
+        queue="clotho-env",
+        schedule_to_close_timeout=timedelta(hours=6),
+        heartbeat_timeout=timedelta(seconds=10),
     )
     sandbox: ActivityQueue = ActivityQueue(
-        queue="clotho-sandbox", schedule_to_close_timeout=timedelta(hours=6), heartbeat=timedelta(seconds=10)
+        queue="clotho-sandbox",
+        schedule_to_close_timeout=timedelta(hours=6),
+        heartbeat_timeout=timedelta(seconds=10),
     )
     verification: ActivityQueue | None = None
     """None: where the rollout's sandbox is."""

@@ -22,7 +22,7 @@ class Step(FrozenModel):
 
 
 class Transcript(FrozenModel):
-    """A rollout so far."""
+    """The turns of a rollout so far."""
 
     prompt: Prompt
     steps: tuple[Step, ...]
@@ -73,7 +73,7 @@ class Transcript(FrozenModel):
 async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcript:
     """The first `turns` turns of `rollout` with their tool results, read in two parallel sweeps.
 
-    A last turn whose calls haven't all been made yet has fewer results than calls. Raises JournalCorrupt
+    If not all calls of the last turn have been made yet, it has fewer results than calls. Raises JournalCorrupt
     if the prompt or a turn is missing.
     """
     prompt, turn_entries = await asyncio.gather(

@@ -6,7 +6,7 @@ from clotho.models.messages import CallDefects, ToolCall
 
 
 class ModelProcessRequest(FrozenModel):
-    """Which process shall sample a rollout's turns: the one at `queue`, while it is there."""
+    """A request for a process to sample a rollout's turns: the one at `queue`, while it is alive."""
 
     rollout: str
     queue: str | None
@@ -32,7 +32,7 @@ class TurnResult(FrozenModel):
     truncated: bool
     """The answer was cut off at the turn's token limit."""
     resumed: bool = False
-    """It was interrupted, and went on from the tokens that were journalled."""
+    """It was interrupted, and continued from its journalled tokens."""
     prompt_tokens: int
     sampled_tokens: int
     seconds: Seconds
@@ -41,7 +41,7 @@ class TurnResult(FrozenModel):
 
 
 class TurnEntry(FrozenModel):
-    """A sampled turn, or the finding that the prompt no longer fits."""
+    """A sampled turn, or a context overflow."""
 
     sampled: SampledTurn | None
     context_overflow: str | None = None

@@ -16,7 +16,7 @@ class RewardRequest(FrozenModel):
     shell: str | None = None
     """The call that last ran a command: verification starts in the directory that it left."""
     exhausted: str | None = None
-    """What verification used up each time that it lost its sandbox: it isn't tried again, and the score is 0."""
+    """The resource that verification exhausted each time it lost its sandbox: the score is then 0."""
 
 
 class RewardResult(FrozenModel):
@@ -41,6 +41,6 @@ class RewardEntry(FrozenModel):
     error: str | None = None
     """How the verifier failed, where the score is 0 for that reason alone."""
     refused: str | None = None
-    """How what the agent left kept the verifier from its work, where the score is 0 for that reason alone."""
+    """How the agent's files kept the verifier from its work, where the score is 0 for that reason alone."""
     in_agents_instance: bool = False
     """It was verified beside the agent's own processes, which the environment asked to keep."""

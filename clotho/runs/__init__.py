@@ -1,1 +1,1 @@
-"""Runs: ordered, started, operated on, and read from the store."""
+"""Runs: requested, started, operated on, and read from the store."""

@@ -1,15 +1,15 @@
-"""Runs whose items are drawn one at a time: who draws them starts their groups, and no campaign does."""
+"""Runs of the adapter, which takes items one at a time and starts their groups itself, without a campaign."""
 
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
-from clotho.identifiers.run_keys import drawn_order_prefix, drawn_prefix
+from clotho.identifiers.run_keys import adapter_config_prefix, adapter_items_prefix
 from clotho.journal import Journal
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.group import GroupRequest
-from clotho.rollouts.item import DrawnItem
+from clotho.rollouts.item import AdapterItem
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.manifest import open_run
 from clotho.temporal.search_attributes import identify
@@ -17,24 +17,24 @@ from clotho.temporal.search_attributes import identify
 WORKFLOW = "RolloutGroup"
 
 
-async def open_drawn_run(
-    journal: Journal, manifest: RunManifest, endpoint: Endpoint, order: AdapterRunConfig
+async def open_adapter_run(
+    journal: Journal, manifest: RunManifest, endpoint: Endpoint, config: AdapterRunConfig
 ) -> None:
-    """As `open_run`, and keep how the groups are rolled out, for whoever starts one of them again."""
+    """Like `open_run`, and keep the configuration that operators need to start one of its groups again."""
     await open_run(journal, manifest, endpoint)
-    if await read_drawn_order(journal, manifest.run) != order:
-        await journal.append(drawn_order_prefix(manifest.run), order)
+    if await read_adapter_config(journal, manifest.run) != config:
+        await journal.append(adapter_config_prefix(manifest.run), config)
 
 
-async def read_drawn_order(journal: Journal, run: str) -> AdapterRunConfig | None:
-    """None for a run whose groups a campaign starts."""
-    return await journal.latest(drawn_order_prefix(run), AdapterRunConfig)
+async def read_adapter_config(journal: Journal, run: str) -> AdapterRunConfig | None:
+    """The adapter's configuration; None for a run of a campaign."""
+    return await journal.latest(adapter_config_prefix(run), AdapterRunConfig)
 
 
-async def drawn_groups(journal: Journal, run: str) -> dict[str, int]:
-    """The groups of the items drawn so far, in their order, with their items' numbers."""
-    keys = await journal.keys(drawn_prefix(run))
-    entries = await journal.read_many(keys, DrawnItem)
+async def adapter_groups(journal: Journal, run: str) -> dict[str, int]:
+    """Group -> item number, of the items taken so far, in order."""
+    keys = await journal.keys(adapter_items_prefix(run))
+    entries = await journal.read_many(keys, AdapterItem)
     return {
         entry.group: int(key.rpartition("/")[2])
         for key, entry in zip(keys, entries, strict=True)

@@ -5,7 +5,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.run_keys import order_prefix
+from clotho.identifiers.run_keys import campaign_request_prefix
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
 from clotho.runs.items import write_items
@@ -20,43 +20,43 @@ WORKFLOW = "Campaign"
 CampaignHandle = WorkflowHandle[object, CampaignProgress]
 
 
-async def start_campaign(client: Client, journal: Journal, order: RunRequest) -> CampaignHandle:
+async def start_campaign(client: Client, journal: Journal, asked: RunRequest) -> CampaignHandle:
     """Start the run's campaign, attach to it if it is running, or start it again to do what is left.
 
-    Raises InvalidInput if the run exists with other settings or items, or is running by another order.
+    Raises InvalidInput if the run exists with other settings or items, or its campaign runs with other ones.
     """
-    manifest = order.manifest
+    manifest = asked.manifest
     await ensure_search_attributes(client)
-    await open_run(journal, manifest, order.endpoint)
-    groups = order.groups
-    if order.items is not None:
-        await write_items(journal, manifest.run, order.items)
-        groups = min(groups, len(order.items))
+    await open_run(journal, manifest, asked.endpoint)
+    groups = asked.groups
+    if asked.items is not None:
+        await write_items(journal, manifest.run, asked.items)
+        groups = min(groups, len(asked.items))
     request = CampaignRequest(
         run=manifest.run,
         environment=manifest.environment,
         groups=groups,
         group_size=manifest.group_size,
         limits=manifest.limits,
-        task_queues=order.task_queues,
-        max_open_groups=order.max_open_groups,
-        repairs=order.repairs,
-        stop_after_failures=order.stop_after_failures,
+        task_queues=asked.task_queues,
+        max_open_groups=asked.max_open_groups,
+        repairs=asked.repairs,
+        stop_after_failures=asked.stop_after_failures,
     )
-    ordered = await journal.latest(order_prefix(manifest.run), CampaignRequest)
-    if ordered != request:
-        if ordered is not None and await is_running(client, campaign_id(manifest.run)):
+    requested = await journal.latest(campaign_request_prefix(manifest.run), CampaignRequest)
+    if requested != request:
+        if requested is not None and await is_running(client, campaign_id(manifest.run)):
             raise InvalidInput(
-                f"run {manifest.run} is running, as it was ordered ({difference(request, ordered)}); "
+                f"run {manifest.run} is running, with other settings ({difference(request, requested)}); "
                 "give the same again, or wait for its end or cancel it first"
             )
-        await journal.append(order_prefix(manifest.run), request)
+        await journal.append(campaign_request_prefix(manifest.run), request)
     return await start_requested(client, request)
 
 
-async def read_order(journal: Journal, run: str) -> CampaignRequest:
-    """What the run's campaign was last asked for; raises InvalidInput for a run that was never started."""
-    request = await journal.latest(order_prefix(run), CampaignRequest)
+async def read_campaign_request(journal: Journal, run: str) -> CampaignRequest:
+    """The run's last campaign request; raises InvalidInput for a run that was never started."""
+    request = await journal.latest(campaign_request_prefix(run), CampaignRequest)
     if request is None:
         raise InvalidInput(f"run {run!r} was never started in {journal.store_identity}")
     return request

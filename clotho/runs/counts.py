@@ -13,7 +13,7 @@ from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.rollout import EndEntry, RolloutSummary
 from clotho.rollouts.turn import TurnEntry
-from clotho.runs.groups import SLICE, group_ids
+from clotho.runs.groups import ENTRIES_PER_READ, group_ids
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
 
@@ -103,8 +103,8 @@ class RunCounter:
 
     async def _add_scored(self, groups: Iterable[str]) -> None:
         left = [group for group in groups if group not in self._counted]
-        for first in range(0, len(left), SLICE):
-            part = left[first : first + SLICE]
+        for first in range(0, len(left), ENTRIES_PER_READ):
+            part = left[first : first + ENTRIES_PER_READ]
             entries = await self._journal.read_many([scored_key(group) for group in part], GroupEntry)
             for group, entry in zip(part, entries, strict=True):
                 if entry is not None:

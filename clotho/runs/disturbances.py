@@ -1,4 +1,4 @@
-"""What happened to a scored rollout on its way: for those who leave the inexact ones out of their data."""
+"""Disturbances of a scored rollout, by which inexact ones can be left out of training data."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,22 +10,22 @@ from clotho.rollouts.rollout import RolloutSummary
 
 class Disturbance(StrEnum):
     SANDBOX_LOST = "sandbox_lost"
-    """In any case; one of the next three says how the sandbox that followed differed, if it did."""
+    """A sandbox was lost; one of the next three is added if the restored one differed."""
     RESTORED = "restored"
     REPLAYED = "replayed"
     DIVERGED = "diverged"
     RESUMED = "resumed"
-    """A turn was interrupted, and went on from its tokens."""
+    """A turn was interrupted, and continued from its tokens."""
     REPAIRED = "repaired"
-    """It failed, and went on from its last journalled turn."""
+    """It failed, and continued from its last journalled turn."""
     REPLACED = "replaced"
-    """It started from scratch in a failed sibling's stead, which favours short rollouts."""
+    """It replaced a failed sibling from scratch, which favours short rollouts."""
     REWARD_ERROR = "reward_error"
     """Its score is 0 because the verifier failed."""
 
 
 def repairs_of(rollout: str, repairs: Sequence[RepairEntry]) -> tuple[RepairEntry, ...]:
-    """Those of a group's repairs that led to this rollout."""
+    """The repairs of the group that led to this rollout."""
     return tuple(repair for repair in repairs if original_of(repair.failure.workflow) == original_of(rollout))
 
 
@@ -45,7 +45,7 @@ def disturbances_of(summary: RolloutSummary, repairs: Sequence[RepairEntry]) -> 
 
 
 def disturbances_from(names: str) -> tuple[Disturbance, ...]:
-    """As a user writes them, with commas between. Raises ValueError that lists those there are."""
+    """Parse comma-separated names. Raises ValueError that lists the known ones."""
     try:
         return tuple(Disturbance(name.strip()) for name in names.split(",") if name.strip())
     except ValueError as error:

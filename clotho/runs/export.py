@@ -56,7 +56,7 @@ async def export_run(
 
 @contextmanager
 def placed(output: Path) -> Iterator[Path]:
-    """The file to write so that `output` appears whole or not at all: itself, where it is a pipe or device."""
+    """Yield a temporary file that becomes `output` on success; `output` itself if it is a pipe or device."""
     if output.exists() and not output.is_file():
         yield output
         return

@@ -1,4 +1,4 @@
-"""A run's groups in the store: which there are, and which are scored."""
+"""A run's groups in the store."""
 
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
@@ -6,9 +6,9 @@ from clotho.identifiers.run_keys import items_prefix
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import ItemChunk
-from clotho.runs.items import CHUNK
+from clotho.runs.items import ITEMS_PER_CHUNK
 
-SLICE = 500
+ENTRIES_PER_READ = 500
 """Entries read at once."""
 
 
@@ -23,8 +23,8 @@ async def scored_groups(journal: Journal, run: str, limit: int | None = None) ->
     """The run's finished groups by id, the first `limit` of them."""
     groups = await group_ids(journal, run)
     found: list[tuple[str, GroupEntry]] = []
-    for first in range(0, len(groups), SLICE):
-        part = groups[first : first + SLICE]
+    for first in range(0, len(groups), ENTRIES_PER_READ):
+        part = groups[first : first + ENTRIES_PER_READ]
         entries = await journal.read_many([scored_key(group) for group in part], GroupEntry)
         found += [(group, entry) for group, entry in zip(part, entries, strict=True) if entry is not None]
         if limit is not None and len(found) >= limit:
@@ -40,7 +40,7 @@ async def group_ids(journal: Journal, run: str) -> list[str]:
     if not (chunks := await journal.keys(items_prefix(run))):
         return [key.removesuffix("/scored") for key in await scored_keys(journal, run)]
     last = await journal.read_required(chunks[-1], ItemChunk)
-    return [group_id(run, item) for item in range((len(chunks) - 1) * CHUNK + len(last.items))]
+    return [group_id(run, item) for item in range((len(chunks) - 1) * ITEMS_PER_CHUNK + len(last.items))]
 
 
 async def scored_keys(journal: Journal, run: str) -> list[str]:

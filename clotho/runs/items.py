@@ -1,25 +1,25 @@
-"""A run's dataset in the store: written by who starts it, or taken from its environment."""
+"""A run's dataset in the store: given at its start, or taken from its environment."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 from clotho.errors import InvalidInput
-from clotho.identifiers.run_keys import drawn_key, items_key
+from clotho.identifiers.run_keys import adapter_item_key, items_key
 from clotho.journal import Journal
-from clotho.rollouts.item import DrawnItem, Item, ItemChunk
+from clotho.rollouts.item import AdapterItem, Item, ItemChunk
 
-CHUNK = 100
+ITEMS_PER_CHUNK = 100
 """Items per manifest entry."""
 
 Draw = Callable[[int], Awaitable[tuple[Item, ...]]]
-"""Hands out the next items of a dataset: so many, or fewer where it ends."""
+"""Returns that many next items of a dataset, fewer at its end."""
 
 
 async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None:
     """Make `items` the run's dataset; raises InvalidInput if the run has another one."""
-    for number in range(0, len(items), CHUNK):
-        chunk = ItemChunk(items=tuple(items[number : number + CHUNK]))
-        if await journal.write(items_key(run, number // CHUNK), chunk) != chunk:
+    for number in range(0, len(items), ITEMS_PER_CHUNK):
+        chunk = ItemChunk(items=tuple(items[number : number + ITEMS_PER_CHUNK]))
+        if await journal.write(items_key(run, number // ITEMS_PER_CHUNK), chunk) != chunk:
             raise InvalidInput(
                 f"run {run} exists with other items; give the same file or choose another --run"
             )
@@ -28,27 +28,27 @@ async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None
 async def enumerate_items(journal: Journal, run: str, draw: Draw, wanted: int) -> int:
     """Take items from the dataset until the run has `wanted`; returns how many it has, fewer if they ran out.
 
-    What an earlier call wrote stays as it is: those items are drawn again, and must come in the same order.
+    Items that an earlier call wrote are taken again and skipped: they must come in the same order.
     """
     skipped = 0
     for number in count():
-        if number * CHUNK >= wanted:
+        if number * ITEMS_PER_CHUNK >= wanted:
             return wanted
         stored = await journal.read(items_key(run, number), ItemChunk)
         if stored is None:
             await draw(skipped)
             skipped = 0
-            stored = await journal.write(items_key(run, number), ItemChunk(items=await draw(CHUNK)))
+            stored = await journal.write(items_key(run, number), ItemChunk(items=await draw(ITEMS_PER_CHUNK)))
         else:
-            skipped += CHUNK
-        if len(stored.items) < CHUNK:
-            return min(wanted, number * CHUNK + len(stored.items))
+            skipped += ITEMS_PER_CHUNK
+        if len(stored.items) < ITEMS_PER_CHUNK:
+            return min(wanted, number * ITEMS_PER_CHUNK + len(stored.items))
     raise AssertionError("unreachable")
 
 
 async def read_item(journal: Journal, run: str, index: int) -> Item:
-    """Of a run whose items were enumerated, or drawn one at a time."""
-    chunk = await journal.read(items_key(run, index // CHUNK), ItemChunk)
+    """The item with number `index`, of a campaign or of the adapter."""
+    chunk = await journal.read(items_key(run, index // ITEMS_PER_CHUNK), ItemChunk)
     if chunk is None:
-        return (await journal.read_required(drawn_key(run, index), DrawnItem)).item
-    return chunk.items[index % CHUNK]
+        return (await journal.read_required(adapter_item_key(run, index), AdapterItem)).item
+    return chunk.items[index % ITEMS_PER_CHUNK]

@@ -1,4 +1,4 @@
-"""Entries of a store that nothing needs any more: of deleted runs, and of rollouts that are sealed."""
+"""Entries that are no longer needed: of deleted runs, and of sealed rollouts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,14 @@ from clotho.temporal.search_attributes import RUN
 
 @dataclass(frozen=True)
 class Leftover:
-    """Entries that are there for no reader."""
+    """Entries without a reader."""
 
     what: str
     keys: Sequence[str]
 
 
 async def find_leftovers(journal: Journal, client: Client) -> list[Leftover]:
-    """Of every run that has no open workflow; runs that have one are left alone."""
+    """The leftovers of every run without an open workflow."""
     deleted = [key.removeprefix(DELETED) for key in await journal.keys(DELETED)]
     runs = await list_runs(journal)
     found = [leftover for run in deleted if (leftover := await _of_deleted(journal, run, run in runs)).keys]
@@ -44,14 +44,14 @@ def run_of(leftover: Leftover) -> str:
 
 
 async def _of_deleted(journal: Journal, run: str, unfinished: bool) -> Leftover:
-    """What workers wrote after the run was deleted, or a deletion that was cut off has left."""
+    """Entries written after the run was deleted, or left by an interrupted deletion."""
     keys = await journal.keys(f"{run}/")
     # Last, as in a deletion: what is cut off here is found again.
     return Leftover(f"deleted run {run}", [*keys, *([manifest_key(run)] if unfinished and keys else [])])
 
 
 async def _of_sealed(journal: Journal, run: str) -> list[Leftover]:
-    """What stands beside a rollout's sealed object and is in it, or is of no use once it is there."""
+    """Entries beside a rollout's sealed object that it holds or makes useless."""
     found = []
     for rollout, keys in _by_rollout(await journal.keys(f"{run}/")).items():
         if sealed_key(rollout) in keys and len(keys) > 1:

@@ -1,4 +1,4 @@
-"""A run in the store: what may not change about it, and where its model is."""
+"""A run in the store: its manifest and its model's endpoint."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from clotho.rollouts.run import RunManifest
 
 
 class Deleted(FrozenModel):
-    """The mark of a run that was deleted: write-once names are not used twice."""
+    """The mark of a deleted run: names are not used twice."""
 
     run: str
 
@@ -88,7 +88,7 @@ def _shown(values: Mapping[str, JsonValue], name: str) -> str:
 
 
 async def read_manifest(journal: Journal, run: str) -> RunManifest:
-    """Raises InvalidInput for a run that the store doesn't have."""
+    """Read the run's manifest; raises InvalidInput for a run that the store doesn't have."""
     if (manifest := await journal.read(manifest_key(run), RunManifest)) is None:
         raise InvalidInput(f"there is no run {run!r} in {journal.store_identity}")
     return manifest
@@ -118,11 +118,11 @@ async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:
 
 
 async def note_served(journal: Journal, run: str, served: ServedModel) -> None:
-    """Keep what the run's token-exact server was found to be."""
+    """Keep the capabilities of the run's token-exact server, if they changed."""
     if await read_served(journal, run) != served:
         await journal.append(served_prefix(run), served)
 
 
 async def read_served(journal: Journal, run: str) -> ServedModel | None:
-    """What the run's server was last found to be; None before that, and in chat mode."""
+    """The last known capabilities of the run's server; None before a probe, and in chat mode."""
     return await journal.latest(served_prefix(run), ServedModel)

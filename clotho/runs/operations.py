@@ -1,4 +1,4 @@
-"""What an operator does to a live run, a group or a rollout: pause, resume, cancel, retry."""
+"""Operations on a live run, group or rollout: pause, resume, cancel, retry."""
 
 import asyncio
 from contextlib import suppress
@@ -18,8 +18,8 @@ from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupRequest
 from clotho.rollouts.item import Delivery
 from clotho.rollouts.run import AdapterRunConfig
-from clotho.runs.adapter_runs import drawn_groups, read_drawn_order, start_group
-from clotho.runs.campaigns import read_order, start_requested
+from clotho.runs.adapter_runs import adapter_groups, read_adapter_config, start_group
+from clotho.runs.campaigns import read_campaign_request, start_requested
 from clotho.runs.manifest import read_manifest
 from clotho.runs.pauses import pause_run, resume_run
 from clotho.runs.targets import Target, running_rollouts
@@ -29,21 +29,21 @@ from clotho.temporal.states import is_running
 
 @dataclass(frozen=True)
 class Boundaries:
-    """How many of the running rollouts have stopped at a turn's boundary."""
+    """Counts of running rollouts, and of those paused at a turn's boundary."""
 
     running: int
     paused: int
 
 
 class Operations:
-    """The operations on what a store and a Temporal namespace hold. All may be repeated without harm."""
+    """Operations on a store and a Temporal namespace; all are idempotent."""
 
     def __init__(self, journal: Journal, client: Client) -> None:
         self._journal = journal
         self._client = client
 
     async def pause(self, target: Target) -> None:
-        """Have it stop: every rollout at its next turn. Raises InvalidInput where nothing is left to stop."""
+        """Pause every rollout at its next turn. Raises InvalidInput if nothing is left to pause."""
         await read_manifest(self._journal, target.run)
         if target.group is None:
             await pause_run(self._journal, target.run, "by hand")
@@ -52,7 +52,7 @@ class Operations:
             await self._update(target, "pause")
 
     async def resume(self, target: Target) -> bool:
-        """Let it go on, and start of a run what has ended unfinished; returns whether anything was started."""
+        """Resume, and start the unfinished groups of a run that has ended; returns whether anything was started."""
         await read_manifest(self._journal, target.run)
         if target.group is not None:
             await self._update(target, "resume")
@@ -61,9 +61,9 @@ class Operations:
         return await self._start_run(target.run)
 
     async def cancel(self, target: Target) -> None:
-        """Ask it to end. Raises InvalidInput if it isn't running."""
+        """Request cancellation. Raises InvalidInput if it isn't running."""
         await read_manifest(self._journal, target.run)
-        if target.group is None and await read_drawn_order(self._journal, target.run) is not None:
+        if target.group is None and await read_adapter_config(self._journal, target.run) is not None:
             running = await self._running_groups(target.run)
         else:
             running = [target.workflow] if await is_running(self._client, target.workflow) else []
@@ -72,9 +72,9 @@ class Operations:
         await asyncio.gather(*(self._cancel(workflow) for workflow in running))
 
     async def retry(self, target: Target) -> bool:
-        """Start what is left of it as it was ordered; False where it runs already, and so stays untouched.
+        """Start the unfinished work with its original settings; False if it is running already.
 
-        Raises InvalidInput for what is scored.
+        Raises InvalidInput if it is scored.
         """
         if target.group is None:
             return await self._start_run(target.run)
@@ -102,20 +102,20 @@ class Operations:
         return [path for path in sources if path.stat().st_mtime > started]
 
     async def settled(self, target: Target) -> Delivery | None:
-        """How the way of a drawn group to the trainer has ended; None if it hasn't, and for others."""
+        """The delivery of an adapter's group; None before it, and for other targets."""
         if target.group is None:
             return None
         return await self._journal.read(delivered_key(target.group), Delivery)
 
     async def boundaries(self, target: Target) -> Boundaries:
-        """As Temporal's visibility has it, which lags a moment."""
+        """Counts from Temporal's visibility, which lags a moment."""
         query = running_rollouts(target)
         paused = f"{query} AND {OUTCOME} = '{PAUSED}'"
         counts = await asyncio.gather(*(self._client.count_workflows(asked) for asked in (query, paused)))
         return Boundaries(running=counts[0].count, paused=counts[1].count)
 
     async def _update(self, target: Target, update: str) -> None:
-        """First the group, which then starts no further sibling, then those of its rollouts that run."""
+        """Update the group, which then starts no further sibling, then its running rollouts."""
         await self._send(target.workflow, update)
         if target.rollout is None:
             running = self._client.list_workflows(running_rollouts(target))
@@ -123,7 +123,7 @@ class Operations:
             await asyncio.gather(*(self._send(sibling, update, required=False) for sibling in siblings))
 
     async def _send(self, workflow: str, update: str, *, required: bool = True) -> None:
-        """An update that wasn't `required` may find its workflow at its end."""
+        """Send an update; unless `required`, a workflow that has ended is no error."""
         try:
             await self._client.get_workflow_handle(workflow).execute_update(update)
         except WorkflowUpdateFailedError as refused:
@@ -136,7 +136,7 @@ class Operations:
                 raise InvalidInput(f"{workflow} is not running") from error
 
     async def _tell_campaign(self, run: str) -> None:
-        """Only for what it shows and starts next: turns read the store."""
+        """Tell the campaign, for its display and the groups it starts next; turns read the store."""
         try:
             await self._client.get_workflow_handle(campaign_id(run)).signal("refresh_pause")
         except RPCError as error:
@@ -144,22 +144,22 @@ class Operations:
                 raise
 
     async def _start_run(self, run: str) -> bool:
-        """What of the run neither runs nor is scored; returns whether there was anything to start."""
-        if (order := await read_drawn_order(self._journal, run)) is not None:
-            return await self._start_drawn(run, order)
-        request = await read_order(self._journal, run)
+        """Start what neither runs nor is scored; returns whether there was anything to start."""
+        if (config := await read_adapter_config(self._journal, run)) is not None:
+            return await self._start_adapter_groups(run, config)
+        request = await read_campaign_request(self._journal, run)
         if await is_running(self._client, campaign_id(run)):
             return False
         await start_requested(self._client, request)
         return True
 
-    async def _start_drawn(self, run: str, order: AdapterRunConfig) -> bool:
-        manifest, groups = await read_manifest(self._journal, run), await drawn_groups(self._journal, run)
+    async def _start_adapter_groups(self, run: str, config: AdapterRunConfig) -> bool:
+        manifest, groups = await read_manifest(self._journal, run), await adapter_groups(self._journal, run)
         scored = await self._journal.read_many([scored_key(group) for group in groups], GroupEntry)
         settled = await self._journal.read_many([delivered_key(group) for group in groups], Delivery)
         running = frozenset(await self._running_groups(run))
         left = [
-            order.group(manifest, group, item)
+            config.group(manifest, group, item)
             for (group, item), *ends in zip(groups.items(), scored, settled, strict=True)
             if ends == [None, None] and group not in running
         ]
@@ -179,16 +179,16 @@ class Operations:
     async def _request(self, target: Target) -> GroupRequest:
         """What rolls the target's group out. Raises InvalidInput where the run has no such group."""
         assert target.group is not None
-        drawn = await read_drawn_order(self._journal, target.run)
-        if drawn is None:
-            order = await read_order(self._journal, target.run)
-            if target.item is not None and target.item < order.groups:
-                return _with_sibling(order.group(target.item), target)
+        config = await read_adapter_config(self._journal, target.run)
+        if config is None:
+            request = await read_campaign_request(self._journal, target.run)
+            if target.item is not None and target.item < request.groups:
+                return _with_sibling(request.group(target.item), target)
         else:
-            item = (await drawn_groups(self._journal, target.run)).get(target.group)
+            item = (await adapter_groups(self._journal, target.run)).get(target.group)
             if item is not None:
                 manifest = await read_manifest(self._journal, target.run)
-                return _with_sibling(drawn.group(manifest, target.group, item), target)
+                return _with_sibling(config.group(manifest, target.group, item), target)
         raise InvalidInput(
             f"there is no group {target.group}: `clotho status {target.run}` shows those there are"
         )

@@ -1,4 +1,4 @@
-"""Whether a run is paused: numbered entries in the store, of which the last counts."""
+"""The pause of a run, in a numbered log."""
 
 from clotho.identifiers.run_keys import pause_prefix
 from clotho.journal import Journal
@@ -10,13 +10,13 @@ class RunPaused(Exception):
 
 
 async def pause_run(journal: Journal, run: str, reason: str) -> None:
-    """Have all turns of `run` wait at their boundaries; a run that is paused keeps its first reason."""
+    """Pause all turns of `run` at their boundaries; a paused run keeps its first reason."""
     if await paused_because(journal, run) is None:
         await journal.append(pause_prefix(run), PauseEntry(paused=True, reason=reason))
 
 
 async def resume_run(journal: Journal, run: str) -> bool:
-    """Let `run` go on; returns whether it was paused."""
+    """Resume `run`; returns whether it was paused."""
     if await paused_because(journal, run) is None:
         return False
     await journal.append(pause_prefix(run), PauseEntry(paused=False))
@@ -24,6 +24,6 @@ async def resume_run(journal: Journal, run: str) -> bool:
 
 
 async def paused_because(journal: Journal, run: str) -> str | None:
-    """Why `run` is paused; None if it isn't."""
+    """The reason for which `run` is paused; None if it isn't."""
     entry = await journal.latest(pause_prefix(run), PauseEntry)
     return entry.reason if entry is not None and entry.paused else None

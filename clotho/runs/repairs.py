@@ -1,4 +1,4 @@
-"""Siblings that failed for infrastructure reasons and were started again: how often, why, and as what."""
+"""Repairs of siblings that failed for infrastructure reasons."""
 
 from clotho.identifiers.group_keys import group_repairs_prefix
 from clotho.identifiers.hashed import derived_seed
@@ -13,9 +13,9 @@ from clotho.rollouts.turn import TurnEntry
 
 
 async def claim_repair(journal: Journal, manifest: RunManifest, request: RepairRequest) -> str | None:
-    """The rollout that goes on in the failed one's stead, with its prompt written; None where a bound forbids it.
+    """Choose the rollout that continues the failed one, and write its prompt; None if a bound forbids it.
 
-    Claims made at the same moment may pass the run's bound together.
+    Concurrent claims may exceed the run's bound together.
     """
     key = f"{group_repairs_prefix(request.group)}{request.attempt:03}-{request.number:03}"
     if (claimed := await journal.read(key, RepairEntry)) is None:
@@ -34,7 +34,7 @@ async def group_repairs(journal: Journal, group: str) -> tuple[RepairEntry, ...]
 
 
 async def current_siblings(journal: Journal, group: str, size: int) -> tuple[str, ...]:
-    """The rollouts of a group as they are by now: the last replacement in the place of each."""
+    """The current rollouts of a group: the last replacement in the place of each."""
     current = {original: original for original in (rollout_id(group, number) for number in range(size))}
     for repair in await group_repairs(journal, group):
         current[original_of(repair.continued_as)] = repair.continued_as
@@ -55,7 +55,7 @@ async def _repair(journal: Journal, manifest: RunManifest, request: RepairReques
 
 
 async def _replacement(journal: Journal, manifest: RunManifest, request: RepairRequest) -> str:
-    """Start over under an id and a seed of its own: nothing of the failed rollout is taken over."""
+    """Write the prompt of a replacement with an id and a seed of its own."""
     failed = request.failure.workflow
     earlier = await group_repairs(journal, request.group)
     replaced = {

@@ -1,4 +1,4 @@
-"""A run as it is asked for: what its environment wants, and what its user says otherwise."""
+"""The request for a run: its environment's settings, overridden by its user's."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -28,7 +28,7 @@ NOTHING = RunSettings()
 
 
 class RunRequest(FrozenModel):
-    """A run as a user asks for it."""
+    """The request for a run."""
 
     manifest: RunManifest
     endpoint: Endpoint
@@ -58,7 +58,7 @@ def run_manifest(
     group_size: int = 4,
     settings: RunSettings = NOTHING,
 ) -> RunManifest:
-    """What the environment asks for, with what the user overrides; token-exact with a `rendering`.
+    """The environment's settings with the user's overrides; token-exact with a `rendering`.
 
     Raises InvalidInput for unknown names, and for sampling parameters left to the server in token-exact mode.
     """
@@ -113,7 +113,7 @@ def _sampling(
 
 
 def tool_selection(asked: EnvironmentConfig) -> ToolSelection:
-    """What the environment asks for; raises InvalidInput for names that nobody knows."""
+    """The environment's toolsets; raises InvalidInput for unknown names."""
     selection = ToolSelection(
         enabled=asked.enabled_toolsets, disabled=asked.disabled_toolsets, distribution=asked.distribution
     )

@@ -1,4 +1,4 @@
-"""A run's rollouts in the store: how they ended, and which of their sandboxes were followed by others."""
+"""A run's rollouts in the store: their ends and their sandboxes' losses."""
 
 from collections.abc import Sequence
 from itertools import count, zip_longest
@@ -13,18 +13,18 @@ async def read_end(journal: Journal, rollout: str) -> EndEntry | None:
     return await journal.read(end_key(rollout), EndEntry)
 
 
-async def is_followed(journal: Journal, rollout: str, number: int) -> bool:
-    """Whether the rollout's sandbox of lease `number` was lost and followed by another."""
+async def is_superseded(journal: Journal, rollout: str, number: int) -> bool:
+    """Whether lease `number` of the rollout was superseded by the next one."""
     return await journal.read(lease_key(rollout, number + 1), LeaseEntry) is not None
 
 
 async def sandbox_losses(
     journal: Journal, rollout: str, remembered: Sequence[Fidelity] = ()
 ) -> tuple[Fidelity, ...]:
-    """How well each sandbox that followed a lost one was made, in their order.
+    """The fidelity of each sandbox that replaced a lost one, in order.
 
-    The journal knows those that an earlier workflow of the rollout had; its workflow remembers where one turned out
-    to be less than was journalled.
+    The journal has those of earlier workflows of the rollout; `remembered` are its workflow's, which may be worse
+    than journalled after a late replay.
     """
     recorded: list[Fidelity] = []
     for number in count(1):

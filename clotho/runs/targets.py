@@ -1,14 +1,15 @@
-"""What an operator names: a run, a group or a rollout."""
+"""Targets of operations: a run, a group or a rollout."""
 
 import re
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
-from clotho.identifiers.ids import DRAWN_GROUP, campaign_id, checked_run_name
+from clotho.identifiers.ids import ADAPTER_GROUP, campaign_id, checked_run_name
 from clotho.temporal.search_attributes import RUN
 
 TARGET = re.compile(
-    rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{DRAWN_GROUP})(/(?P<rollout>r\d+(\.\d+)?))?)?", re.ASCII
+    rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{ADAPTER_GROUP})(/(?P<rollout>r\d+(\.\d+)?))?)?",
+    re.ASCII,
 )
 
 
@@ -19,12 +20,12 @@ class Target:
     run: str
     group: str | None = None
     item: int | None = None
-    """The group's, where its name is the item's number: an item that was drawn by itself has another."""
+    """The group's item, if its name is the item's number: an adapter's group has another name."""
     rollout: str | None = None
 
     @classmethod
     def named(cls, name: str) -> "Target":
-        """Raises InvalidInput for what is no id."""
+        """The target with the id `name`; raises InvalidInput for anything that is no id."""
         found = TARGET.fullmatch(name)
         if found is None:
             raise InvalidInput(
@@ -45,7 +46,7 @@ class Target:
 
 
 def running_rollouts(target: Target) -> str:
-    """A query for visibility: the rollouts of `target` that run."""
+    """Visibility query for the running rollouts of `target`."""
     query = f"{RUN} = '{target.run}' AND WorkflowType = 'Rollout' AND ExecutionStatus = 'Running'"
     if target.rollout is not None:
         return f"{query} AND WorkflowId = '{target.rollout}'"

@@ -1,1 +1,1 @@
-"""The Temporal cluster: connecting to it, what its namespace must know, and where its UI shows things."""
+"""The Temporal cluster: connection, conversion, namespace, and links to its UI."""

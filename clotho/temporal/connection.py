@@ -34,5 +34,5 @@ async def connect(settings: TemporalSettings) -> Client:
 
 
 def _innermost(error: str) -> str:
-    """What the last of the SDK's nested errors says."""
+    """The message of the innermost of the SDK's nested errors."""
     return truncate_middle((re.findall(r'(?:message|error): "([^"]+)"', error) or [error])[-1], 200)

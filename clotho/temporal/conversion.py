@@ -1,4 +1,4 @@
-"""How values and failures cross into Temporal and back."""
+"""Conversion of values and failures to Temporal's payloads and back."""
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -13,25 +13,25 @@ from temporalio.exceptions import ApplicationError
 from clotho.errors import truncate_middle
 from clotho.escaping import for_terminal
 
-TRACE_LIMIT = 1_000
+TRACE_CHARACTERS = 1_000
 """Characters of a traceback: its last calls."""
 FAILURE_BYTES = 3_500
-"""A server shows nothing of a pending step's failure that has more than 4 KB, not even its message."""
-MOST_BYTES = 4
-"""Of one character."""
+"""A server shows nothing of a pending activity's failure of more than 4 KB, not even its message."""
+BYTES_PER_CHARACTER = 4
+"""At most, in UTF-8."""
 
 _PYDANTIC = tuple(PydanticPayloadConverter().converters.values())
 
 
 class Payloads(CompositePayloadConverter):
-    """The SDK's for pydantic, made once: the SDK makes one for each workflow, and another for each of its tasks."""
+    """The SDK's converters for pydantic, made once instead of for each workflow and task."""
 
     def __init__(self) -> None:
         super().__init__(*_PYDANTIC)
 
 
 class Failures(DefaultFailureConverter):
-    """The SDK's, fit to be shown: what went wrong stays, and where as far as there is room."""
+    """The SDK's failure converter, with messages and tracebacks cut and escaped for display."""
 
     def to_failure(
         self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
@@ -42,14 +42,14 @@ class Failures(DefaultFailureConverter):
             failure.Clear()
             super().to_failure(_encodable(exception), payload_converter, failure)
         if not failure.HasField("application_failure_info"):
-            return  # a step's or a child's: the failure inside it says what happened
+            return  # of an activity or a child: the failure inside it says what happened
         failure.message = truncate_middle(for_terminal(failure.message))
-        failure.stack_trace = for_terminal(failure.stack_trace[-TRACE_LIMIT:])
+        failure.stack_trace = for_terminal(failure.stack_trace[-TRACE_CHARACTERS:])
         if _size(failure) > FAILURE_BYTES:
             failure.ClearField("cause")
         if _size(failure) > FAILURE_BYTES:
             failure.ClearField("stack_trace")
-            failure.message = truncate_middle(failure.message, FAILURE_BYTES // MOST_BYTES)
+            failure.message = truncate_middle(failure.message, FAILURE_BYTES // BYTES_PER_CHARACTER)
 
 
 def _encodable(exception: BaseException) -> ApplicationError:
@@ -66,7 +66,7 @@ def _encodable(exception: BaseException) -> ApplicationError:
 
 
 def _size(failure: Failure) -> int:
-    """Without details, which are few where a step fails."""
+    """Bytes of the failure, without its few details."""
     return len(failure.message.encode()) + len(failure.stack_trace.encode()) + failure.cause.ByteSize()
 
 

@@ -1,4 +1,4 @@
-"""What a namespace must know before workflows run in it."""
+"""Search attributes of a namespace, registered before workflows run in it."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ async def missing_search_attributes(client: Client) -> dict[str, str]:
 
 
 def creation_command(missing: Mapping[str, str]) -> str:
-    """How an operator registers search attributes."""
+    """The command that registers search attributes."""
     options = " ".join(f"--name {name} --type {kind}" for name, kind in missing.items())
     return f"temporal operator search-attribute create {options}"
 

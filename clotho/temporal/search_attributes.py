@@ -8,14 +8,14 @@ OUTCOME = "ClothoOutcome"
 REWARD = "ClothoReward"
 
 SEARCH_ATTRIBUTES = {RUN: "Keyword", ENVIRONMENT: "Keyword", OUTCOME: "Keyword", REWARD: "Double"}
-"""What a namespace needs, as `temporal server start-dev --search-attribute Name=Type` takes it."""
+"""Name -> type, as `temporal server start-dev --search-attribute Name=Type` takes them."""
 
 PAUSED = "paused"
 """The OUTCOME of a rollout that waits at a turn's boundary."""
 
 
 def identify(run: str, environment: str) -> TypedSearchAttributes:
-    """Set when a workflow starts, and never again."""
+    """The search attributes that a workflow is started with."""
     return TypedSearchAttributes(
         [
             SearchAttributePair(SearchAttributeKey.for_keyword(RUN), run),

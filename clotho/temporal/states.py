@@ -1,4 +1,4 @@
-"""Whether a workflow is open."""
+"""States of workflows."""
 
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
@@ -9,7 +9,7 @@ from clotho.sandbox.reaper import OwnerState
 
 
 def namespace_labels(client: Client, store: str) -> Labels:
-    """The labels of sandboxes whose rollouts run in the client's namespace, but for the rollout's name."""
+    """Labels of sandboxes whose rollouts run in the client's namespace, without the rollout's name."""
     cluster = client.service_client.config.target_host
     return Labels(store=store, cluster=cluster, namespace=client.namespace, rollout="")
 
@@ -25,7 +25,7 @@ async def is_running(client: Client, workflow: str) -> bool:
 
 
 class RolloutOwners:
-    """Whether a rollout's workflow is open, for who keeps its sandbox alive."""
+    """Whether the workflow of a sandbox's rollout is open, for the sandbox reaper."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

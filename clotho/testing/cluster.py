@@ -26,7 +26,7 @@ from clotho.rollouts.item import Item
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
-from clotho.runs.rollouts import is_followed
+from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import open_backend
@@ -113,7 +113,7 @@ class Cluster:
         labels = namespace_labels(self.client, journal.store_identity).model_copy(
             update={"cluster": self.address}  # as workers reach it
         )
-        followed = partial(is_followed, journal)
+        followed = partial(is_superseded, journal)
         return SandboxReaper(self.sandboxes(), RolloutOwners(self.client), followed, labels, lease_seconds)
 
     async def destroy_sandboxes(self) -> None:

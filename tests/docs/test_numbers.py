@@ -14,13 +14,13 @@ from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.listeners.bodies import BYTES_PER_CONTAINER, BYTES_PER_VALUE
 from clotho.models.provider_errors import LONGEST_WAIT
 from clotho.models.token_server import MOST_TOKENS
-from clotho.processes.liveness import FRESH
+from clotho.processes.liveness import LIVENESS_SECONDS
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.sandbox import reaper
 from clotho.sandbox.local.bubblewrap import VERIFIER_TMP
 from clotho.sandbox.local.disk import RESERVE_MB, RESERVED_FILES
 from tests.docs.markdown import text_of
-from workflows.rollout import UNSERVED
+from workflows.rollout import QUEUE_TIMEOUT
 from workflows.sandbox_session import MOST_LOSSES
 
 MIB = 1 << 20
@@ -41,7 +41,7 @@ CLAIMS = (
     ("docs/architecture.md", f"retry, {ENVIRONMENT_ATTEMPTS} attempts"),
     ("docs/architecture.md", f"once {word(reaper.PERIOD)}"),
     ("docs/atropos.md", f"has {LAST_DELIVERIES:g} s for what is on its way"),
-    ("docs/atropos.md", f"{FRESH:g} s without a heartbeat"),
+    ("docs/atropos.md", f"{LIVENESS_SECONDS:g} s without a heartbeat"),
     ("docs/atropos.md", f"step after {FRESH_SECONDS:g} s at the latest"),
     ("docs/atropos_api.md", f"sent | {API.max_body_bytes // MIB} MiB"),
     ("docs/atropos_api.md", f"decompressed | {API.max_unpacked_bytes // MIB} MiB"),
@@ -54,11 +54,11 @@ CLAIMS = (
         f"every {BYTES_PER_VALUE} bytes, and one list or object for every {BYTES_PER_CONTAINER}",
     ),
     ("docs/durability.md", f"at the latest after {WORKER.write_ahead_seconds:g} s"),
-    ("docs/durability.md", f"takes the task for {UNSERVED.total_seconds():g} s"),
-    ("docs/durability.md", f"silent in the store for {FRESH:g} s"),
+    ("docs/durability.md", f"takes the task for {QUEUE_TIMEOUT.total_seconds():g} s"),
+    ("docs/durability.md", f"silent in the store for {LIVENESS_SECONDS:g} s"),
     ("docs/durability.md", f"more than {word(MOST_LOSSES)} losses"),
     ("docs/how-to/cluster.md", f"{HOURS[0]:g} to {HOURS[-1]:g} hours"),
-    ("docs/how-to/cluster.md", f"silent for {FRESH:g} s"),
+    ("docs/how-to/cluster.md", f"silent for {LIVENESS_SECONDS:g} s"),
     ("docs/how-to/environment.md", f"After {word(ENVIRONMENT_ATTEMPTS)} attempts"),
     ("docs/models.md", f"more than {WORKER.model_answer_mb} MiB"),
     ("docs/models.md", f"`max_calls_per_turn` ({EnvironmentConfig().max_calls_per_turn})"),

@@ -95,7 +95,7 @@ async def test_a_key_that_is_taken_before_its_object_can_be_read_is_tried_again(
 async def test_a_conflict_that_lasts_is_an_outage(
     disturbed: Store, connection: DisturbedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clotho.journal.s3_bucket.CONFLICT_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr("clotho.journal.s3_bucket.CONFLICT_PAUSES_SECONDS", (0.01, 0.01))
     connection.disturb("PUT", proxy.refused(409, "ConditionalRequestConflict"), times=3)
     with pytest.raises(StoreUnavailable, match="ConditionalRequestConflict"):
         await disturbed.create("a/b", b"first")

@@ -16,7 +16,7 @@ from clotho.models.backend import Inference, ServedModel
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import AdapterRunConfig
-from clotho.runs.adapter_runs import open_drawn_run
+from clotho.runs.adapter_runs import open_adapter_run
 from clotho.runs.export import Format, export_lines
 from clotho.runs.manifest import note_served
 from clotho.runs.operations import Boundaries, Operations
@@ -39,7 +39,7 @@ async def opened(cluster: Cluster, name: str, url: str) -> tuple[Groups, list[Cl
     """The run as the adapter opens it, and the claims of two items."""
     journal, order = cluster.open_journal(), AdapterRunConfig(task_queues=FAST)
     manifest = run_manifest(ONE_FILE, name, "scripted", group_size=1)
-    await open_drawn_run(journal, manifest, Endpoint(base_url=url), order)
+    await open_adapter_run(journal, manifest, Endpoint(base_url=url), order)
     ledger = Ledger(journal, name)
     claims = [await ledger.claim(item, 0) for item in ITEMS]
     groups = Groups(cluster.client, journal, manifest, order, attempts=1)
@@ -89,7 +89,7 @@ async def test_a_run_that_an_adapter_draws_is_operated_by_the_command(
         answers = await clotho_many(orders, tmp_path)
         said = answers["status"].output
         assert "2 items drawn: 2 open, 0 finished, 0 delivered, 0 dropped" in said, answers
-        assert "vllm-generate" in said and "logprobs raw" in said and "noise by position" in said
+        assert "vllm-generate" in said and "logprobs raw" in said and "random numbers by position" in said
         assert "ClothoRun" in said, "where its workflows are listed"
         assert "doesn't answer" not in said
         assert f"{name} goes on" in answers["resumed"].output, answers
@@ -117,7 +117,7 @@ def served_at(url: str) -> ServedModel:
         base_url=url,
         renderer="generic, parser hermes",
         logprobs_mode="raw",
-        noise="position",
+        rng_scope="position",
         context=1024,
         weight_version=None,
     )

@@ -87,7 +87,7 @@ async def test_presence_is_seen_and_its_signs_do_not_pile_up(private_cluster: Cl
     assert await heartbeat_age(journal, "somebody") == float("inf")
     presence = Liveness(journal, "somebody")
     for _ in range(4):
-        await presence.show()
+        await presence.beat()
     assert await heartbeat_age(journal, "somebody") < 5
     assert len(await journal.keys("~present/somebody/")) <= 2
 

@@ -13,7 +13,7 @@ from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.rollout_keys import call_key, lease_key, turn_key
 from clotho.rollouts.campaign import CampaignProgress, FailureStreak
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairBounds
-from clotho.runs.campaigns import CampaignHandle, read_order, start_requested
+from clotho.runs.campaigns import CampaignHandle, read_campaign_request, start_requested
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
@@ -227,7 +227,7 @@ async def test_what_failed_before_a_campaign_was_continued_is_taken_back_too(clu
             "failed_alike": {"ModelRejected": (0, 1, 2), "StoreUnavailable": (2,)},
             "stop_after_failures": 4,
         }
-        order = await read_order(cluster.open_journal(), "continued")
+        order = await read_campaign_request(cluster.open_journal(), "continued")
         handle = await start_requested(cluster.client, order.model_copy(update=carried))
         stopped = await eventually(lambda: paused(handle), "the run to pause itself")
         assert (stopped.failed, stopped.failures) == (0, ())

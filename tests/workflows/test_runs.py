@@ -17,7 +17,7 @@ from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.turn import TurnEntry
 from clotho.rollouts.verification import RewardEntry
-from clotho.runs.campaigns import read_order
+from clotho.runs.campaigns import read_campaign_request
 from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import read_end
@@ -158,7 +158,7 @@ async def test_a_running_run_is_not_attached_to_by_another_order(cluster: Cluste
             await start(cluster, "ordered", url, groups=3)
         with pytest.raises(InvalidInput, match=r"max_open_groups: 16 in the store, 1 now"):
             await start(cluster, "ordered", url, groups=2, max_open_groups=1)
-        assert (await read_order(cluster.open_journal(), "ordered")).groups == 2
+        assert (await read_campaign_request(cluster.open_journal(), "ordered")).groups == 2
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()

@@ -149,10 +149,10 @@ class PortedEnv(ClothoEnv):
         own = ActivityQueue(
             queue=f"clotho-env-{self.config.run}",
             schedule_to_close_timeout=PATIENCE,
-            heartbeat=timedelta(seconds=10),
+            heartbeat_timeout=timedelta(seconds=10),
         )
         anywhere = TaskQueues().sandbox
-        here = anywhere.on(f"{anywhere.queue}-{host_name(settings)}")
+        here = anywhere.with_queue(f"{anywhere.queue}-{host_name(settings)}")
         return TaskQueues(environment=own, verification=own, sandbox=here)
 
     @asynccontextmanager
@@ -198,7 +198,7 @@ class PortedEnv(ClothoEnv):
             for each in (given if isinstance(given, list) else [given])
         }
         named = secret(server.api_key_variable) if server.api_key_variable is not None else None
-        timeout = self.durable.connections.settings.worker.model_call_timeout
+        timeout = self.durable.connections.settings.worker.model_call_timeout_seconds
         return ModelHTTP(server.base_url, named or keys.get(server.base_url), timeout)
 
     def _say_where_commands_run(self) -> None:

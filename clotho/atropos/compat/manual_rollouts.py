@@ -26,7 +26,7 @@ from clotho.errors import InvalidInput
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest, ToolSelection
-from clotho.runs.adapter_runs import open_drawn_run
+from clotho.runs.adapter_runs import open_adapter_run
 from clotho.tools.registry import Registry
 
 BY_HAND = "~by-hand"
@@ -115,7 +115,7 @@ class ManualRollouts:
 
     async def _run(self, task_id: str, messages: list[JsonValue], asked: Asked) -> AgentResult:
         manifest = self._manifest_for(asked)
-        await open_drawn_run(self._groups.journal, manifest, self._endpoint, self._groups.order)
+        await open_adapter_run(self._groups.journal, manifest, self._endpoint, self._groups.order)
         ledger = self._ledgers.setdefault(manifest.run, Ledger(self._groups.journal, manifest.run))
         claim = await ledger.claim({"id": task_id, BY_HAND: messages}, 0)
         groups = replace(self._groups, manifest=manifest)

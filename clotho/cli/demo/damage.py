@@ -16,7 +16,7 @@ from clotho.identifiers.rollout_keys import reward_key
 from clotho.journal import Journal
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.groups import scored_groups
-from clotho.runs.rollouts import is_followed
+from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import open_backend
@@ -65,7 +65,7 @@ class HostSandboxes:
 
     async def look(self, client: Client, journal: Journal) -> None:
         """The pass that the janitor of the host's worker makes every minute, made now."""
-        followed = partial(is_followed, journal)
+        followed = partial(is_superseded, journal)
         labels = namespace_labels(client, journal.store_identity)
         owners = RolloutOwners(client)
         await SandboxReaper(self.backend, owners, followed, labels, self.settings.lease_seconds).look()

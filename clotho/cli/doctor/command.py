@@ -17,7 +17,7 @@ from clotho.cli.terminal import make_console, rerun_command
 from clotho.config import Settings, host_name, load_settings, program_on_path
 from clotho.errors import ClothoError, InvalidInput
 from clotho.journal import Journal
-from clotho.processes.liveness import FRESH, silences
+from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
 from clotho.sandbox.backend import SandboxBackend
@@ -59,7 +59,7 @@ class Doctor:
         backend = open_backend(self.settings.sandbox, self.settings.sandbox.folder_of(identity))
         sections = {"machine": [await isolation(backend), self._bubblewrap(), of_store, of_temporal]}
         if journal is not None:
-            seen = await silences(journal)
+            seen = await heartbeat_ages(journal)
             custody = SandboxAudit(backend, journal, client)
             cleaned = [cleaned_up(held) for held in await custody.clean()] if clean else []
             sections["sandboxes of this host"] = cleaned + await self._leases(custody, seen)
@@ -102,7 +102,7 @@ class Doctor:
 
     async def _leases(self, custody: SandboxAudit, seen: dict[str, float]) -> list[Finding]:
         queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
-        present = seen.get(queue, float("inf")) < FRESH
+        present = seen.get(queue, float("inf")) < LIVENESS_SECONDS
         held = sorted(await custody.held(), key=lambda each: each.record.lease)
         return [self._lease(each, present) for each in held] or [Finding("none")]
 
@@ -149,8 +149,6 @@ def presence(seen: dict[str, float]) -> list[Finding]:
     """Who was seen, the last first. One that is gone may have been stopped: that alone needs nobody's attention."""
     latest = sorted(seen.items(), key=lambda sign: sign[1])
     return [
-        Finding(
-            f"{name}: {'present' if heartbeat_age < FRESH else 'gone'}, last sign {heartbeat_age:.0f} s ago"
-        )
-        for name, heartbeat_age in latest[:SEEN_SHOWN]
+        Finding(f"{name}: {'present' if age < LIVENESS_SECONDS else 'gone'}, last sign {age:.0f} s ago")
+        for name, age in latest[:SEEN_SHOWN]
     ] or [Finding("none was ever seen")]

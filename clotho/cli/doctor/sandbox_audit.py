@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from clotho.errors import Unavailable
 from clotho.journal import Journal
-from clotho.runs.rollouts import is_followed
+from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import LeaseRecord, SandboxBackend
 from clotho.sandbox.reaper import ANSWER_TIMEOUT, OwnerState
 from clotho.temporal.states import RolloutOwners, namespace_labels
@@ -76,7 +76,7 @@ class SandboxAudit:
         rollout, _, number = record.lease.partition("/lease/")
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
-                if await is_followed(self._journal, rollout, int(number)):
+                if await is_superseded(self._journal, rollout, int(number)):
                     return OwnerStatus.FOLLOWED
                 if not namespace_labels(client, self._journal.store_identity).same_namespace(record.labels):
                     return OwnerStatus.EXPIRED if record.expires < time.time() else OwnerStatus.ELSEWHERE

@@ -56,7 +56,7 @@ def served(mode: LogprobsMode) -> ServedModel:
         base_url="http://host:8000/v1",
         renderer="generic",
         logprobs_mode=mode,
-        noise="sequence",
+        rng_scope="sequence",
         context=None,
         weight_version=None,
     )

@@ -47,9 +47,9 @@ async def showing_signs(journal: Journal) -> AsyncIterator[None]:
     async def show() -> None:
         while True:
             await asyncio.sleep(0.2)
-            await presence.show()
+            await presence.beat()
 
-    await presence.show()
+    await presence.beat()
     signs = asyncio.create_task(show())
     try:
         yield
@@ -93,7 +93,7 @@ async def test_a_dead_holder_is_followed_at_once(journal: Journal, process: subp
             pass
     process.kill()
     process.wait()
-    await Liveness(journal, f"adapter/{RUN}").show()
+    await Liveness(journal, f"adapter/{RUN}").beat()
     async with asyncio.timeout(1), held(journal, RUN):
         pass
 

@@ -140,7 +140,7 @@ async def test_sglang(direct: httpx.AsyncClient, open_backend: Open, increments:
     finally:
         engine.stop()
     assert turn.tokens is not None
-    assert (found.backend, found.logprobs_mode, found.noise) == (Inference.SGLANG, "raw", "position")
+    assert (found.backend, found.logprobs_mode, found.rng_scope) == (Inference.SGLANG, "raw", "position")
     assert (list(turn.tokens.ids), list(turn.tokens.logprobs)) == await as_the_server_has_it(direct, turn)
     (version,) = turn.tokens.versions
     assert (version.version, version.end) == (engine.policy.version, len(turn.tokens.ids))

@@ -22,7 +22,7 @@ async def test_the_embedded_server(
 ) -> None:
     found = await open_backend(f"{embedded_model.url}/v1", inference).check(TINY)
     wanted = Inference.VLLM_GENERATE if inference is Inference.TOKENS else inference
-    assert (found.backend, found.logprobs_mode, found.noise, found.context) == (
+    assert (found.backend, found.logprobs_mode, found.rng_scope, found.context) == (
         wanted,
         "raw",
         "position",
@@ -42,7 +42,7 @@ async def test_logprobs_of_the_model_and_of_what_was_sampled_from(
     sampler = SequenceSampler(length=1e12, processed=processed, sticky=stickiness)
     async with serving(sampler) as url:
         found = await open_backend(url).check(TINY)
-    assert (found.logprobs_mode, found.noise) == (mode, "sequence")
+    assert (found.logprobs_mode, found.rng_scope) == (mode, "sequence")
     assert (found.context, found.weight_version) == (None, None)
 
 

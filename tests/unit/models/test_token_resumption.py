@@ -132,7 +132,7 @@ async def test_a_write_ahead_that_has_ended_is_the_turn(
         ids = tuple(encode(text))
         ahead = WriteAhead(journal, KEY, FlushPolicy())
         turn = PartialTurn(prompt_ids, renderer.vocabulary_size)
-        turn.ask_again("v1")
+        turn.begin_request("v1")
         turn.ids += ids
         turn.logprobs += [-0.5] * len(ids)
         await ahead.flush(turn)
@@ -213,10 +213,10 @@ def test_versions_of_what_broke_off_are_proved_or_unknown() -> None:
 
     def turn(before: str | None, after: str) -> tuple[VersionSpan, ...]:
         began = PartialTurn((1,), 10)
-        began.ask_again(before)
+        began.begin_request(before)
         began.add(TokenChunk(ids=(1, 2), logprobs=(-1.0, -1.0)))
         resumed = PartialTurn.resumed([began.entry(0)], 10)
-        resumed.ask_again(after)
+        resumed.begin_request(after)
         resumed.add(
             TokenChunk(ids=(3,), logprobs=(-1.0,), versions=(VersionSpan(version=after, start=0, end=1),))
         )

@@ -37,7 +37,7 @@ def spans(turn: PartialTurn) -> list[tuple[str, int, int]]:
 
 
 def sampling(turn: PartialTurn, step: int | None, ids: int, *named: VersionSpan) -> None:
-    turn.ask_again(None, step)
+    turn.begin_request(None, step)
     turn.add(TokenChunk(ids=(1,) * ids, logprobs=(-1.0,) * ids, versions=named))
 
 
