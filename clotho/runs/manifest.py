@@ -11,8 +11,8 @@ from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import (
     DELETED,
     RUNS,
+    adapter_items_prefix,
     deleted_key,
-    drawn_prefix,
     endpoint_prefix,
     items_prefix,
     manifest_key,
@@ -57,7 +57,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) 
 async def has_begun(journal: Journal, run: str) -> bool:
     """Whether the run has items or groups, which were made from its settings."""
     return any(
-        not key.startswith(f"{run}/~") or key.startswith((items_prefix(run), drawn_prefix(run)))
+        not key.startswith(f"{run}/~") or key.startswith((items_prefix(run), adapter_items_prefix(run)))
         for key in await journal.keys(f"{run}/")
     )
 
