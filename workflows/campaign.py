@@ -323,7 +323,7 @@ class Campaign:
         paused = f"**paused:** {for_markdown(progress.paused)}\n\n" if progress.paused is not None else ""
         workflow.set_current_details(
             f"{paused}**{progress.scored + progress.skipped} of {progress.groups} groups scored**, "
-            f"{progress.running} running, {progress.failed} failed"
+            f"{progress.running} running, {progress.failed} failed\n\n`clotho status {self.request.run}`"
         )
 
     @workflow.query(name="progress")

@@ -249,7 +249,7 @@ class Rollout(Pausable):
         workflow.set_current_details(
             f"**{doing}**\n\n{totals.turns} turns, {totals.tool_calls} tool calls ({totals.tool_errors} errors), "
             f"{totals.sampled_tokens} tokens sampled, {totals.prompt_tokens} prompt tokens, "
-            f"{totals.active_seconds:.1f} s active"
+            f"{totals.active_seconds:.1f} s active\n\n`clotho show {self.rollout}`"
         )
 
 

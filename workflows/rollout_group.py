@@ -182,7 +182,8 @@ class RolloutGroup(Pausable):
         failed = [f"{one.workflow} failed: {for_markdown(one.reason)}" for one in self.failures]
         repaired = [f"{one.workflow} is repaired: {for_markdown(one.reason)}" for one in self.repaired]
         scored = f"**{len(self.scored)} of {self.request.size} scored**: {rewards or '-'}"
-        workflow.set_current_details("\n\n".join([scored, self.tools, *failed, *repaired]))
+        shown = f"`clotho show {self.request.group}`"
+        workflow.set_current_details("\n\n".join([scored, self.tools, *failed, *repaired, shown]))
 
 
 def names(tools: Iterable[str]) -> str:

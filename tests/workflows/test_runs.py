@@ -108,6 +108,13 @@ async def test_a_running_rollout_shows_its_turn_and_tool(cluster: Cluster) -> No
         text = await eventually(details, "details that name the tool")
         assert "turn 0: calling `terminal`" in text
         assert "1 turns" in text
+        assert "`clotho show details/g000000/r0`" in text
+        for workflow, command in {
+            "details/g000000": "show details/g000000",
+            "details/~campaign": "status details",
+        }.items():
+            shown = await cluster.client.get_workflow_handle(workflow).query("__temporal_workflow_metadata")
+            assert f"`clotho {command}`" in str(shown.current_details)
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
