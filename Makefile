@@ -61,10 +61,10 @@ lint: .venv/.complete
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The generator's packages are apart, in an environment of their own.
+# The generator's packages are apart, in an environment of their own. With --quiet it would not count warnings.
 docs: .venv/.complete .venv/docs/.complete
 	$(BIN)/python -m docs.generate
-	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict
 
 .venv/docs/.complete: requirements-docs.lock
 	$(PYTHON) -m venv .venv/docs

@@ -34,11 +34,11 @@ class RunSettings(BaseModel):
         default=None, description="After which calls sandboxes are checkpointed: every_turn, every_call, off."
     )
     checkpoint_mb: int | None = Field(
-        default=None, gt=0, description="Larger workspaces, before compression, aren't checkpointed."
+        default=None, gt=0, description="Largest workspace that is checkpointed, in MiB before compression."
     )
     keep_diverged: bool | None = Field(
         default=None,
-        description="Go on in a restored sandbox in which replayed commands came to something else.",
+        description="Go on in a restored sandbox where a repeated command had another result.",
     )
     on_reward_error: OnRewardError | None = Field(
         default=None,
@@ -63,12 +63,16 @@ class RunSettings(BaseModel):
         default=None, description="Let sandboxes see the host's /usr/local, read-only."
     )
     max_result_chars: int | None = Field(
-        default=None, gt=0, description="Longer tool results go into a file, and the model sees a preview."
+        default=None,
+        gt=0,
+        description="Characters of a tool result beyond which it goes into a file, and the model sees a preview.",
     )
     max_turn_chars: int | None = Field(
-        default=None, gt=0, description="The same for all tool results of a turn together."
+        default=None,
+        gt=0,
+        description="Characters of all tool results of a turn together, beyond which further ones go into files.",
     )
-    preview_chars: int | None = Field(default=None, gt=0, description="Length of such a preview.")
+    preview_chars: int | None = Field(default=None, gt=0, description="Characters of such a preview.")
     result_chars: dict[str, int] | str | None = Field(
         default=None, description="max_result_chars of single tools, as JSON."
     )

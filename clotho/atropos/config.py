@@ -43,12 +43,18 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
         default="tokens",
         description="How turns are sampled: with their tokens, by what the server offers; or as chat.",
     )
-    renderer: str | None = Field(default=None, description="None: by the tokenizer.")
-    tool_call_parser: str | None = Field(default=None, description="None: by the model's family.")
+    renderer: str | None = Field(
+        default=None, description="What renders the model's chat format; None: by the tokenizer."
+    )
+    tool_call_parser: str | None = Field(
+        default=None, description="What reads tool calls, by vLLM's names; None: by the model's family."
+    )
     accept_chat_data: bool = Field(
         default=False, description="Serve groups without tokens too, which nothing can be trained on."
     )
-    temperature: float | None = Field(default=None, description="Overrides the environment's.")
+    temperature: float | None = Field(
+        default=None, description="Sampling temperature; None: the environment's."
+    )
     seed: int = Field(default=0, description="Seeds of all rollouts derive from it.")
     max_open_groups: int = Field(
         default=64, gt=0, description="Groups that are open or undelivered at the same time."

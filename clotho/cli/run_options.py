@@ -122,7 +122,8 @@ class RunOptions:
         typer.Option("--set", help="A field of the environment's configuration.", metavar="NAME=JSON"),
     ] = None
     temperature: Annotated[
-        float | None, option(SAMPLING, "Overrides the environment's.", "NUMBER", min=0)
+        float | None,
+        option(SAMPLING, "Sampling temperature, in place of the environment's.", "NUMBER", min=0),
     ] = None
     max_tokens: Annotated[int | None, option(SAMPLING, "Tokens that one turn may sample.", "N", min=1)] = None
     extra_body: Annotated[str | None, option(SAMPLING, "Further fields of each model request.", "JSON")] = (

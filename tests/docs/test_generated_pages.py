@@ -22,3 +22,9 @@ def test_the_lock_of_the_site_has_hashes_and_names_no_host() -> None:
     assert len(packages) > 10
     assert [each.splitlines()[0] for each in packages if "--hash=sha256:" not in each] == []
     assert re.findall(r"https?://|--index-url|--find-links", lock) == []
+
+
+def test_the_site_is_built_strictly() -> None:
+    """With --quiet, mkdocs counts no warnings, and broken links pass."""
+    [build] = [line for line in (ROOT / "Makefile").read_text().splitlines() if "mkdocs build" in line]
+    assert "--strict" in build and "--quiet" not in build

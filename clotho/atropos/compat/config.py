@@ -17,12 +17,14 @@ BACKENDS: dict[str, Literal["local"]] = {"local": "local"}
 class HermesAgentEnvConfig(ClothoEnvConfig):
     """Names and defaults are those of the in-memory design."""
 
-    enabled_toolsets: list[str] | str | None = Field(default=None, description="None: all available ones.")
+    enabled_toolsets: list[str] | str | None = Field(
+        default=None, description="Toolsets to offer; None: all available ones."
+    )
     disabled_toolsets: list[str] | str | None = Field(default=None, description="Toolsets to leave out.")
     distribution: str | None = Field(default=None, description="Sample each group's toolsets from this.")
     max_agent_turns: int = Field(default=30, description="Model calls of one rollout.")
     system_prompt: str | None = Field(default=None, description="Put before every prompt.")
-    agent_temperature: float = Field(default=1.0, description="Of every turn.")
+    agent_temperature: float = Field(default=1.0, description="Sampling temperature of every turn.")
     terminal_backend: Literal["local", "docker", "modal", "daytona", "ssh", "singularity"] = Field(
         default="local", description="Where commands should run. What isn't configured here runs locally."
     )
@@ -38,7 +40,9 @@ class HermesAgentEnvConfig(ClothoEnvConfig):
         default=3600, description="Taken, without effect: a sandbox is kept for as long as its rollout."
     )
     tool_pool_size: int = Field(default=128, gt=0, description="Prompts and rewards at the same time.")
-    tool_call_parser: str | None = Field(default="hermes", description="None: by the model's family.")
+    tool_call_parser: str | None = Field(
+        default="hermes", description="What reads tool calls; None: by the model's family."
+    )
     dataset_name: str | None = Field(default=None, description="For the environment's own use.")
     dataset_split: str = Field(default="train", description="For the environment's own use.")
     prompt_field: str = Field(default="prompt", description="For the environment's own use.")
