@@ -25,7 +25,7 @@ from activities.host import Host
 from activities.llm import Model
 from activities.pauses import PauseActivities
 from clotho import application, failpoints
-from clotho.config import Settings, cache_folder, forget_variables, host_name, load_settings, secret
+from clotho.config import Settings, cache_folder, forget_variables, host_name, load_settings, secret, variable
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.environment.instances import Environments
 from clotho.errors import ClothoError, InvalidInput
@@ -49,6 +49,7 @@ from clotho.sandbox.registry import backends_beside, open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels
+from clotho.tools.command_preview import CommandPreviews
 from workflows.registry import PINNED, UPGRADED
 
 ROLES = ("workflows", "llm", "tools")
@@ -127,7 +128,8 @@ class Composition:
             key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
             return backends.at(endpoint, key, manifest.model, manifest.rendering)
 
-        model = Model(self.journal, backend, own_queue)
+        previews = CommandPreviews(variable) if sizes.show_commands else None
+        model = Model(self.journal, backend, own_queue, previews)
         served: dict[str, list[Callable[..., Any]]] = {
             self.task_queues.model.queue: [
                 model.begin,

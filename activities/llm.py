@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -30,6 +31,7 @@ from clotho.runs.manifest import note_served, read_endpoint, read_manifest, read
 from clotho.runs.pauses import RunPaused, paused_because
 from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import known_step
+from clotho.tools.command_preview import CommandPreviews
 
 log = logging.getLogger("clotho")
 
@@ -53,7 +55,11 @@ class TurnInputs:
 class Model:
     """Activities of the processes that call models."""
 
-    def __init__(self, journal: Journal, backends: ModelServer, queue: str) -> None:
+    def __init__(
+        self, journal: Journal, backends: ModelServer, queue: str, previews: CommandPreviews | None
+    ) -> None:
+        """Without `previews`, histories have nothing of a call but its tool's name."""
+        self._previews = previews
         self._journal = journal
         self._backends = backends
         self._queue = queue
@@ -81,7 +87,13 @@ class Model:
             await self._note_served(request.run)
             tools = await self._journal.read_required(tools_key(group_of(request.rollout)), ToolManifest)
             manifest = await read_manifest(self._journal, request.run)
-        return _result(turn, tools, manifest.limits.max_calls_per_turn)
+        return _result(turn, tools, manifest.limits.max_calls_per_turn, self._commands(turn, manifest))
+
+    def _commands(self, turn: TurnEntry, manifest: RunManifest) -> list[str]:
+        if self._previews is None:
+            return [""] * len(turn.tool_calls)
+        hidden = manifest.tool_settings.redact
+        return [self._previews.of(call.function.arguments, hidden) for call in turn.tool_calls]
 
     @activity.defn
     async def choose_process(self, request: ModelProcessRequest) -> str:
@@ -183,12 +195,13 @@ def within_limit(sampled: SampledTurn, limit: int) -> SampledTurn:
     return sampled.model_copy(update={"message": message, "defects": defects})
 
 
-def _result(turn: TurnEntry, tools: ToolManifest, max_calls: int) -> TurnResult:
+def _result(turn: TurnEntry, tools: ToolManifest, max_calls: int, commands: Sequence[str]) -> TurnResult:
     calls: list[ToolCallReference] = []
-    for call in turn.tool_calls:
+    for call, command in zip(turn.tool_calls, commands, strict=True):
         offered = tools.offered(call.function.name)
         sandboxed = offered is not None and offered.sandboxed and len(calls) < max_calls
-        calls.append(ToolCallReference(name=displayable(call.function.name), sandboxed=sandboxed))
+        name = displayable(call.function.name)
+        calls.append(ToolCallReference(name=name, sandboxed=sandboxed, command=command))
     sampled = turn.sampled
     return TurnResult(
         tool_calls=tuple(calls),

@@ -81,6 +81,8 @@ class WorkerSettings(Section):
     """Seconds that one request to a model server may take."""
     model_answer_mb: int = 8
     """Largest answer of a model server, and largest event of a stream, in MiB."""
+    show_commands: bool = True
+    """Whether the Temporal UI shows the first 60 characters of commands, known secrets redacted."""
     write_ahead_tokens: int = 256
     """Tokens of a streamed turn after which they are journalled. A killed process loses those after them."""
     write_ahead_seconds: float = 2.0

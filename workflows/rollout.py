@@ -151,7 +151,8 @@ class Rollout(Pausable):
             tool_state=self.state.tool_state,
             checkpoint=self.state.checkpoint,
         )
-        summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_CHARACTERS))}"
+        command = f" {for_markdown(call.command)}" if call.command else ""
+        summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_CHARACTERS))}{command}"
         if not call.sandboxed:
             result = await run_activity(Tools.call_tool, request, self.task_queues.sandbox, summary)
         else:

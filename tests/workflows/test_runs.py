@@ -83,7 +83,7 @@ async def test_the_ui_can_filter_and_read_a_rollout(cluster: Cluster) -> None:
         '"look up end, choose model process"',
         '"turn 0"',
         '"create sandbox"',
-        '"0.0 `terminal`"',
+        '"0.0 `terminal` `echo -n 0.75 > /work/score`"',
         '"turn 1"',
         '"verify"',
         '"write end"',
