@@ -23,10 +23,10 @@ from clotho.sandbox.registry import BackendConfig, CustomConfig, LocalConfig
 from clotho.sandbox.states import JobState as JobState
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
-MOST_OUTPUT = 50_000_000
+MAX_OUTPUT_BYTES = 50_000_000
 """Bytes that a command may write."""
-CHECKPOINT_BYTES = 1 << 30
-CHECKPOINT_SECONDS = 60.0
+MAX_CHECKPOINT_BYTES = 1 << 30
+MAX_CHECKPOINT_SECONDS = 60.0
 """Bounds of a checkpoint: on an archive before compression, and on the time for which commands stand still."""
 
 
@@ -78,7 +78,7 @@ class Job(FrozenModel):
     """Overrides the inherited directory."""
     timeout: float | None = None
     """Seconds after which the whole process tree is ended."""
-    max_output: int = MOST_OUTPUT
+    max_output: int = MAX_OUTPUT_BYTES
     """Bytes of output after which it is ended."""
     stdin: bytes | None = None
     session: str | None = None
@@ -181,7 +181,7 @@ class SandboxInstance(Protocol):
     async def wait(self, key: str, timeout: float) -> JobStatus:
         """Return when the job has ended, or its status after `timeout` seconds."""
 
-    async def output(self, key: str, offset: int = 0, limit: int = MOST_OUTPUT) -> bytes:
+    async def output(self, key: str, offset: int = 0, limit: int = MAX_OUTPUT_BYTES) -> bytes:
         """Standard output and error of a job, interleaved as written: at most `limit` bytes from byte `offset`.
 
         Of a job that has ended, no more than its status tells.
@@ -218,8 +218,8 @@ class SandboxInstance(Protocol):
         *,
         after: str | None = None,
         previous: Checkpoint | None = None,
-        max_bytes: int = CHECKPOINT_BYTES,
-        timeout: float = CHECKPOINT_SECONDS,
+        max_bytes: int = MAX_CHECKPOINT_BYTES,
+        timeout: float = MAX_CHECKPOINT_SECONDS,
     ) -> Checkpoint | NotTaken:
         """Archive workspace, HOME and /tmp, all commands stopped meanwhile, with the shell state job `after` left.
 

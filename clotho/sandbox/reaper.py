@@ -10,10 +10,10 @@ from clotho.errors import SandboxLost, Unavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend
 from clotho.sandbox.threads import with_host
 
-PERIOD = 60.0
+PERIOD_SECONDS = 60.0
 """Seconds between two looks: a small part of a lease, so that a few failed looks do no harm."""
 
-ANSWER_TIMEOUT = 10.0
+ANSWER_SECONDS = 10.0
 """Seconds to wait for the state of an owner."""
 
 log = logging.getLogger("clotho")
@@ -69,7 +69,7 @@ class SandboxReaper:
                 await self.look()
             except Unavailable as error:
                 log.warning("leases not looked at: %s", error)
-            await asyncio.sleep(PERIOD)
+            await asyncio.sleep(PERIOD_SECONDS)
 
     async def look(self) -> None:
         """Renew the leases of open rollouts; destroy the sandboxes of closed ones, and those that others followed.
@@ -96,7 +96,7 @@ class SandboxReaper:
     async def _state(self, rollout: str, number: int) -> OwnerState | None:
         """None where nobody can tell now. A client may wait for a server much longer than a lease lasts."""
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 if await self._followed(rollout, number):
                     return OwnerState.FOLLOWED
                 return await self._owners.state(rollout)

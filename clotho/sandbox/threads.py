@@ -21,7 +21,7 @@ from clotho.host_failures import described, is_host_failure
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-OF_ONE_SANDBOX = 4
+THREADS_PER_SANDBOX = 4
 _files = ThreadPoolExecutor(64, thread_name_prefix="sandbox-files")
 _archives = ThreadPoolExecutor(16, thread_name_prefix="sandbox-archives")
 _sandboxes = ThreadPoolExecutor(64, thread_name_prefix="sandbox-hosts")
@@ -29,12 +29,12 @@ _sandboxes = ThreadPoolExecutor(64, thread_name_prefix="sandbox-hosts")
 
 async def with_files(sandbox: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """For a few operations on files."""
-    return await _bounded(_files, OF_ONE_SANDBOX, sandbox, function, *arguments)
+    return await _bounded(_files, THREADS_PER_SANDBOX, sandbox, function, *arguments)
 
 
 async def with_sandbox(lease: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """For making and ending a sandbox, which take long and wait for each other."""
-    return await _bounded(_sandboxes, OF_ONE_SANDBOX, lease, function, *arguments)
+    return await _bounded(_sandboxes, THREADS_PER_SANDBOX, lease, function, *arguments)
 
 
 async def with_host(function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -21,8 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from clotho.testing.execution_markers import marked, unmarked
 
-HELD_POLL = 0.02
-UPSTREAM_TIMEOUT = 600.0
+HELD_POLL_SECONDS = 0.02
+UPSTREAM_SECONDS = 600.0
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Provider:
         body = unmarked_request(await request.body())
         while self.hold == key:
             self.held.set()
-            await asyncio.sleep(HELD_POLL)
+            await asyncio.sleep(HELD_POLL_SECONDS)
         # Whoever asked may be dead by now. Providers answer, and charge, all the same.
         try:
             answer = await self._upstream().post("/v1/chat/completions", content=body)
@@ -97,7 +97,7 @@ class Provider:
         if self._client is None:
             self._client = httpx.AsyncClient(
                 base_url=self.upstream,
-                timeout=UPSTREAM_TIMEOUT,
+                timeout=UPSTREAM_SECONDS,
                 limits=httpx.Limits(max_connections=None),
             )
         return self._client

@@ -19,8 +19,8 @@ from clotho.tools.secrecy import Redactor
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 from clotho.tools.validation import violation
 
-ARGUMENTS_SHOWN = 150
-ERROR_SHOWN = 300
+MAX_ARGUMENTS_CHARS = 150
+MAX_ERROR_CHARS = 300
 
 log = logging.getLogger(__name__)
 
@@ -140,8 +140,8 @@ class Dispatcher:
         error = outcome.error or negative_exit(result)
         failure = error and CallFailure(
             tool=displayable(name),
-            arguments=redact(arguments)[:ARGUMENTS_SHOWN],
-            error=truncate_middle(redact(error), ERROR_SHOWN),
+            arguments=redact(arguments)[:MAX_ARGUMENTS_CHARS],
+            error=truncate_middle(redact(error), MAX_ERROR_CHARS),
         )
         return Dispatched(
             content,
@@ -180,7 +180,7 @@ def _accepted(tool: Tool, text: str) -> Arguments | ToolOutcome:
         parsed = parsed_arguments(text)
     except (ValueError, RecursionError) as error:
         return refusal(
-            f"Invalid JSON in tool arguments: {truncate_middle(str(error), ERROR_SHOWN)}. "
+            f"Invalid JSON in tool arguments: {truncate_middle(str(error), MAX_ERROR_CHARS)}. "
             "Please retry with valid JSON."
         )
     arguments: Arguments = coerce(parsed, tool.parameters)

@@ -3,7 +3,7 @@
 import shlex
 from pathlib import PurePosixPath
 
-LONGEST_COMMAND = 10_000
+MAX_COMMAND_CHARS = 10_000
 
 NO_MATCH = "No lines matched (not an error)"
 DIFFERENT = "The inputs differ (not an error)"
@@ -33,7 +33,7 @@ BY_CODE = {
 
 def meaning(command: str, exit_code: int) -> str | None:
     """What `exit_code` of `command` means where that isn't plain: judged by the last program it names."""
-    if exit_code == 0 or len(command) > LONGEST_COMMAND:
+    if exit_code == 0 or len(command) > MAX_COMMAND_CHARS:
         return BY_CODE.get(exit_code)
     return BY_COMMAND.get((_last_program(command), exit_code), BY_CODE.get(exit_code))
 

@@ -10,7 +10,7 @@ from clotho.sandbox.backend import JobState, JobStatus, SessionInfo
 from clotho.tools import shell, write_once
 from clotho.tools.output import last_output
 from clotho.tools.results import RAN_OUT, problem, text
-from clotho.tools.terminal import LONGEST_FOREGROUND, MOST_SESSIONS
+from clotho.tools.terminal import MAX_FOREGROUND_SECONDS, MAX_SESSIONS
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 BUFFER_CHARS = 200_000
@@ -68,7 +68,7 @@ class Process(Tool):
 
 
 async def _list(sessions: Sequence[SessionInfo], context: CallContext) -> ToolOutcome:
-    newest = sorted(sessions, key=lambda session: session.started)[-MOST_SESSIONS:]
+    newest = sorted(sessions, key=lambda session: session.started)[-MAX_SESSIONS:]
     return ToolOutcome(content=text(processes=[await _description(session, context) for session in newest]))
 
 
@@ -93,7 +93,7 @@ async def _log(session: SessionInfo, arguments: Arguments, context: CallContext)
 
 
 async def _wait(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
-    timeout = min(arguments.get("timeout", context.settings.terminal_timeout), LONGEST_FOREGROUND)
+    timeout = min(arguments.get("timeout", context.settings.terminal_timeout), MAX_FOREGROUND_SECONDS)
     status = await shell.follow(context.sandbox, session.key, context, timeout)
     if status.state is JobState.LOST:
         await shell.require_alive(context)

@@ -13,7 +13,7 @@ from clotho.sandbox.backend import Job, JobState, JobStatus, SandboxInstance
 from clotho.tools.tool import CallContext
 
 SLOT = "shell"
-SLICE = 2.0
+SLICE_SECONDS = 2.0
 """Seconds between two reports of progress."""
 
 SYSTEM_PATH = "PATH=/usr/local/bin:/usr/bin:/bin"
@@ -80,7 +80,7 @@ async def follow(
     """Wait until a job has ended, or for `seconds`, reporting progress."""
     waited = 0.0
     while True:
-        slice_ = SLICE if seconds is None else min(SLICE, seconds - waited)
+        slice_ = SLICE_SECONDS if seconds is None else min(SLICE_SECONDS, seconds - waited)
         status = await sandbox.wait(key, slice_)
         context.progress(status.output_size)
         waited += slice_

@@ -12,8 +12,8 @@ from clotho.tools.output import shown_output
 from clotho.tools.results import RAN_OUT, refusal, text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
-LONGEST_FOREGROUND = 600
-MOST_SESSIONS = 64
+MAX_FOREGROUND_SECONDS = 600
+MAX_SESSIONS = 64
 SESSION_PREFIX = "proc_"
 
 
@@ -38,7 +38,7 @@ class Terminal(Tool):
             },
             "timeout": {
                 "type": "integer",
-                "description": f"Seconds a foreground command may take, at most {LONGEST_FOREGROUND}",
+                "description": f"Seconds a foreground command may take, at most {MAX_FOREGROUND_SECONDS}",
                 "minimum": 1,
             },
             "workdir": {
@@ -70,7 +70,7 @@ class Terminal(Tool):
         if arguments.get("background", False):
             return await self._background(arguments, context)
         usual = context.settings.terminal_timeout
-        timeout, longest = arguments.get("timeout", usual), max(usual, LONGEST_FOREGROUND)
+        timeout, longest = arguments.get("timeout", usual), max(usual, MAX_FOREGROUND_SECONDS)
         if timeout > longest:
             return refused(
                 f"Foreground timeout {timeout}s is over the maximum of {longest:g}s. "
@@ -94,9 +94,9 @@ class Terminal(Tool):
         key = context.job_key()
         sessions = await context.sandbox.sessions()
         live = [s for s in sessions if s.key != key and s.status.state in shell.UNFINISHED]
-        if len(live) >= MOST_SESSIONS:
+        if len(live) >= MAX_SESSIONS:
             return refused(
-                f"{MOST_SESSIONS} background processes are running. Kill some with the process tool."
+                f"{MAX_SESSIONS} background processes are running. Kill some with the process tool."
             )
         job = _job(arguments, context, session=name or session_id(key))
         await context.sandbox.start(job)

@@ -11,7 +11,7 @@ from jsonschema.validators import extend
 from clotho.errors import InvalidInput, truncate_middle
 from clotho.tools.coercion import Schema
 
-MOST_CHARS = 300
+MAX_MESSAGE_CHARS = 300
 """Characters of a message that quotes the arguments."""
 
 
@@ -58,7 +58,7 @@ def _described(error: ValidationError) -> str:
             return f"{subject} must be at least {rule}"
         case "maximum":
             return f"{subject} must be at most {rule}"
-    return f"{subject}: {truncate_middle(error.message, MOST_CHARS)}"
+    return f"{subject}: {truncate_middle(error.message, MAX_MESSAGE_CHARS)}"
 
 
 def _joined(path: Iterable[str | int]) -> str:

@@ -39,7 +39,7 @@ def word(number: float) -> str:
 CLAIMS = (
     ("README.md", f"last {word(WORKER.write_ahead_seconds)} seconds of a turn"),
     ("docs/architecture.md", f"retry, {ENVIRONMENT_ATTEMPTS} attempts"),
-    ("docs/architecture.md", f"once {word(reaper.PERIOD)}"),
+    ("docs/architecture.md", f"once {word(reaper.PERIOD_SECONDS)}"),
     ("docs/atropos.md", f"has {LAST_DELIVERIES:g} s for what is on its way"),
     ("docs/atropos.md", f"{LIVENESS_SECONDS:g} s without a heartbeat"),
     ("docs/atropos.md", f"step after {FRESH_SECONDS:g} s at the latest"),

@@ -13,7 +13,7 @@ import pytest
 
 from clotho.errors import InvalidInput, SandboxLost
 from clotho.sandbox.backend import JobState, Labels, SandboxSpec
-from clotho.sandbox.local.backend import GRACE
+from clotho.sandbox.local.backend import GRACE_SECONDS
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.backends import Backend
 from tests.sandbox.conftest import BACKENDS, SPECS
@@ -150,7 +150,7 @@ async def test_host_reaps_what_outlives_its_lease(
     assert supervisor is not None
     os.kill(supervisor, signal.SIGSTOP)
     assert not await backend.reap()
-    past = time.time() - GRACE - 1
+    past = time.time() - GRACE_SECONDS - 1
     control = own.sandbox.control.path
     os.utime(control / "deadline", (past, past))
     if (files := control.parents[2] / "sandboxes" / control.parent.name).exists():  # the local backend's

@@ -12,7 +12,7 @@ import pytest
 from clotho.config import SandboxSettings
 from clotho.errors import Unavailable
 from clotho.sandbox.backend import Labels, SandboxSpec
-from clotho.sandbox.local.backend import GRACE, LocalBackend
+from clotho.sandbox.local.backend import GRACE_SECONDS, LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.reaper import OwnerState, SandboxReaper
 from clotho.sandbox.registry import backends_beside
@@ -91,7 +91,7 @@ async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(fo
     for lease in LEASES:
         await left_behind.create(lease, SPEC)
     expired, alive = (SandboxFolder.of_lease(host / "left-behind", lease) for lease in LEASES)
-    past = time.time() - GRACE - 1
+    past = time.time() - GRACE_SECONDS - 1
     for path in (expired.files, *(each / "deadline" for each in expired.instances())):
         os.utime(path, (past, past))
     others = partial(backends_beside, SandboxSettings(), host / "served")

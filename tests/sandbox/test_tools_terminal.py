@@ -223,7 +223,7 @@ async def test_background_processes_do_not_move_the_shell(call: Calls) -> None:
 
 
 async def test_background_processes_are_bounded(call: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clotho.tools.terminal.MOST_SESSIONS", 2)
+    monkeypatch.setattr("clotho.tools.terminal.MAX_SESSIONS", 2)
     for _ in range(2):
         assert (await call("terminal", command="sleep 1000", background=True))["exit_code"] == 0
     assert "2 background processes" in (await call("terminal", command="true", background=True))["error"]

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from clotho.sandbox.threads import OF_ONE_SANDBOX, with_archives, with_files, with_sandbox
+from clotho.sandbox.threads import THREADS_PER_SANDBOX, with_archives, with_files, with_sandbox
 
 
 class Pool(Protocol):
@@ -36,7 +36,7 @@ async def test_calls_that_were_given_up_count_while_they_hang() -> None:
 
     tasks = [asyncio.create_task(with_files("hung", hang)) for _ in range(50)]
     try:
-        await asyncio.to_thread(lambda: [begun.acquire() for _ in range(OF_ONE_SANDBOX)])
+        await asyncio.to_thread(lambda: [begun.acquire() for _ in range(THREADS_PER_SANDBOX)])
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)

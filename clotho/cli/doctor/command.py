@@ -21,7 +21,7 @@ from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
 from clotho.sandbox.backend import SandboxBackend
-from clotho.sandbox.reaper import PERIOD
+from clotho.sandbox.reaper import PERIOD_SECONDS
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import creation_command, missing_search_attributes
@@ -108,7 +108,9 @@ class Doctor:
 
     def _lease(self, held: Held, present: bool) -> Finding:
         if held.verdict.orphan and present:
-            return Finding(f"{held.fact}; orphan: this host's worker destroys it within {PERIOD:.0f} s")
+            return Finding(
+                f"{held.fact}; orphan: this host's worker destroys it within {PERIOD_SECONDS:.0f} s"
+            )
         if held.verdict.orphan:
             now = rerun_command("doctor --clean", self.settings)
             advice = f"no worker is here to destroy it: start one, or destroy all orphans now: {now}"

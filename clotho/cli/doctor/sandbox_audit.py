@@ -12,7 +12,7 @@ from clotho.errors import Unavailable
 from clotho.journal import Journal
 from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import LeaseRecord, SandboxBackend
-from clotho.sandbox.reaper import ANSWER_TIMEOUT, OwnerState
+from clotho.sandbox.reaper import ANSWER_SECONDS, OwnerState
 from clotho.temporal.states import RolloutOwners, namespace_labels
 
 
@@ -75,7 +75,7 @@ class SandboxAudit:
             return OwnerStatus.UNREACHABLE
         rollout, _, number = record.lease.partition("/lease/")
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 if await is_superseded(self._journal, rollout, int(number)):
                     return OwnerStatus.FOLLOWED
                 if not namespace_labels(client, self._journal.store_identity).same_namespace(record.labels):

@@ -31,8 +31,8 @@ from clotho.sandbox.threads import with_host, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 REGISTRY = Path("/run/clotho/users")
-SEAL_TIMEOUT = 10.0
-GRACE = 120.0
+SEAL_SECONDS = 10.0
+GRACE_SECONDS = 120.0
 """Seconds that a supervisor has, after its lease, to end by itself."""
 
 log = logging.getLogger("clotho")
@@ -332,7 +332,7 @@ def _seal(agent: ControlDirectory) -> None:
     """The agent's processes end, and it starts no more; its supervisor stays, and with it the lease."""
     agent.require_room()
     agent.say("seal")
-    deadline = time.monotonic() + SEAL_TIMEOUT
+    deadline = time.monotonic() + SEAL_SECONDS
     while not agent.sealed():
         if time.monotonic() > deadline:
             raise SandboxUnavailable("the agent's processes don't end")
@@ -366,7 +366,7 @@ def _check_hidden(names: Iterable[str]) -> None:
 
 def _is_left(folder: SandboxFolder) -> bool:
     """To be judged with its lock held: what is unfinished then has lost its maker."""
-    return folder.is_unfinished() or (folder.files.exists() and _expiry(folder) + GRACE < time.time())
+    return folder.is_unfinished() or (folder.files.exists() and _expiry(folder) + GRACE_SECONDS < time.time())
 
 
 def _expiry(folder: SandboxFolder) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from clotho.errors import SandboxUnavailable
 
 PARENT = "clotho"
-END_TIMEOUT = 5.0
+END_SECONDS = 5.0
 LEAVE_SECONDS = 0.05
 """For processes whose supervisor has ended to follow it: one that is killed leaves its own children to init."""
 PROCESS_HEADROOM = 64
@@ -143,7 +143,7 @@ def end(controllers: tuple[Controller, ...], name: str) -> None:
             if time.monotonic() > begun + LEAVE_SECONDS:
                 with suppress(FileNotFoundError):
                     _kill_all(group)
-            if time.monotonic() > begun + END_TIMEOUT:
+            if time.monotonic() > begun + END_SECONDS:
                 raise SandboxUnavailable(f"processes in {group} can't be ended")
             time.sleep(0.002)
 

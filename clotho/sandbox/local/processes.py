@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
 
-END_TIMEOUT = 2.0
+END_SECONDS = 2.0
 
 
 def has_processes(user: int) -> bool:
@@ -34,7 +34,7 @@ def processes_of(users: Container[int]) -> dict[Path, int]:
 
 def end_processes_of(user: int) -> None:
     """End what is left of a sandbox's own user. A supervisor's lock goes before its last children."""
-    deadline = time.monotonic() + END_TIMEOUT
+    deadline = time.monotonic() + END_SECONDS
     while has_processes(user) and (left := processes_of({user})):
         if time.monotonic() > deadline:
             raise SandboxUnavailable(f"processes of user {user} can't be ended")

@@ -21,13 +21,13 @@ from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.transfers import Transfers
 
-LEVEL = 1
-CHUNK = 1 << 18
+COMPRESSION_LEVEL = 1
+CHUNK_BYTES = 1 << 18
 PIPE_BYTES = 1 << 20
 RESTORE_SECONDS = 600
 LOOK_MS = 1000
 """After this time without a byte we look whether anybody is there."""
-ANSWER_TIMEOUT = 30.0
+ANSWER_SECONDS = 30.0
 """Seconds that a supervisor has to open a stream, and to answer once it has closed it."""
 
 
@@ -97,7 +97,7 @@ class ArchiveTransfer:
     @contextmanager
     def _stream(self, flags: int) -> Iterator[int]:
         """For reading it opens at once; for writing as soon as the supervisor reads."""
-        deadline = time.monotonic() + ANSWER_TIMEOUT
+        deadline = time.monotonic() + ANSWER_SECONDS
         path = self._transfers.folder(self.key) / "stream"
         while True:
             try:
@@ -114,8 +114,8 @@ class ArchiveTransfer:
             os.close(stream)
 
     def _receive(self, stream: int, to: int) -> tuple[str, int]:
-        size, digest, compressor = 0, hashlib.sha256(), ZstdCompressor(level=LEVEL).compressobj()
-        while self._ready(stream, select.POLLIN) and (chunk := os.read(stream, CHUNK)):
+        size, digest, compressor = 0, hashlib.sha256(), ZstdCompressor(level=COMPRESSION_LEVEL).compressobj()
+        while self._ready(stream, select.POLLIN) and (chunk := os.read(stream, CHUNK_BYTES)):
             size += len(chunk)
             digest.update(chunk)
             _write(to, compressor.compress(chunk))
@@ -125,7 +125,7 @@ class ArchiveTransfer:
     def _send(self, blob: BinaryIO, stream: int) -> str:
         digest = hashlib.sha256()
         with ZstdDecompressor().stream_reader(blob) as reader:
-            while chunk := reader.read(CHUNK):
+            while chunk := reader.read(CHUNK_BYTES):
                 digest.update(chunk)
                 rest = memoryview(chunk)
                 while rest and self._ready(stream, select.POLLOUT):
@@ -147,7 +147,7 @@ class ArchiveTransfer:
         return True
 
     def _answer(self) -> tuple[str, int, str]:
-        deadline = time.monotonic() + ANSWER_TIMEOUT
+        deadline = time.monotonic() + ANSWER_SECONDS
         while (answer := self._transfers.answer(self.key)) is None:
             if not self._alive():
                 raise SandboxLost("the sandbox's supervisor is gone")

@@ -17,9 +17,9 @@ from typing import TypeVar, TypeVarTuple
 
 from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import (
-    CHECKPOINT_BYTES,
-    CHECKPOINT_SECONDS,
-    MOST_OUTPUT,
+    MAX_CHECKPOINT_BYTES,
+    MAX_CHECKPOINT_SECONDS,
+    MAX_OUTPUT_BYTES,
     FileContent,
     Job,
     JobState,
@@ -33,7 +33,7 @@ from clotho.sandbox.supervised.archives import ArchiveTransfer
 from clotho.sandbox.supervised.control import ControlDirectory, exists
 from clotho.sandbox.supervised.jobs import Jobs
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
-from clotho.sandbox.supervised.staged import LONGEST_PATH
+from clotho.sandbox.supervised.staged import MAX_PATH_BYTES
 from clotho.sandbox.supervised.transfers import Transfers
 from clotho.sandbox.supervised.watches import Watches
 from clotho.sandbox.threads import with_archives, with_files
@@ -41,7 +41,7 @@ from clotho.sandbox.threads import with_archives, with_files
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-ANSWER_TIMEOUT = 60.0
+ANSWER_SECONDS = 60.0
 """Seconds within which a living supervisor takes over a start, an input or a file transfer."""
 TRANSFER_TRIES = 3
 UNTOUCHED = frozenset({JobState.ABSENT, JobState.RUNNING, JobState.OUTPUT_CAP, JobState.KILLED})
@@ -61,7 +61,7 @@ READ_ERRORS = frozenset(
 )
 OF_THE_HOST = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.EUCLEAN})
 """Errors of a transfer that no command and no path brings about."""
-PATH_SHOWN = 200
+SHOWN_PATH_CHARS = 200
 
 log = logging.getLogger("clotho")
 
@@ -130,7 +130,7 @@ class SupervisedSandbox:
             return
         self.control.require_room()
         self.control.say("run", key)
-        if time.time() - self._jobs.waits_since(key) > ANSWER_TIMEOUT:
+        if time.time() - self._jobs.waits_since(key) > ANSWER_SECONDS:
             raise SandboxUnavailable("the sandbox's supervisor doesn't start a command")
 
     async def wait(self, key: str, timeout: float) -> JobStatus:
@@ -161,7 +161,7 @@ class SupervisedSandbox:
             known = self._jobs.settle(key, self._bounds.exhausted_since(before, status.exit_code))
         return status.model_copy(update={"exhausted": known or None})
 
-    async def output(self, key: str, offset: int = 0, limit: int = MOST_OUTPUT) -> bytes:
+    async def output(self, key: str, offset: int = 0, limit: int = MAX_OUTPUT_BYTES) -> bytes:
         return await self._in_thread(self._jobs.output, key, offset, limit)
 
     async def kill(self, key: str) -> None:
@@ -229,7 +229,7 @@ class SupervisedSandbox:
         if "\0" in path:
             return "not_found", 0, ""
         resolve_alias = self._located(path)
-        if len(resolve_alias.encode(errors="surrogateescape")) > LONGEST_PATH:
+        if len(resolve_alias.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
             return "name_too_long", 0, ""
         agents = self._layout.agents if self._layout.verifying else ()
         return await self._answered(
@@ -274,8 +274,8 @@ class SupervisedSandbox:
         *,
         after: str | None = None,
         previous: Checkpoint | None = None,
-        max_bytes: int = CHECKPOINT_BYTES,
-        timeout: float = CHECKPOINT_SECONDS,
+        max_bytes: int = MAX_CHECKPOINT_BYTES,
+        timeout: float = MAX_CHECKPOINT_SECONDS,
     ) -> Checkpoint | NotTaken:
         fields = {"max": str(max_bytes), "timeout_ms": str(round(timeout * 1000))}
         if previous is not None:
@@ -343,7 +343,7 @@ class SupervisedSandbox:
     async def _appearance(self, folder: Path, *names: str) -> None:
         """Wait until one of `names` is in `folder`. Raises SandboxLost where the supervisor ends first."""
         changed, watches = asyncio.Event(), Watches.of_running_loop()
-        deadline = asyncio.get_running_loop().time() + ANSWER_TIMEOUT
+        deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
         with ExitStack() as stack:
             recheck = min(
                 stack.enter_context(watches.closing(self.control.alive_file, changed)),
@@ -361,7 +361,7 @@ class SupervisedSandbox:
 
 def shown(path: str) -> str:
     """A path in an error's text: the end tells which, and the model knows the beginning."""
-    return path if len(path) <= PATH_SHOWN else f"…{path[-PATH_SHOWN:]}"
+    return path if len(path) <= SHOWN_PATH_CHARS else f"…{path[-SHOWN_PATH_CHARS:]}"
 
 
 def _any_exists(folder: Path, names: tuple[str, ...]) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.sandbox.supervised.control import ControlDirectory
 
-READY_TIMEOUT = 30.0
-END_TIMEOUT = 2.0
+READY_SECONDS = 30.0
+END_SECONDS = 2.0
 
 
 def private(path: str, flags: int) -> int:
@@ -74,7 +74,7 @@ def _answer(ready: int) -> str:
     """The incarnation that the supervisor tells; empty where it has ended without a word."""
     poll = select.poll()
     poll.register(ready, select.POLLIN)
-    return os.read(ready, 64).decode().strip() if poll.poll(READY_TIMEOUT * 1000) else ""
+    return os.read(ready, 64).decode().strip() if poll.poll(READY_SECONDS * 1000) else ""
 
 
 def end(control: ControlDirectory) -> None:
@@ -90,7 +90,7 @@ def end(control: ControlDirectory) -> None:
 
 
 def _gone(control: ControlDirectory) -> bool:
-    deadline = time.monotonic() + END_TIMEOUT
+    deadline = time.monotonic() + END_SECONDS
     while control.incarnation() is not None:
         if time.monotonic() > deadline:
             return False

@@ -10,7 +10,7 @@ from clotho.sandbox.checkpoints import KeptSession, ShellState
 
 GRACE_MS = 2_000
 RESTORED = b"restored\n"
-LONGEST_PATH = 4095
+MAX_PATH_BYTES = 4095
 """Bytes of a path that the kernel takes."""
 NEVER = "-"
 """Identity of a key that holds no command here."""
@@ -29,7 +29,7 @@ def header_of(job: Job, silent: bool = False) -> bytes:
         raise InvalidInput("a command can't hold a NUL character")
     if any(c in (job.workdir or "") + (job.session or "") for c in "\0\n"):
         raise InvalidInput("a working directory or session name can't hold a NUL or a line break")
-    if len((job.workdir or "").encode()) > LONGEST_PATH:
+    if len((job.workdir or "").encode()) > MAX_PATH_BYTES:
         raise InvalidInput("the name of the working directory is too long")
     kind = "pty" if job.pty else "file" if job.stdin is not None else "pipe" if job.session else "none"
     fields = {

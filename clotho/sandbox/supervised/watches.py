@@ -23,9 +23,9 @@ _EVENT = struct.Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-RECHECK = 5.0
+RECHECK_SECONDS = 5.0
 """Seconds after which a waiter looks by itself, should an event have been missed."""
-POLL = 0.05
+POLL_SECONDS = 0.05
 """Seconds after which it does where nothing can be watched."""
 
 
@@ -78,12 +78,12 @@ class Watches:
         if self._open():
             watch = _libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask | MASK_ADD)
         if watch < 0:
-            yield POLL
+            yield POLL_SECONDS
             return
         waiting = self._waiting.setdefault(watch, set())
         waiting.add((event, name))
         try:
-            yield RECHECK
+            yield RECHECK_SECONDS
         finally:
             waiting.remove((event, name))
             if not waiting:

@@ -5,9 +5,9 @@ from contextlib import suppress
 
 from clotho.tools.files.matching import BoundedMatcher, Budget, TooMuchWork
 
-LONGEST = 20_000
-CONTEXT = 3
-MOST_COMPARED = 4_000
+MAX_DIFF_CHARS = 20_000
+CONTEXT_LINES = 3
+MAX_COMPARED_LINES = 4_000
 """Lines between the first and the last difference; comparing more may take minutes."""
 
 
@@ -20,17 +20,17 @@ def unified(path: str, before: str | None, after: str | None, moved_to: str | No
     text = "\n".join(_lines((before or "").splitlines(), (after or "").splitlines(), names))
     if moved_to is not None:
         text = f"rename {path} -> {moved_to}\n{text}".rstrip("\n")
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n... [diff truncated]"
+    return text if len(text) <= MAX_DIFF_CHARS else f"{text[:MAX_DIFF_CHARS]}\n... [diff truncated]"
 
 
 def _lines(before: list[str], after: list[str], names: tuple[str, str]) -> Iterator[str]:
     """The lines of a diff that compares nothing before the first and after the last difference."""
     start = _agreeing(before, after)
     stop = _agreeing(before[start:][::-1], after[start:][::-1])
-    start, stop = max(0, start - CONTEXT), max(0, stop - CONTEXT)
+    start, stop = max(0, start - CONTEXT_LINES), max(0, stop - CONTEXT_LINES)
     old, new = before[start : len(before) - stop], after[start : len(after) - stop]
     hunks = [f"... [{len(old)} lines became {len(new)}]"]
-    if len(old) + len(new) <= MOST_COMPARED:
+    if len(old) + len(new) <= MAX_COMPARED_LINES:
         with suppress(TooMuchWork):
             hunks = list(_hunks(old, new, start))
     if hunks:
@@ -38,7 +38,7 @@ def _lines(before: list[str], after: list[str], names: tuple[str, str]) -> Itera
 
 
 def _hunks(old: list[str], new: list[str], start: int) -> Iterator[str]:
-    for group in BoundedMatcher(old, new, Budget()).get_grouped_opcodes(CONTEXT):
+    for group in BoundedMatcher(old, new, Budget()).get_grouped_opcodes(CONTEXT_LINES):
         (_, i, _, j, _), (_, _, i_end, _, j_end) = group[0], group[-1]
         yield f"@@ -{_range(start + i, start + i_end)} +{_range(start + j, start + j_end)} @@"
         for kind, first, last, new_first, new_last in group:

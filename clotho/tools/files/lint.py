@@ -13,10 +13,10 @@ import tomllib
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
-LARGEST = 300_000
+MAX_CHARS = 300_000
 SHORT = 4_000
 """Characters that take less than a second to parse, whatever they are."""
-SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 MEMORY_BYTES = 1 << 30
 
 Lint = dict[str, str]
@@ -27,7 +27,7 @@ def lint(path: str, text: str) -> Lint:
     check = CHECKS.get(PurePosixPath(path).suffix.lower())
     if check is None:
         return {"status": "skipped", "output": "no check for this kind of file"}
-    if len(text) > LARGEST:
+    if len(text) > MAX_CHARS:
         return {"status": "skipped", "output": "too large to check"}
     return _checked(check, text) if len(text) <= SHORT else _apart(path, text)
 
@@ -36,7 +36,9 @@ def _apart(path: str, text: str) -> Lint:
     """`lint`, in a process of its own."""
     command = [sys.executable, "-I", "-S", __file__, PurePosixPath(path).suffix.lower()]
     try:
-        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=SECONDS, env={})
+        done = subprocess.run(
+            command, input=text.encode(), capture_output=True, timeout=TIMEOUT_SECONDS, env={}
+        )
     except subprocess.TimeoutExpired:
         return {"status": "skipped", "output": "took too long to check"}
     if done.returncode != 0:
@@ -66,5 +68,5 @@ CHECKS: dict[str, Callable[[str], object]] = {
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (round(SECONDS), round(SECONDS)))
+    resource.setrlimit(resource.RLIMIT_CPU, (round(TIMEOUT_SECONDS), round(TIMEOUT_SECONDS)))
     sys.stdout.write(json.dumps(_checked(CHECKS[sys.argv[1]], sys.stdin.buffer.read().decode())))

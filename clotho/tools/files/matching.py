@@ -6,7 +6,7 @@ The bound counts steps, not seconds: the same texts come to the same end on ever
 from collections.abc import Sequence
 from difflib import Match, SequenceMatcher
 
-MOST_STEPS = 10_000_000
+MAX_STEPS = 10_000_000
 """Of comparing for one result: seconds."""
 
 
@@ -17,7 +17,7 @@ class TooMuchWork(Exception):
 class Budget:
     """Steps that are left."""
 
-    def __init__(self, steps: int = MOST_STEPS) -> None:
+    def __init__(self, steps: int = MAX_STEPS) -> None:
         self._left = steps
 
     def spend(self, steps: int) -> None:

@@ -23,7 +23,7 @@ from clotho.tools.files.text_file import TextFile, is_text
 from clotho.tools.results import problem, text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
-LARGEST = 5_000_000
+MAX_FILE_BYTES = 5_000_000
 RECORD = "patch"
 
 
@@ -167,7 +167,7 @@ def _write(path: str, file: TextFile | None, after: str) -> Write:
 async def _read(path: str, context: CallContext, needs_text: bool = True) -> TextFile | None:
     """The file, None where there is none; as an empty text where it is no text and needs not be."""
     found = await context.sandbox.read_file(
-        absolute_path(path, context), LARGEST, shell.last_command(context)
+        absolute_path(path, context), MAX_FILE_BYTES, shell.last_command(context)
     )
     if found.error == "not_found":
         return None
@@ -191,7 +191,7 @@ async def _carry_on(intent: Intent, context: CallContext) -> None:
     for index, write in enumerate(intent.writes):
         if _write_key(index, context) in made:
             continue
-        found = await context.sandbox.read_file(write.path, LARGEST, shell.last_command(context))
+        found = await context.sandbox.read_file(write.path, MAX_FILE_BYTES, shell.last_command(context))
         now = None if found.error == "not_found" else _hash(found.content)
         if now == _hash(write.content.encode()):
             continue

@@ -18,10 +18,10 @@ from clotho.tools.files.windows import window
 from clotho.tools.results import problem, text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
-MOST_LINES = 2_000
+MAX_LINES = 2_000
 DEFAULT_LINES = 500
-MOST_CHARS = 100_000
-LARGEST = 20_000_000
+MAX_CHARS = 100_000
+MAX_FILE_BYTES = 20_000_000
 MOST_SIMILAR, SIMILAR = 5, 0.4
 LONGEST_NAME = 255
 LISTING = 100_000
@@ -35,7 +35,7 @@ WORDS = {
     "name_too_long": "File name too long",
     "inaccessible": "It can't be read",
     "outside": "The path leads out of the agent's folders",
-    "too_large": f"Over {LARGEST:,} bytes: use head, tail or sed in the terminal",
+    "too_large": f"Over {MAX_FILE_BYTES:,} bytes: use head, tail or sed in the terminal",
 }
 
 
@@ -46,7 +46,7 @@ class ReadFile(Tool):
     unlimited_result = True
     description = (
         "Read a text file with line numbers, in the form 'number|text'. Use it rather than cat, head or tail in "
-        f"the terminal. For long files give offset and limit; at most {MOST_LINES} lines and {MOST_CHARS:,} "
+        f"the terminal. For long files give offset and limit; at most {MAX_LINES} lines and {MAX_CHARS:,} "
         "characters at a time. A path that doesn't exist is answered with similar ones."
     )
     parameters: ClassVar[dict[str, JsonValue]] = {
@@ -56,7 +56,7 @@ class ReadFile(Tool):
             "offset": {"type": "integer", "description": "First line, from 1", "default": 1, "minimum": 1},
             "limit": {
                 "type": "integer",
-                "description": f"Lines to read, at most {MOST_LINES}",
+                "description": f"Lines to read, at most {MAX_LINES}",
                 "default": DEFAULT_LINES,
                 "minimum": 1,
             },
@@ -66,7 +66,7 @@ class ReadFile(Tool):
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         path = absolute_path(arguments["path"], context)
-        file = await context.sandbox.read_file(path, LARGEST, shell.last_command(context))
+        file = await context.sandbox.read_file(path, MAX_FILE_BYTES, shell.last_command(context))
         if file.error == "not_found":
             similar = await _similar(arguments["path"], context)
             return problem(f"{WORDS['not_found']}: {arguments['path']}", similar_files=similar)
@@ -85,11 +85,11 @@ def _shown(file: FileContent, arguments: Arguments) -> ToolOutcome:
             is_binary=True,
             is_image=image,
         )
-    offset, limit = arguments.get("offset", 1), min(arguments.get("limit", DEFAULT_LINES), MOST_LINES)
+    offset, limit = arguments.get("offset", 1), min(arguments.get("limit", DEFAULT_LINES), MAX_LINES)
     part = window(file.content.decode(errors="replace").removeprefix(MARK), offset, limit)
-    if len(part.content) > MOST_CHARS:
+    if len(part.content) > MAX_CHARS:
         return problem(
-            f"These lines come to {len(part.content):,} characters, over the maximum of {MOST_CHARS:,}: "
+            f"These lines come to {len(part.content):,} characters, over the maximum of {MAX_CHARS:,}: "
             "read fewer with offset and limit",
             total_lines=part.total,
             file_size=file.size,

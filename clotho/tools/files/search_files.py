@@ -12,8 +12,8 @@ from clotho.tools.files.paths import checked
 from clotho.tools.results import problem, text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
-SECONDS = 60
-MOST_RESULTS = 1_000
+TIMEOUT_SECONDS = 60
+MAX_RESULTS = 1_000
 WILDCARDS = frozenset("*?[{")
 
 
@@ -61,11 +61,13 @@ class SearchFiles(Tool):
         path = checked(arguments.get("path", "."))
         by_name = arguments.get("target", "content") == "files"
         mode = arguments.get("output_mode", "content")
-        job = shell.job(context, "search", script=_script(arguments, path, by_name, mode), timeout=SECONDS)
+        job = shell.job(
+            context, "search", script=_script(arguments, path, by_name, mode), timeout=TIMEOUT_SECONDS
+        )
         status = await shell.finish(job, context)
         output = (await context.sandbox.output(job.key)).decode(errors="replace")
         if status.state is JobState.TIMEOUT:
-            return problem(f"The search took longer than {SECONDS} s: search a smaller directory")
+            return problem(f"The search took longer than {TIMEOUT_SECONDS} s: search a smaller directory")
         if status.exit_code == search.PATH_MISSING:
             return problem(f"Path not found: {path}", total_count=0)
         if output and "\0" not in output:
@@ -82,7 +84,7 @@ def _script(arguments: Arguments, path: str, by_name: bool, mode: str) -> str:
 
 
 def _result(output: str, arguments: Arguments, by_name: bool, mode: str) -> str:
-    offset, limit = arguments.get("offset", 0), min(arguments.get("limit", 50), MOST_RESULTS)
+    offset, limit = arguments.get("offset", 0), min(arguments.get("limit", 50), MAX_RESULTS)
     if by_name or mode == "files_only":
         return text(**search.files_result(search.found_files(output), offset, limit))
     if mode == "count":

@@ -9,9 +9,9 @@ from typing import Any
 from clotho.tools.files.paths import quoted
 
 PATH_MISSING = 66
-LARGEST_OUTPUT = 2_000_000
-LONGEST_MATCH = 500
-LONGEST_LINE = 2_000
+MAX_OUTPUT_BYTES = 2_000_000
+MAX_MATCH_CHARS = 500
+MAX_LINE_CHARS = 2_000
 """Bytes of a line that leave the sandbox."""
 
 HIDDEN = "'.?*'"
@@ -38,10 +38,10 @@ def content_script(pattern: str, path: str, glob: str | None, mode: str, context
     return _either(
         path,
         f"rg --no-config --no-messages --color=never --no-heading --sort path -H --null {how} "
-        f"--max-columns {LONGEST_LINE} --max-columns-preview {only} {wanted} {quoted(path)}",
+        f"--max-columns {MAX_LINE_CHARS} --max-columns-preview {only} {wanted} {quoted(path)}",
         "syntax=-E; if printf a | grep -qP a 2>/dev/null; then syntax=-P; fi; "
         f"{_found(glob)} -print0 2>/dev/null | sort -z | "
-        f"xargs -0 -r grep $syntax -HIsZ --color=never {how} {wanted} | cut -b -{LONGEST_LINE}",
+        f"xargs -0 -r grep $syntax -HIsZ --color=never {how} {wanted} | cut -b -{MAX_LINE_CHARS}",
     )
 
 
@@ -66,7 +66,7 @@ def _either(path: str, with_ripgrep: str, without: str) -> str:
         f'export LC_ALL=C.UTF-8; set -- {quoted(path)}; [ -e "$1" ] || exit {PATH_MISSING}\n'
         'if [ -d "$1" ]; then set -- "$1" -mindepth 1; fi\n'
         f"{{ if command -v rg >/dev/null; then {with_ripgrep}; else {without}; fi; }} 2>&1 | "
-        f"head -c {LARGEST_OUTPUT}"
+        f"head -c {MAX_OUTPUT_BYTES}"
     )
 
 
@@ -84,7 +84,7 @@ def found_lines(output: str) -> Iterator[Line]:
         ordinal = matches if matched or not joined else matches - 1
         matches += matched
         path, joined = name, joined or matched
-        yield Line(shown_path(name), int(numbered[1]), numbered[3][:LONGEST_MATCH], ordinal, matched)
+        yield Line(shown_path(name), int(numbered[1]), numbered[3][:MAX_MATCH_CHARS], ordinal, matched)
 
 
 def found_counts(output: str) -> dict[str, int]:

@@ -4,15 +4,17 @@ from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
 
-BINARY_SAMPLE = 8_192
-MOST_UNDECODABLE = 0.1
+SAMPLE_BYTES = 8_192
+MAX_UNDECODABLE_SHARE = 0.1
 MARK = "\ufeff"
 
 
 def is_binary(content: bytes) -> bool:
     """Whether `content` has a NUL near its start or is mostly not UTF-8."""
-    sample = content[:BINARY_SAMPLE]
-    return b"\0" in sample or sample.decode(errors="replace").count("\ufffd") > MOST_UNDECODABLE * len(sample)
+    sample = content[:SAMPLE_BYTES]
+    return b"\0" in sample or sample.decode(errors="replace").count("\ufffd") > MAX_UNDECODABLE_SHARE * len(
+        sample
+    )
 
 
 def is_text(content: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-LONGEST_LINE = 2_000
+MAX_LINE_CHARS = 2_000
 CUT = "... [truncated]"
 
 
@@ -32,4 +32,4 @@ def window(text: str, offset: int, limit: int) -> Window:
 
 def _cut(line: str) -> str:
     line = line.removesuffix("\r")
-    return line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + CUT
+    return line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + CUT
