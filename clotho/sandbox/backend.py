@@ -1,7 +1,7 @@
-"""What a sandbox backend offers: leases on sandboxes, and keyed jobs and files inside them.
+"""The interface of sandbox backends: leases on sandboxes, and keyed jobs and files inside them.
 
 A *lease* names one sandbox of one rollout. A *job* is a command that the sandbox starts at most once
-under its key and that outlives whoever asked for it. An *instance* is one running supervisor over the
+under its key and that outlives the worker that asked for it. An *instance* is one running supervisor over the
 sandbox's files: the agent has one, verification gets another over the same workspace.
 """
 
@@ -36,7 +36,7 @@ def below_home(path: str) -> str:
 
 
 class SandboxSpec(FrozenModel):
-    """What a run asks of its sandboxes."""
+    """A run's requirements of its sandboxes."""
 
     backend: BackendConfig = LocalConfig()
     """Which backend makes them: `local`, or `module:Class` of another one."""
@@ -89,11 +89,11 @@ class Job(FrozenModel):
 class JobStatus(FrozenModel):
     state: JobState
     exit_code: int | None
-    """As a shell reports it: 124 after a time-out, 137 when killed; None while running, absent or lost."""
+    """A shell's exit code: 124 after a time-out, 137 when killed; None while running, absent or lost."""
     output_size: int
     pid: int | None = None
     exhausted: Exhausted | None = None
-    """What a command that failed, or was lost, had run out of: its own doing."""
+    """The resource that a failed or lost command had used up."""
 
 
 class SessionInfo(FrozenModel):
@@ -108,7 +108,7 @@ class SessionInfo(FrozenModel):
 
 
 class Labels(FrozenModel):
-    """Whose a sandbox is: of the rollout's workflow that used it last."""
+    """The owner of a sandbox: the rollout's workflow that used it last."""
 
     store: str
     """Identity of the store that holds the rollout's journal."""
@@ -243,7 +243,7 @@ class SandboxBackend(Protocol):
         """The configuration that runs ask for when they want this backend."""
 
     async def system(self) -> str:
-        """What sandboxes see beside their own files: two that have the same have the same programs."""
+        """A fingerprint of the programs that sandboxes see beside their own files."""
 
     async def create(
         self,
@@ -255,7 +255,7 @@ class SandboxBackend(Protocol):
     ) -> SandboxInstance:
         """The sandbox of `lease`, made from `restore` unless one lives that was made from the same checkpoint.
 
-        Nobody ever sees one that was restored half. Raises JournalCorrupt for a damaged blob, and
+        A sandbox that is only partly restored is never visible. Raises JournalCorrupt for a damaged blob, and
         IsolationUnavailable where commands would see a `private` path of this host.
         """
 
@@ -281,13 +281,13 @@ class SandboxBackend(Protocol):
         """The agent's own instance for verification, its processes alive. There are no hidden files in it."""
 
     async def destroy(self, lease: str, labels: Labels | None = None) -> None:
-        """With `labels`, only a sandbox that carries the namespace of these."""
+        """End the sandbox and delete its files; with `labels`, only where it carries their namespace."""
 
     async def renew(self, lease: str, seconds: float) -> None:
         """Keep the sandbox alive for `seconds` from now; raises SandboxLost if it is gone."""
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        """What this backend holds on this host."""
+        """The sandboxes that this backend holds on this host."""
 
     async def reap(self) -> Sequence[str]:
         """Destroy the sandboxes past their lease and a grace; returns their names."""
@@ -296,7 +296,7 @@ class SandboxBackend(Protocol):
         """The names of the sandboxes that `reap` would destroy."""
 
     async def probe(self) -> IsolationReport:
-        """What this backend enforces on this host."""
+        """The isolation and bounds that this backend enforces on this host."""
 
 
 def require_backend(spec: SandboxSpec, backend: SandboxBackend) -> None:

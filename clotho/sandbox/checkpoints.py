@@ -1,4 +1,4 @@
-"""What is kept of a sandbox for the day it is lost, and what is known of one: records without content."""
+"""Checkpoints and manifests of a sandbox: their descriptions, without content."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +9,13 @@ from clotho.sandbox.states import JobState
 
 
 class ShellState(FrozenModel):
-    """What the next command starts from. Texts are bytes, one character each (Latin-1)."""
+    """The shell state that the next command starts from. Texts are bytes, one character each (Latin-1)."""
 
     job: str
     """Key of the job that left it: for the one that comes `after` it."""
     cwd: str
     exports: str
-    """As bash's `export -p` prints them."""
+    """The exports as bash's `export -p` prints them."""
     workspace: str
     """Where the workspace was, as commands saw it."""
 
@@ -49,7 +49,7 @@ class Checkpoint(FrozenModel):
     exact: bool
     """Nothing ran, and nothing had been left outside of the archived folders."""
     fingerprint: str
-    """Of names, sizes and change times, in this sandbox: the same again means that nothing has changed."""
+    """Digest of names, sizes and change times: it stays the same as long as no file of this sandbox changes."""
     shell: ShellState | None
     sessions: tuple[KeptSession, ...]
 
@@ -64,7 +64,7 @@ class NotTaken(FrozenModel):
 
 @dataclass(frozen=True)
 class Restore:
-    """What a new sandbox starts from."""
+    """A checkpoint and the file with its blob, from which a new sandbox is made."""
 
     checkpoint: Checkpoint
     blob: Path

@@ -1,4 +1,4 @@
-"""What a command ran out of, as the kernel's counters and the sandbox's disk tell."""
+"""Detection of the resource that a command used up, from the kernel's counters and the sandbox's disk."""
 
 import os
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one sandbox may use."""
+    """The resource bounds of one sandbox."""
 
     groups: Sequence[Path]
-    """Those that count what is used."""
+    """The control groups that count its use."""
     max_processes: int
     disk: Path | None
     """Where a disk of its own is mounted."""

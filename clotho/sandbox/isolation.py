@@ -1,4 +1,4 @@
-"""What a host enforces on its sandboxes."""
+"""Report of the isolation and bounds that a host enforces on its sandboxes."""
 
 from typing import Literal
 
@@ -6,10 +6,10 @@ from clotho.frozen_model import FrozenModel
 
 
 class IsolationReport(FrozenModel):
-    """What is enforced on this host; `clotho doctor` shows it."""
+    """Isolation and bounds on this host, as `clotho doctor` shows them."""
 
     missing: tuple[str, ...]
-    """What couldn't be proved of a sandbox. Empty: isolated."""
+    """Properties of a sandbox that couldn't be proved. Empty: isolated."""
     own_user: bool
     """Whether each sandbox has a user of its own; otherwise all share the worker's, in namespaces of their own."""
     memory: Literal["cgroup", "unlimited"]

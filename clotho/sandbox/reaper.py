@@ -30,12 +30,12 @@ class OwnerState(StrEnum):
 
 class Owners(Protocol):
     async def state(self, rollout: str) -> OwnerState:
-        """Raises Unavailable where nobody can tell now."""
+        """The state of a rollout; raises Unavailable where it can't be known now."""
 
 
 Backends = Callable[[], Sequence[SandboxBackend]]
 Followed = Callable[[str, int], Awaitable[bool]]
-"""Whether a rollout has a lease after the one of that number. May raise Unavailable."""
+"""Tells whether a rollout has a lease after the one of that number. May raise Unavailable."""
 
 
 class SandboxReaper:
@@ -74,7 +74,7 @@ class SandboxReaper:
     async def look(self) -> None:
         """Renew the leases of open rollouts; destroy the sandboxes of closed ones, and those that others followed.
 
-        While nobody can tell which is which, all are renewed: an outage must cost no sandbox. A host that comes
+        While their states can't be known, all are renewed: an outage must cost no sandbox. A host that comes
         back finds here that its rollouts went on elsewhere.
         """
         answers = True
@@ -90,11 +90,11 @@ class SandboxReaper:
         for other in await with_host(self._others):
             try:
                 await other.reap()
-            except Unavailable as error:  # one whose folder somebody is clearing away, say
+            except Unavailable as error:  # such as one whose folder is being removed
                 log.info("another store's sandboxes not reaped: %s", error)
 
     async def _state(self, rollout: str, number: int) -> OwnerState | None:
-        """None where nobody can tell now. A client may wait for a server much longer than a lease lasts."""
+        """The state of a lease's owner; None where it can't be known before the lease would end."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if await self._followed(rollout, number):

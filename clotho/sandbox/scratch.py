@@ -32,9 +32,9 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def reap_scratch() -> None:
-    """Delete the folders of processes that have died: nobody holds the lock on them."""
+    """Delete the folders of dead processes, whose locks are free."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # it has just gone, or is somebody else's
+        with suppress(OSError):  # it has just gone, or is another user's
             if (lock := _locked(folder)) is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)

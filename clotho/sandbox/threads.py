@@ -1,4 +1,4 @@
-"""Threads for what blocks, apart from the loop's own pool: that one may be full of callers who wait for these.
+"""Thread pools for blocking calls to sandboxes, apart from the loop's own, which waiting callers may fill.
 
 What a sandbox is asked may hang by its doing: each has a few threads at most, also for calls that were given up, so
 that none holds up a thread that would serve another.
@@ -28,23 +28,23 @@ _sandboxes = ThreadPoolExecutor(64, thread_name_prefix="sandbox-hosts")
 
 
 async def with_files(sandbox: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """For a few operations on files."""
+    """Run a short operation on files."""
     return await _bounded(_files, THREADS_PER_SANDBOX, sandbox, function, *arguments)
 
 
 async def with_sandbox(lease: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """For making and ending a sandbox, which take long and wait for each other."""
+    """Run the making or ending of a sandbox, which is slow and waits for others."""
     return await _bounded(_sandboxes, THREADS_PER_SANDBOX, lease, function, *arguments)
 
 
 async def with_host(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """For what is asked of all sandboxes of a host."""
+    """Run an operation on all sandboxes of a host."""
     with _failures_of_the_host():
         return await asyncio.get_running_loop().run_in_executor(_sandboxes, function, *arguments)
 
 
 async def with_archives(sandbox: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """For checkpoints, whose compression takes a core each."""
+    """Run a checkpoint or restore, which keeps a core busy."""
     return await _bounded(_archives, 1, sandbox, function, *arguments)
 
 

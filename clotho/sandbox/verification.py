@@ -1,4 +1,4 @@
-"""What a verifier asks of its instance beside the rollout's files: where it starts, and what it loads of them."""
+"""The setup of a verifier's instance: its first directory, and the configuration that its tools load."""
 
 from clotho.frozen_model import FrozenModel
 
@@ -61,7 +61,7 @@ class VerifierSetup(FrozenModel):
     """Whether tools load the workspace's configuration, as the agent's own commands do."""
 
     def variables(self) -> dict[str, str]:
-        """What keeps the agent's files from taking part in what a verifier runs."""
+        """Environment variables that keep the agent's files out of the verifier's programs."""
         if self.trust_workspace:
             return WITHOUT_START_UP_FILES
         return {**WITHOUT_START_UP_FILES, **WITHOUT_WORKSPACE_CONFIGURATION}

@@ -1,4 +1,4 @@
-"""What ships for tests: a task in a real sandbox, and a model that says what a script says.
+"""Test support: a task in a real sandbox, and a model that says what a script says.
 
 An author's tests import from here; docs/testing.md has examples. The other modules of this package serve Clotho's
 own tests and benchmarks.

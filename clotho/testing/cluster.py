@@ -44,14 +44,14 @@ REPAIRS = RepairBounds()
 
 @dataclass
 class Cluster:
-    """What a test needs of a running Clotho."""
+    """A running Clotho under test: its store, its namespace and its workers."""
 
     client: Client
     folder: Path
     address: str
     workers: list[ChildProcess] = field(default_factory=list)
     host: str = ""
-    """What workers call this machine; empty: by the namespace."""
+    """The host name that workers use; empty: the namespace's."""
 
     def in_namespace(self, client: Client) -> "Cluster":
         """The same store, sandboxes and host, in the client's namespace."""
@@ -67,7 +67,7 @@ class Cluster:
 
     @property
     def store_location(self) -> str:
-        """What workers are told."""
+        """Environment variables of the workers."""
         return str(self.store)
 
     @property
@@ -103,12 +103,12 @@ class Cluster:
         return worker
 
     def sandboxes(self) -> SandboxBackend:
-        """Those of this cluster's workers, which keep them in a folder named by their store."""
+        """The sandboxes of this cluster's workers."""
         settings = SandboxSettings(root=self.folder / "sandboxes")
         return open_backend(settings, settings.folder_of(self.store_identity))
 
     def keeper(self, lease_seconds: float = 600.0) -> SandboxReaper:
-        """What looks after the sandboxes in a worker of this cluster, every minute: to look when a test says so."""
+        """The reaper that a worker of this cluster runs every minute, for a test to run at once."""
         journal = self.open_journal()
         labels = namespace_labels(self.client, journal.store_identity).model_copy(
             update={"cluster": self.address}  # as workers reach it
@@ -117,7 +117,7 @@ class Cluster:
         return SandboxReaper(self.sandboxes(), RolloutOwners(self.client), followed, labels, lease_seconds)
 
     async def destroy_sandboxes(self) -> None:
-        """What killed workers left behind, whole or half made: no test waits for leases to expire."""
+        """Destroy the sandboxes that killed workers left, complete or not: no test waits for leases to expire."""
         backend = self.sandboxes()
         for held in await backend.leases():
             await backend.destroy(held.lease)

@@ -1,4 +1,4 @@
-"""What a provider was asked to answer more than once."""
+"""Count of the model calls that a provider answered more than once."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -14,13 +14,13 @@ class Bill(FrozenModel):
     died: int = 0
     """Answered again since the process that had asked was killed before it could write the answer."""
     hung_up: int = 0
-    """Answered again since somebody ended the rollout on purpose, which hangs up on a call that is in flight."""
+    """Answered again after the rollout was ended on purpose, which hangs up on a call in flight."""
 
 
 def duplicate_calls(
     calls: Sequence[Call], deaths: Sequence[float], *, ended_on_purpose: bool = False
 ) -> Bill:
-    """Every answer to a key beyond its first is repaid, unless nobody could have written the one before.
+    """Every answer to a key beyond its first is repaid, unless the one before could not have been written.
 
     That is so where its asker was killed since, or, if work was `ended_on_purpose`, had hung up; and where its
     entry wasn't there when the next was asked for.

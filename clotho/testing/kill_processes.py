@@ -1,4 +1,4 @@
-"""How sandboxes and workers die by force, and what the host still has of them afterwards."""
+"""Kill sandboxes and workers, and find the processes and files that are left of them."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def processes_of_lease(root: Path, lease: str) -> list[str]:
 
 
 def processes_below(root: Path) -> list[str]:
-    """Those that run as a user claimed for a sandbox below `root`, or see one of its folders."""
+    """Processes that run as a user claimed for a sandbox below `root`, or see one of its folders."""
     users = {int(path.name) for path in REGISTRY.glob("[0-9]*") if _claimed_below(path, root)}
     every = (process for process in Path("/proc").iterdir() if process.name.isdigit())
     watching = (process for process in every if _sees(process, root))

@@ -35,7 +35,7 @@ GRACE_SECONDS = 120.0
 
 
 class PlainRecord(FrozenModel):
-    """What is kept of a sandbox, beside its files."""
+    """The record of a sandbox beside its files."""
 
     lease: str
     labels: Labels | None

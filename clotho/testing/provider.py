@@ -70,7 +70,7 @@ class Provider:
         while self.hold == key:
             self.held.set()
             await asyncio.sleep(HELD_POLL_SECONDS)
-        # Whoever asked may be dead by now. Providers answer, and charge, all the same.
+        # The asking process may be dead by now. Providers answer, and charge, all the same.
         try:
             answer = await self._upstream().post("/v1/chat/completions", content=body)
         except httpx.TransportError:

@@ -1,4 +1,4 @@
-"""What a scripted model says: turns by conversation, and the faults it commits on the way."""
+"""Scripts for a model: turns by conversation, and the faults on the way."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class ScriptedCall(FrozenModel):
 
 
 class ScriptedTurn(FrozenModel):
-    """What the model says in a turn: text, tool calls, or both."""
+    """One turn of the model: text, tool calls, or both."""
 
     content: str | None = None
     calls: tuple[ScriptedCall, ...] = ()
@@ -32,7 +32,7 @@ class ScriptedTurn(FrozenModel):
 
 
 class Question(FrozenModel):
-    """What a policy decides from."""
+    """The input of a policy."""
 
     key: str
     """The Idempotency-Key; empty if there was none."""

@@ -184,7 +184,7 @@ def _tokens(message: JsonValue) -> int:
 
 
 class Served(Protocol):
-    """What answers as a model server."""
+    """The application that answers as a model server."""
 
     app: Starlette
 

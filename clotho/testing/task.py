@@ -96,7 +96,7 @@ class SandboxedTask:
 
     @property
     def result(self) -> AgentResult:
-        """What `compute_reward` is told of what was played."""
+        """The agent's result that `compute_reward` is given."""
         return AgentResult(
             messages=list(self._messages),
             turns_used=len(self._turns),
@@ -116,7 +116,7 @@ class SandboxedTask:
         return self._context(self._verifier_workspace())
 
     def reward(self, result: AgentResult | None = None) -> Reward:
-        """What `compute_reward` gives, checked as in a rollout. What it raises is raised."""
+        """The reward of `compute_reward`, checked as in a rollout; its exceptions are raised."""
         workspace = self._verifier_workspace()
         try:
             returned = self._run(

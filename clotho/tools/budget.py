@@ -1,4 +1,4 @@
-"""How much of a conversation tool results may take up, and where the rest goes.
+"""The budget of tool results in a conversation, and the files that longer ones go to.
 
 A result over its tool's limit, or one with which the results of its turn come to more than the turn's limit,
 is written to a file in the sandbox, and the model is shown where, how large, and how it begins. The calls of
@@ -68,7 +68,7 @@ def file_name(context: CallContext) -> str:
 
 
 def block(content: str, path: str | None, preview_chars: int) -> str:
-    """What the model is shown in place of `content`; `path` is None where the rest is not kept."""
+    """The preview that replaces `content`; `path` is None where the rest is not kept."""
     preview = content[:preview_chars]
     cut = preview.rfind("\n")
     if cut > preview_chars // 2:

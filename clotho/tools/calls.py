@@ -16,7 +16,7 @@ class BoundCall:
 
     rollout: str
     call: tuple[str | int, ...]
-    """What names the call among those of its rollout."""
+    """The call's place in its rollout."""
     tool_call_id: str
     settings: ToolSettings
     state: Mapping[str, JsonValue]

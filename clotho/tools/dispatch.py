@@ -1,4 +1,4 @@
-"""Running one tool call as a model made it: every fault of the model's becomes a result that it can read."""
+"""Dispatch of one tool call: every mistake of the model becomes a result that it can read."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ Outcome = TypeVar("Outcome", bound=ToolOutcome | None)
 
 
 class Judged(Protocol):
-    """What a replay is judged by."""
+    """The properties by which a replay is compared with the first call."""
 
     @property
     def exit_code(self) -> int | None: ...
@@ -43,17 +43,17 @@ class CallFailure:
 
     tool: str
     arguments: str
-    """As the model wrote them, at most 150 characters."""
+    """The arguments as the model wrote them, at most 150 characters."""
     error: str
     """At most 300 characters."""
 
 
 @dataclass(frozen=True)
 class Dispatched:
-    """What a call came to, ready for the journal."""
+    """The outcome of a call, ready for the journal."""
 
     content: str
-    """What the model is shown."""
+    """The text that the model is shown."""
     failure: CallFailure | None = None
     state: dict[str, JsonValue] = field(default_factory=dict)
     changes: bool = False
@@ -61,12 +61,12 @@ class Dispatched:
     spilled: bool = False
     """The result was too long, and went into a file of the sandbox."""
     exit_code: int | None = None
-    """As the result says it, where it is one of a command."""
+    """The exit code in a command's result."""
     troubled: bool = False
     """The result names an error, whether or not it counts as one."""
 
     def same_as(self, other: "Judged") -> bool:
-        """Whether two calls came to the same: output says little about that, since times and names vary."""
+        """Whether two calls had the same outcome, by exit code and error: times and names in their output vary."""
         return (self.exit_code, self.troubled) == (other.exit_code, other.troubled)
 
 
@@ -226,7 +226,7 @@ def _no_constant(name: str) -> float:
 
 
 def _fields(content: str) -> dict[str, JsonValue]:
-    """Those of a result that is a JSON object with an exit code or an error; else none."""
+    """The fields of a result that is a JSON object with an exit code or an error; else none."""
     if '"exit_code"' not in content and '"error"' not in content:
         return {}
     try:

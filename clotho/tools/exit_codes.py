@@ -1,4 +1,4 @@
-"""What exit codes mean that look like failures and often aren't."""
+"""Meanings of exit codes that look like failures and often aren't."""
 
 import shlex
 from pathlib import PurePosixPath
@@ -32,7 +32,7 @@ BY_CODE = {
 
 
 def meaning(command: str, exit_code: int) -> str | None:
-    """What `exit_code` of `command` means where that isn't plain: judged by the last program it names."""
+    """The meaning of `exit_code` of `command` where it isn't plain, by the last program that it names."""
     if exit_code == 0 or len(command) > MAX_COMMAND_CHARS:
         return BY_CODE.get(exit_code)
     return BY_COMMAND.get((_last_program(command), exit_code), BY_CODE.get(exit_code))

@@ -10,7 +10,7 @@ from clotho.tools.secrecy import without_tokens
 OUTPUT_CHARS = 50_000
 HEAD_SHARE = 0.4
 WINDOW_BYTES = 500_000
-"""Of output longer than two windows only the first and the last are read."""
+"""Size of the two windows, the first and the last, that are read of longer output."""
 
 ESCAPES: Final = re.compile(
     r"""

@@ -1,4 +1,4 @@
-"""Which tools this installation has: those in this package, and those that other packages offer.
+"""The tools of this installation: those in this package, and those that other packages offer.
 
 A tool of Clotho's is any concrete Tool subclass in a module below clotho.tools. Another package offers
 one by an entry point in the group "clotho.tools" that names its Tool subclass.

@@ -1,4 +1,4 @@
-"""From what a run asks for to the tools that a group of rollouts is offered."""
+"""Resolution of a run's toolsets into the tools that its rollouts are offered."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Taking secrets out of what a model is shown: values that this process knows, and tokens of known shapes."""
+"""Removal of secrets from texts for the model: values that this process knows, and tokens of known shapes."""
 
 import json
 import re

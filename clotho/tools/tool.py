@@ -1,4 +1,4 @@
-"""What a tool is, and what it is given when it runs."""
+"""The interface of tools, and the context that a call runs in."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ class ToolSettings(FrozenModel):
 
 
 class ToolOutcome(FrozenModel):
-    """What a tool call came to."""
+    """The outcome of a tool call."""
 
     content: str
-    """What the model is shown: JSON text, by convention."""
+    """The text that the model is shown: JSON, by convention."""
     error: str | None = None
     """Set where the call counts as a tool error."""
     state: dict[str, JsonValue] = {}

@@ -111,7 +111,7 @@ class LocalBackend:
         return await with_host(lambda: [folder.name for folder in self._folders() if _is_left(folder)])
 
     async def probe(self) -> IsolationReport:
-        """What this host enforces; tried once."""
+        """The isolation and bounds of this host; tried once."""
         return await with_host(self._probe)
 
     # ---- the same, blocking ----
@@ -254,7 +254,7 @@ class LocalBackend:
         return [folder.name for folder in self._folders() if _is_left(folder) and self._reaped(folder)]
 
     def _reaped(self, folder: SandboxFolder) -> bool:
-        """What somebody is making or ending is left to them, and to the next look."""
+        """Reap a sandbox unless another process is making or ending it: the next pass looks again."""
         with folder.locked(wait=False) as held:
             if not held or not _is_left(folder):
                 return False
@@ -353,7 +353,7 @@ def _stage_start(
 
 
 def _exports(variables: Mapping[str, str]) -> str:
-    """As bash's `export -p` prints them."""
+    """`variables` as bash's `export -p` prints them."""
     return "".join(f"declare -x {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
@@ -365,12 +365,12 @@ def _check_hidden(names: Iterable[str]) -> None:
 
 
 def _is_left(folder: SandboxFolder) -> bool:
-    """To be judged with its lock held: what is unfinished then has lost its maker."""
+    """Whether a sandbox is expired or unfinished. Call it with the lock held: its maker has died then."""
     return folder.is_unfinished() or (folder.files.exists() and _expiry(folder) + GRACE_SECONDS < time.time())
 
 
 def _expiry(folder: SandboxFolder) -> float:
-    """Of one whose supervisor was never given a deadline, by the age of its folder."""
+    """Unix seconds of a lease's end; without a deadline, by the age of its folder."""
     files = [path / "deadline" for path in folder.instances()]
     return max(map(_changed, (*files, folder.files)))
 

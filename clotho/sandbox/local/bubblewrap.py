@@ -1,4 +1,4 @@
-"""What a local sandbox sees, as arguments for bubblewrap; and the same, as far as it goes, without it."""
+"""The file system view of a local sandbox: arguments for bubblewrap, and its approximation without it."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ SHARED_MEMORY, VAR_TMP, RUN, VERIFIER_TMP = 64 << 20, 256 << 20, 64 << 20, 512 <
 
 @dataclass(frozen=True)
 class View:
-    """What one instance of a sandbox sees; `private` and `setup` are set for a verifier's."""
+    """The view of one instance of a sandbox; `private` and `setup` are set for a verifier's."""
 
     folder: SandboxFolder
     spec: SandboxSpec

@@ -1,4 +1,4 @@
-"""What the disks of a host's sandboxes may take together: asked before one is made, as images are sparse."""
+"""The disk budget of a host's sandboxes, checked before one is made, since images are sparse."""
 
 import fcntl
 import os

@@ -23,7 +23,7 @@ AGENT = "agent"
 
 
 class SandboxRecord(FrozenModel):
-    """What is known of a sandbox by whoever finds its folder."""
+    """The record of a sandbox, in its folder."""
 
     lease: str
     labels: Labels | None = None
@@ -93,7 +93,7 @@ class SandboxFolder:
         return self.disk / "reserve"
 
     def private(self, epoch: int) -> Path | None:
-        """What only the verifier of an epoch sees: a folder whose name was drawn when it was made."""
+        """The private folder of an epoch's verifier, whose name was drawn when it was made."""
         return next(self.files.glob(f"private-{epoch}-*"), None)
 
     def draw_private(self, epoch: int) -> Path:
@@ -137,7 +137,7 @@ class SandboxFolder:
 
     @contextmanager
     def locked(self, *, wait: bool = True) -> Iterator[bool]:
-        """Whoever makes or ends the sandbox holds this lock, which goes with its process.
+        """The lock under which the sandbox is made or ended; it is released with its process.
 
         Yields whether it is held: always, unless the caller doesn't `wait`. Some sandboxes share one, so that the
         number of locks is bounded.

@@ -1,4 +1,4 @@
-"""What a host gives to its local sandboxes: users, disks, control groups, and supervisors in an isolated view.
+"""Resources of local sandboxes on their host: users, disks, control groups, and supervisors in an isolated view.
 
 Everything blocks, and is called with the sandbox's folder locked.
 """
@@ -59,7 +59,7 @@ class LocalHost:
         return cgroups.usable()
 
     def report(self) -> IsolationReport:
-        """What this host enforces; where that falls short, looked at again later: it may only have been full."""
+        """Isolation and bounds of this host; incomplete ones are probed again later: it may only have been full."""
         with self._probing:
             if self._report is None or time.monotonic() > self._report_until:
                 self._report = self._probe()
@@ -210,7 +210,7 @@ class LocalHost:
     def make_verifier(
         self, folder: SandboxFolder, record: SandboxRecord, epoch: int, hidden_files: Mapping[str, bytes]
     ) -> Path:
-        """What a verifier of `epoch` has to itself, in a folder whose name nobody can guess."""
+        """Make the private folder of an epoch's verifier, under an unguessable name."""
         for left in folder.all_private():  # of earlier epochs, and of an attempt that never started this one
             shutil.rmtree(left)
         self.make_room(folder, record)

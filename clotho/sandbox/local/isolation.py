@@ -1,4 +1,4 @@
-"""What this host can enforce on its sandboxes: tried, not assumed."""
+"""Probes of the isolation of this host's sandboxes."""
 
 import hashlib
 import subprocess
@@ -16,7 +16,7 @@ CHECKS = {
     "can't change kernel settings": "[ ! -w /proc/sys/kernel/core_pattern ]",
     "can't write to the system": "! touch /usr/probe /probe /dev/probe",
 }
-"""What must hold inside a sandbox, as shell conditions."""
+"""Properties of an isolated sandbox, as shell conditions that hold inside it."""
 
 PACKAGE_LISTS = (
     "/etc/os-release",

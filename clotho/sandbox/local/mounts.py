@@ -13,7 +13,7 @@ from clotho.errors import SandboxUnavailable
 
 LOOP_SET_FD, LOOP_SET_STATUS64, LOOP_CONFIGURE, LOOP_CTL_GET_FREE = 0x4C00, 0x4C04, 0x4C0A, 0x4C82
 AUTOCLEAR = 4
-"""The device is free again once nobody has it open or mounted."""
+"""The device is free again once it is neither open nor mounted."""
 DEVICE_TRIES = 64
 NOSUID, NODEV, NOATIME, DETACH = 0x2, 0x4, 0x400, 0x2
 OPTIONS = b"noinit_itable"

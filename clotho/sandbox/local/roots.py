@@ -1,4 +1,4 @@
-"""The folder under which a user has its sandboxes: nobody else may change it, or put another in its place."""
+"""The folder of a user's sandboxes, which no other user can change or replace."""
 
 import os
 import stat

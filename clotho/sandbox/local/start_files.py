@@ -1,4 +1,4 @@
-"""What bubblewrap reads from descriptors, to put into a sandbox's view: no disk holds it under a path."""
+"""Files that bubblewrap puts into a sandbox's view from descriptors: no disk holds them under a path."""
 
 import fcntl
 import os

@@ -138,7 +138,7 @@ class ArchiveTransfer:
         return digest.hexdigest()
 
     def _ready(self, stream: int, event: int) -> bool:
-        """False where nobody is there any more."""
+        """False where the reader is gone."""
         poll = select.poll()
         poll.register(stream, event)
         while not poll.poll(LOOK_MS):

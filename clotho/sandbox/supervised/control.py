@@ -1,4 +1,4 @@
-"""The host's side of a supervisor's control directory: who lives there, for how long, and how entries get in.
+"""The host's side of a supervisor's control directory: its incarnation, its deadline, and its entries.
 
 Everything here blocks for the time of a few file operations, and holds no state. The layout is described in
 supervisor/supervisor.c. Entries are staged whole, by rename.
@@ -56,7 +56,7 @@ class ControlDirectory:
     # ---- the supervisor ----
 
     def incarnation(self) -> str | None:
-        """Id of the supervisor that lives here. Alive is who holds the lock: no process id could tell."""
+        """Id of the live supervisor, which holds the lock; None without one. A process id proves nothing."""
         with suppress(FileNotFoundError), opened(f"{self.path}/alive") as alive:
             try:
                 fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -90,7 +90,7 @@ class ControlDirectory:
         return exists(f"{self.path}/sealed")
 
     def say(self, *words: str) -> None:
-        """Send a request. Raises SandboxLost where nobody reads them any more."""
+        """Send a request. Raises SandboxLost where the supervisor is gone."""
         try:
             queue = os.open(f"{self.path}/q", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -218,7 +218,7 @@ def opened(path: StrPath) -> Iterator[int]:
 
 
 def damaged(path: StrPath) -> SandboxLost:
-    """The failure of whoever needs what is in a file that can't be what was written."""
+    """The error for a control file whose content is damaged."""
     return SandboxLost(f"the sandbox's control file {'/'.join(Path(path).parts[-3:])} is damaged")
 
 
@@ -249,7 +249,7 @@ def size_of(path: StrPath) -> int:
 
 
 def exists(path: StrPath) -> bool:
-    """As Path.exists, whose making of paths takes longer than the look."""
+    """Like Path.exists, without its cost of making paths."""
     try:
         os.stat(path)
     except OSError as error:

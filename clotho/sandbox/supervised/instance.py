@@ -309,7 +309,7 @@ class SupervisedSandbox:
         )
 
     def restore(self, restore: Restore) -> None:
-        """Blocks. For a sandbox that nobody else knows of yet."""
+        """Unpack a checkpoint into a sandbox that no other process knows yet. Blocks."""
         self._archive().unpack(restore, self._layout.archived)
         self._jobs.stage_restored(restore.checkpoint, self.workspace)
 

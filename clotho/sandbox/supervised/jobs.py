@@ -33,9 +33,9 @@ from clotho.sandbox.supervised.staged import (
 MOST_SESSIONS_KEPT = 64
 """In a checkpoint, so that a rollout's don't grow with every background job: as many as can run at once."""
 STATE_BYTES = 4 << 20
-"""Of a shell's exports, as the supervisor keeps them."""
+"""Bound on a shell's exports, as the supervisor keeps them."""
 JOB_BYTES = 64 << 20
-"""Of a job as it was staged."""
+"""Bound on a job as it was staged."""
 OPEN_TRIES = 10
 RESULT = re.compile(
     r"(?P<state>exited|timeout|outcap|killed|lost) (?P<code>\d{1,3}) (?P<size>\d{1,19})\n", re.ASCII
@@ -100,7 +100,7 @@ class Jobs:
         return JobStatus(state=staged, exit_code=None, output_size=0)
 
     def _ended(self, key: str, done: str) -> JobStatus:
-        """Raises SandboxLost for a result that isn't whole: nobody will ever know how the job ended."""
+        """Raises SandboxLost for a truncated result: how the job ended can't be known any more."""
         if (found := RESULT.fullmatch(done)) is None:
             raise damaged(self._file(key, "done"))
         return JobStatus(
@@ -123,7 +123,7 @@ class Jobs:
             raise damaged(file) from None
 
     def settle(self, key: str, exhausted: Exhausted | None) -> Exhausted | None:
-        """What a job that has ended had run out of: whoever looks first decides, since counters go on."""
+        """The resource that an ended job had used up; the first reader records it, since the counters go on."""
         folder = self.folder(key)
         unfinished = folder / unfinished_name("exhausted")
         with self._control.room(), suppress(FileExistsError):
@@ -185,7 +185,7 @@ class Jobs:
                 )
 
     def kept_sessions(self, incarnation: str) -> tuple[KeptSession, ...]:
-        """Those that run, and the latest of the others."""
+        """The sessions that run, and the latest of the others."""
         found = sorted(
             self.sessions(incarnation), key=lambda one: (one.status.state is JobState.RUNNING, one.started)
         )
@@ -203,7 +203,7 @@ class Jobs:
         )
 
     def shell_state(self, key: str, workspace: str) -> ShellState | None:
-        """What job `key` left; None where it left nothing."""
+        """The shell state that job `key` left; None where it left none."""
         try:
             cwd, exports = (start_of(self.folder(key) / name, STATE_BYTES) for name in ("cwd", "state"))
         except FileNotFoundError:

@@ -24,7 +24,7 @@ class Layout:
 
     @property
     def archived(self) -> dict[str, str]:
-        """What a checkpoint holds: labels in the archive and paths."""
+        """The folders of a checkpoint: labels in the archive and paths."""
         return {"work": self.workspace, "home": self.home, "tmp": self.tmp, **self.roots}
 
 

@@ -1,4 +1,4 @@
-"""What the host stages of a job: a header of lines `name value`, an empty line, and the command's text."""
+"""The file that stages a job: a header of lines `name value`, an empty line, and the command's text."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ NEVER = "-"
 
 
 def identity_of(job: Job) -> str:
-    """What makes it that command: not its limits, which configuration may change between attempts."""
+    """The fields that identify the command: not its limits, which may change between attempts."""
     stdin = None if job.stdin is None else hashlib.sha256(job.stdin).hexdigest()
     parts = [job.script, job.after, job.workdir, stdin, job.session, job.pty]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -20,7 +20,7 @@ class Transfers:
         return self._control.transfers / key
 
     def written_keys(self) -> list[str]:
-        """Of files that were written under a key of the writer's."""
+        """Keys of the files that were written under one."""
         answers = ((key, self.answer(key)) for key in names_in(self._control.transfers))
         return [key for key, answer in answers if answer is not None and answer[0] == "ok"]
 

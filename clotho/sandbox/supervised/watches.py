@@ -30,7 +30,7 @@ POLL_SECONDS = 0.05
 
 
 class Watches:
-    """What one event loop is waiting for. The descriptor stays open with it: closing one costs 10 ms."""
+    """The waits of one event loop. Their descriptor stays open as long as it: closing one costs 10 ms."""
 
     _of_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, Watches]" = WeakKeyDictionary()
 

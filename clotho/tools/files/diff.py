@@ -1,4 +1,4 @@
-"""Unified diffs, as a model is shown what it changed."""
+"""Unified diffs that show a model its changes."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -50,7 +50,7 @@ def _hunks(old: list[str], new: list[str], start: int) -> Iterator[str]:
 
 
 def _range(start: int, stop: int) -> str:
-    """As a hunk's heading has it: an empty range begins with the line before it."""
+    """A range in a hunk's heading: an empty one begins with the line before it."""
     length = stop - start
     return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
 

@@ -1,4 +1,4 @@
-"""Finding the place in a file that a model means: nine strategies, from exact to similar; the first hit wins."""
+"""Fuzzy search for the text that an edit names: nine strategies, from exact to similar; the first hit wins."""
 
 import re
 from collections.abc import Callable, Iterable

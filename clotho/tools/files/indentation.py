@@ -1,4 +1,4 @@
-"""Carrying a file's own indentation over to a replacement that was written with another."""
+"""Adaptation of a replacement to the indentation of its file."""
 
 
 def reindented(region: str, old: str, new: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 
 MAX_CHARS = 300_000
-SHORT = 4_000
+SHORT_CHARS = 4_000
 """Characters that take less than a second to parse, whatever they are."""
 TIMEOUT_SECONDS = 5.0
 MEMORY_BYTES = 1 << 30
@@ -29,7 +29,7 @@ def lint(path: str, text: str) -> Lint:
         return {"status": "skipped", "output": "no check for this kind of file"}
     if len(text) > MAX_CHARS:
         return {"status": "skipped", "output": "too large to check"}
-    return _checked(check, text) if len(text) <= SHORT else _apart(path, text)
+    return _checked(check, text) if len(text) <= SHORT_CHARS else _apart(path, text)
 
 
 def _apart(path: str, text: str) -> Lint:

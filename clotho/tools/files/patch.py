@@ -35,7 +35,7 @@ class Write(FrozenModel):
 
 
 class Intent(FrozenModel):
-    """What a patch does, and what it says once that is done."""
+    """The changes of a patch, and the message once they are made."""
 
     steps: tuple[v4a.Step, ...] = ()
     writes: tuple[Write, ...]

@@ -1,4 +1,4 @@
-"""Paths as models give them: which may not be written, and how they read inside a script."""
+"""Checks and quoting of the paths that models give."""
 
 import posixpath
 import shlex

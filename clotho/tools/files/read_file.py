@@ -123,7 +123,7 @@ async def _similar(path: str, context: CallContext) -> list[str]:
 
 
 def similar_names(name: str, names: Sequence[str]) -> list[str]:
-    """Those of `names` most like `name`, by the pairs of characters that they share: in linear time."""
+    """The most similar of `names` to `name`, by the pairs of characters that they share: in linear time."""
     wanted = _pairs(name)
     likeness = {
         each: 2 * (wanted & (pairs := _pairs(each))).total() / (wanted.total() + pairs.total())
@@ -134,6 +134,6 @@ def similar_names(name: str, names: Sequence[str]) -> list[str]:
 
 
 def _pairs(name: str) -> Counter[str]:
-    """Of neighbours in the name, its two ends among them."""
+    """Pairs of neighbouring characters in the name, its two ends included."""
     marked = f"^{name.lower()[:LONGEST_NAME]}$"
     return Counter(map("".join, pairwise(marked)))

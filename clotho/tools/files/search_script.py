@@ -11,7 +11,7 @@ from clotho.tools.files.paths import quoted
 PATH_MISSING = 66
 MAX_OUTPUT_BYTES = 2_000_000
 MAX_MATCH_CHARS = 500
-MAX_LINE_CHARS = 2_000
+MAX_LINE_BYTES = 2_000
 """Bytes of a line that leave the sandbox."""
 
 HIDDEN = "'.?*'"
@@ -38,10 +38,10 @@ def content_script(pattern: str, path: str, glob: str | None, mode: str, context
     return _either(
         path,
         f"rg --no-config --no-messages --color=never --no-heading --sort path -H --null {how} "
-        f"--max-columns {MAX_LINE_CHARS} --max-columns-preview {only} {wanted} {quoted(path)}",
+        f"--max-columns {MAX_LINE_BYTES} --max-columns-preview {only} {wanted} {quoted(path)}",
         "syntax=-E; if printf a | grep -qP a 2>/dev/null; then syntax=-P; fi; "
         f"{_found(glob)} -print0 2>/dev/null | sort -z | "
-        f"xargs -0 -r grep $syntax -HIsZ --color=never {how} {wanted} | cut -b -{MAX_LINE_CHARS}",
+        f"xargs -0 -r grep $syntax -HIsZ --color=never {how} {wanted} | cut -b -{MAX_LINE_BYTES}",
     )
 
 

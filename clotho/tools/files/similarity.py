@@ -10,7 +10,7 @@ ANCHOR_SIMILARITY = 0.70
 LINE_SIMILARITY = 0.80
 SIMILAR_LINES = 0.50
 COMPARED_CHARS = 300
-"""Of each line: comparing is quadratic."""
+"""Characters of each line that are compared: the time is quadratic."""
 MOST_BLOCKS = 50
 """That are told apart: several are refused in any case."""
 MOST_COMPARISONS = 200_000
@@ -80,7 +80,7 @@ def _spans(lines: list[str], old: str, blocks: list[int]) -> list[Span]:
 
 
 def _alike(lines: list[str], wanted: str, budget: Budget) -> frozenset[str]:
-    """Those of `lines` that are similar to `wanted`."""
+    """The `lines` that are similar to `wanted`."""
     likeness = _Likeness(wanted, budget)
     return frozenset(line for line in set(lines) if likeness.ratio(line, LINE_SIMILARITY) >= LINE_SIMILARITY)
 

@@ -75,7 +75,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What has to be done: the steps in order, then the writes."""
+    """The plan of a patch: the steps in order, then the writes."""
 
     steps: tuple[Step, ...]
     writes: tuple[Write, ...]
@@ -194,7 +194,7 @@ def edited(operations: Sequence[Operation]) -> frozenset[str]:
 
 
 def plan(operations: Sequence[Operation], read: Callable[[str], str | None]) -> Plan:
-    """What `operations` come to on files as `read` gives them; nothing is done where one of them can't be.
+    """Plan `operations` on files as `read` gives them; nothing is done where one of them can't be.
 
     Raises InvalidInput naming the operation at fault.
     """
