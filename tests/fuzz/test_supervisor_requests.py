@@ -17,7 +17,7 @@ from clotho.sandbox.supervised.control import ControlDirectory, text_of
 from tests.fuzz.runner import Fuzzer, mutated
 from tests.fuzz.sanitized import compiled
 
-SECONDS = 20.0
+SECONDS = 60.0
 """For a command to run, after any requests, on a busy machine."""
 NUMBERS = (
     "0",
