@@ -3,9 +3,13 @@
 import asyncio
 import json
 import shlex
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
+    from clotho.environment.workspace import VerifierWorkspace
+
 
 Result = TypeVar("Result")
 READ_BYTES = 64 << 20
@@ -17,21 +21,6 @@ ToolResult = dict[str, Any]
 """A tool's JSON result, as the model would be shown it."""
 
 
-class Workspace(Protocol):
-    """What the context needs of the sandbox: every call gets a number, so that a retry finds what was done."""
-
-    async def call_tool(self, number: int, name: str, arguments: dict[str, Any]) -> str: ...
-
-    async def read_bytes(self, path: str, max_bytes: int) -> bytes | None: ...
-
-    async def write_bytes(self, path: str, content: bytes) -> None: ...
-
-    async def hidden_files(self) -> str: ...
-
-    async def on_host(self, step: Callable[[], Result]) -> Result:
-        """A step on files of this host, in a thread."""
-
-
 class AsyncToolContext:
     """The tools for an `async def compute_reward`. Numbers its calls in the order in which they are made.
 
@@ -39,7 +28,7 @@ class AsyncToolContext:
     of the last command; the first starts where the agent's shell was, or in the environment's `verifier_cwd`.
     """
 
-    def __init__(self, workspace: Workspace, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, workspace: "VerifierWorkspace", loop: asyncio.AbstractEventLoop) -> None:
         self._workspace = workspace
         self._loop = loop
         self._calls = 0

@@ -4,7 +4,8 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import JsonValue
 
@@ -20,11 +21,32 @@ LARGEST_FILE = 1 << 30
 UNLIMITED = 1 << 40
 
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Method = Callable[Concatenate["VerifierWorkspace", Parameters], Coroutine[Any, Any, Result]]
+
+
+def _watched(method: Method[Parameters, Result]) -> Method[Parameters, Result]:
+    """Record the first error of the workspace's calls, as `failure` or as `refused`, and raise it."""
+
+    @wraps(method)
+    async def watched(
+        workspace: "VerifierWorkspace", /, *arguments: Parameters.args, **named: Parameters.kwargs
+    ) -> Result:
+        try:
+            return await method(workspace, *arguments, **named)
+        except WorkspaceRefused as refused:
+            workspace.refused = workspace.refused or refused
+            raise
+        except Exception as error:
+            workspace.failure = workspace.failure or error
+            raise
+
+    return watched
 
 
 @dataclass
 class VerifierWorkspace:
-    """The Workspace behind a ToolContext; its sandbox opens when the verifier first touches it.
+    """The sandbox behind a ToolContext; it opens when the verifier first touches it.
 
     `failure` is the first error that a call met. It counts even where the author's code swallows it: no
     infrastructure failure becomes a reward. `refused` is the first that was the agent's doing: that one the
@@ -43,19 +65,8 @@ class VerifierWorkspace:
     refused: WorkspaceRefused | None = None
     state: dict[str, JsonValue] = field(default_factory=dict)
 
+    @_watched
     async def call_tool(self, number: int, name: str, arguments: dict[str, Any]) -> str:
-        return await self._watched(self._call_tool(number, name, arguments))
-
-    async def read_bytes(self, path: str, max_bytes: int) -> bytes | None:
-        return await self._watched(self._read_bytes(path, min(max_bytes, LARGEST_FILE)))
-
-    async def write_bytes(self, path: str, content: bytes) -> None:
-        await self._watched(self._write_bytes(path, content))
-
-    async def hidden_files(self) -> str:
-        return await self._watched(self._hidden_files())
-
-    async def _call_tool(self, number: int, name: str, arguments: dict[str, Any]) -> str:
         instance = await self._opened()
         call = BoundCall(
             rollout=self.rollout,
@@ -71,13 +82,16 @@ class VerifierWorkspace:
         self.state.update(dispatched.state)
         return dispatched.content
 
-    async def _read_bytes(self, path: str, max_bytes: int) -> bytes | None:
+    @_watched
+    async def read_bytes(self, path: str, max_bytes: int) -> bytes | None:
+        max_bytes = min(max_bytes, LARGEST_FILE)
         file = await (await self._opened()).read_file(path, max_bytes, last_job(self.state))
         if file.error == "too_large":
             raise WorkspaceRefused(f"{path} is larger than {max_bytes} bytes")
         return None if file.error else file.content
 
-    async def _write_bytes(self, path: str, content: bytes) -> None:
+    @_watched
+    async def write_bytes(self, path: str, content: bytes) -> None:
         instance = await self._opened()
         try:
             await instance.write_file(path, content, last_job(self.state))
@@ -86,7 +100,8 @@ class VerifierWorkspace:
                 raise WorkspaceRefused(f"writing {refused}") from refused
             raise
 
-    async def _hidden_files(self) -> str:
+    @_watched
+    async def hidden_files(self) -> str:
         folder = (await self._opened()).hidden_files
         if folder is None:
             raise EnvironmentFailed(
@@ -108,14 +123,4 @@ class VerifierWorkspace:
         except Exception as error:
             if is_host_failure(error):
                 self.failure = self.failure or HostUnavailable(described(error))
-            raise
-
-    async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result:
-        try:
-            return await work
-        except WorkspaceRefused as refused:
-            self.refused = self.refused or refused
-            raise
-        except Exception as error:
-            self.failure = self.failure or error
             raise
