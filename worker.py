@@ -6,9 +6,6 @@ kill a paid call. Without --roles this starts one process of each kind and keeps
 
 import asyncio
 import logging
-import os
-import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,18 +25,19 @@ from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, host_name, load_settings, secret, variable
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.environment.instances import Environments
-from clotho.errors import ClothoError, InvalidInput
+from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
-from clotho.failure_policy import StepAction, kind_of, policy_for
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
 from clotho.logs import configure
 from clotho.models.backend import ModelBackend
 from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
-from clotho.processes.group import REJECTED, ProcessGroup, ProcessPlan
+from clotho.processes.ending import exit_status, leave, stop_signal
+from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
 from clotho.processes.process_slots import ProcessSlot
+from clotho.processes.roles import ROLES, process_layout
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import is_superseded
@@ -52,15 +50,11 @@ from clotho.temporal.states import RolloutOwners, namespace_labels
 from clotho.tools.command_preview import CommandPreviews
 from workflows.registry import PINNED, UPGRADED
 
-ROLES = ("workflows", "llm", "tools")
-LAYOUT = (("llm",), ("workflows", "tools"))
-"""The processes that are started when none are asked for."""
-
 log = logging.getLogger("clotho")
 
 
 class Versioned(TypedDict, total=False):
-    """What a worker says of its version."""
+    """The version that a worker reports."""
 
     deployment_config: WorkerDeploymentConfig
     build_id: str
@@ -72,7 +66,7 @@ UNVERSIONED: Versioned = {"build_id": f"clotho-{metadata.version('clotho-rollout
 
 @dataclass(frozen=True)
 class Composition:
-    """What the workers of one process share."""
+    """The dependencies that the workers of one process share."""
 
     settings: Settings
     client: Client
@@ -80,7 +74,7 @@ class Composition:
     task_queues: TaskQueues
 
     def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
-        """Of everything but the queues of one host or process: these serve all versions that are alive."""
+        """The version of all queues but those of one host or process, which serve every live version."""
         worker = self.settings.worker
         if worker.build_id is None:
             return UNVERSIONED
@@ -179,7 +173,7 @@ class Composition:
 
 
 async def reach(settings: Settings) -> tuple[Client, Journal]:
-    """What every process needs: Temporal, ready for use, and the store."""
+    """Connect to Temporal, with its search attributes registered, and open the store."""
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
     return client, Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
@@ -227,20 +221,6 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             task.cancel()
 
 
-def stop_signal() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second ends the process at once."""
-    stopped = asyncio.Event()
-
-    def on_signal() -> None:
-        if stopped.is_set():
-            os._exit(1)
-        stopped.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    return stopped
-
-
 def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
     """Serve `roles` to the end of this process."""
     if "llm" not in roles:
@@ -252,40 +232,8 @@ def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
         asyncio.run(serve(roles, settings))
     except* ClothoError as errors:
         log.error("%s", errors.exceptions[0])
-        status = status_of(errors.exceptions[0])
+        status = exit_status(errors.exceptions[0])
     leave(status)
-
-
-def leave(status: int) -> NoReturn:
-    """Without the interpreter's shutdown, which the SDK's native threads can abort."""
-    logging.shutdown()
-    sys.stderr.flush()
-    os._exit(status)
-
-
-def status_of(error: BaseException) -> int:
-    """Another status than REJECTED for an outage: it is no reason to stay away."""
-    return 1 if policy_for(kind_of(error)).step is StepAction.RETRY else REJECTED
-
-
-def checked_roles(text: str) -> tuple[str, ...]:
-    roles = tuple(text.split(","))
-    for role in roles:
-        if role not in ROLES:
-            raise InvalidInput(f"unknown role {role!r}: there are {', '.join(ROLES)}")
-    return roles
-
-
-def process_layout(roles: str | None, processes: int | None) -> list[tuple[str, ...]]:
-    """The roles of each process; raises InvalidInput for a number of processes without roles."""
-    if roles is not None:
-        return [checked_roles(roles)] * (processes or 1)
-    if processes is not None:
-        raise InvalidInput(
-            f"--processes {processes} needs --roles, which says what these processes serve: run, for example, "
-            f"`--roles workflows --processes {processes}` beside `--roles llm` and `--roles tools`"
-        )
-    return list(LAYOUT)
 
 
 def main(
@@ -306,10 +254,10 @@ def main(
         settings = load_settings(store, temporal)
         layout = process_layout(roles, processes)
         if len(layout) > 1:
-            asyncio.run(reach(settings))  # what would end every process is said once
+            asyncio.run(reach(settings))  # an error that would end every process is reported once
     except ClothoError as error:
         typer.echo(f"worker.py: {for_terminal(str(error))}", err=True)
-        leave(status_of(error))
+        leave(exit_status(error))
     if len(layout) == 1:
         run_here(layout[0], settings)
     configure(settings.log_format, "worker")

@@ -26,6 +26,7 @@ from clotho.errors import (
     SandboxLost,
     SandboxUnavailable,
     StoreUnavailable,
+    TokenizerUnavailable,
     Unavailable,
     WorkspaceRefused,
 )
@@ -130,6 +131,7 @@ POLICIES: dict[str, FailurePolicy] = {
     ),
     Unavailable.__name__: OUTAGE,
     ModelUnavailable.__name__: OUTAGE,
+    TokenizerUnavailable.__name__: OUTAGE,
     StoreUnavailable.__name__: OUTAGE,
     SandboxUnavailable.__name__: OUTAGE,
     HostUnavailable.__name__: OUTAGE,

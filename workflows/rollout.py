@@ -1,13 +1,11 @@
 """The agent loop as a durable workflow."""
 
 import asyncio
-from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.llm import Model
     from activities.reward import Verifier
     from activities.rollouts import Rollouts
     from activities.tools import Tools
@@ -17,19 +15,20 @@ with workflow.unsafe.imports_passed_through():
     from clotho.rollouts.lease import Lease
     from clotho.rollouts.outcome import Ending, Outcome
     from clotho.rollouts.rollout import ConcludeRequest, RolloutRequest, RolloutState, RolloutSummary
-    from clotho.rollouts.turn import ModelProcessRequest, ToolCallReference, TurnRequest, TurnResult
+    from clotho.rollouts.turn import ToolCallReference, TurnRequest, TurnResult
     from clotho.rollouts.verification import RewardRequest, RewardResult
     from clotho.tools.shell import SLOT
 
 from workflows import attributes
+from workflows.model_process import ModelProcess
 from workflows.pausing import Pausable, run_resume
 from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss
-from workflows.steps import clean_up, run_activity, timed_out_in_queue
+from workflows.steps import QUEUE_TIMEOUT, clean_up, run_activity
 
-QUEUE_TIMEOUT = timedelta(seconds=15)
-"""Time for which a step may wait in the queue of one process before that process's heartbeat is looked up."""
 NAME_CHARACTERS = 40
 """Of a tool's name in a call's summary."""
+COMPLETED = Ending(outcome=Outcome.COMPLETED)
+CUT_OFF = Ending(outcome=Outcome.LIMIT_REACHED, limit="max_tokens")
 
 
 @workflow.defn
@@ -45,15 +44,15 @@ class Rollout(Pausable):
         self.rollout = request.rollout
         self.task_queues = request.task_queues
         self.state = request.state or RolloutState()
+        self.model = ModelProcess(self.rollout, self.task_queues.model, self.state.model_queue)
         self.sandbox = SandboxSession(request)
         self.keeps_sandbox = False
         self.releasing: asyncio.Task[None] | None = None
-        self.queue_timed_out = False
         self.paused = request.paused
 
     @workflow.run
     async def run(self, request: RolloutRequest) -> RolloutSummary:
-        if (scored := await self.begin()) is not None:
+        if (scored := (await self.model.begin()).scored) is not None:
             return scored
         try:
             ending = await self.agent_loop()
@@ -66,24 +65,13 @@ class Rollout(Pausable):
             if not self.keeps_sandbox:
                 await clean_up(self.release_sandbox(), "release of the sandbox")
 
-    async def begin(self) -> RolloutSummary | None:
-        """The result of an earlier workflow of this rollout, if it was scored."""
-        request = ModelProcessRequest(rollout=self.rollout, queue=self.state.model_queue)
-        start = await run_activity(
-            Model.begin, request, self.task_queues.model, "look up end, choose model process"
-        )
-        self.state = self.state.model_copy(update={"model_queue": start.model_queue})
-        return start.scored
-
     async def agent_loop(self) -> Ending:
         while (limit := self.state.limit_met(self.request.limits)) is None:
             turn = await self.sample_turn()
             if turn.context_overflow:
                 return Ending(outcome=Outcome.CONTEXT_OVERFLOW)
             if not turn.tool_calls:
-                return (
-                    Ending(outcome=Outcome.LIMIT_REACHED, limit="max_tokens") if turn.truncated else COMPLETED
-                )
+                return CUT_OFF if turn.truncated else COMPLETED
             try:
                 for index, call in enumerate(turn.tool_calls):
                     await self.call_tool(index, call)
@@ -93,8 +81,7 @@ class Rollout(Pausable):
         return Ending(outcome=Outcome.LIMIT_REACHED, limit=limit)
 
     async def sample_turn(self) -> TurnResult:
-        number = self.state.turn
-        request = TurnRequest(run=self.request.run, rollout=self.rollout, turn=number)
+        request = TurnRequest(run=self.request.run, rollout=self.rollout, turn=self.state.turn)
         while (turn := await self.turn_unless_paused(request)) is None:
             await self.wait_until_resumed()
         self.state = self.state.after_turn(turn)
@@ -104,7 +91,7 @@ class Rollout(Pausable):
         if self.paused:
             return None
         self.show(f"sampling turn {request.turn}")
-        return await self.sample_on_assigned_process(request)
+        return await self.model.sample(request)
 
     async def wait_until_resumed(self) -> None:
         """Wait until neither this rollout nor its run is paused."""
@@ -113,31 +100,6 @@ class Rollout(Pausable):
         await self.own_resume()
         await run_resume(self.request.run, self.task_queues.model)
         attributes.show_no_outcome()
-
-    async def sample_on_assigned_process(self, request: TurnRequest) -> TurnResult | None:
-        """Sample in the process that has the rollout's calls in flight; in another one if it is gone."""
-        while True:
-            if self.queue_timed_out:
-                await self.choose_model_process()
-            activity_queue = self.task_queues.model.with_queue(
-                self.state.model_queue or self.task_queues.model.queue
-            )
-            try:
-                return await run_activity(
-                    Model.sample_turn, request, activity_queue, f"turn {request.turn}", QUEUE_TIMEOUT
-                )
-            except ActivityError as error:
-                self.queue_timed_out = timed_out_in_queue(error)
-                if not self.queue_timed_out:
-                    raise
-
-    async def choose_model_process(self) -> None:
-        request = ModelProcessRequest(rollout=self.rollout, queue=self.state.model_queue)
-        queue = await run_activity(
-            Model.choose_process, request, self.task_queues.model, "choose model process"
-        )
-        self.state = self.state.model_copy(update={"model_queue": queue})
-        self.queue_timed_out = False
 
     async def call_tool(self, index: int, call: ToolCallReference) -> None:
         turn = self.state.turn - 1
@@ -241,8 +203,12 @@ class Rollout(Pausable):
             workflow.continue_as_new(self.request.model_copy(update=state))
 
     def whole_state(self) -> RolloutState:
-        leased = {"lease": self.sandbox.lease, "losses": self.sandbox.losses}
-        return self.state.model_copy(update=leased)
+        held = {
+            "lease": self.sandbox.lease,
+            "losses": self.sandbox.losses,
+            "model_queue": self.model.queue,
+        }
+        return self.state.model_copy(update=held)
 
     def show(self, doing: str) -> None:
         """Set the details that the UI shows."""
@@ -252,6 +218,3 @@ class Rollout(Pausable):
             f"{totals.sampled_tokens} tokens sampled, {totals.prompt_tokens} prompt tokens, "
             f"{totals.active_seconds:.1f} s active\n\n`clotho show {self.rollout}`"
         )
-
-
-COMPLETED = Ending(outcome=Outcome.COMPLETED)

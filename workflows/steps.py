@@ -15,6 +15,8 @@ with workflow.unsafe.imports_passed_through():
     from clotho.rollouts.task_queues import ActivityQueue
 
 SUMMARY_CHARACTERS = 60
+QUEUE_TIMEOUT = timedelta(seconds=15)
+"""Time for which a step may wait in the queue of one process before that process's heartbeat is looked up."""
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")

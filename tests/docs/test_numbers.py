@@ -20,8 +20,8 @@ from clotho.sandbox import reaper
 from clotho.sandbox.local.bubblewrap import VERIFIER_TMP
 from clotho.sandbox.local.disk import RESERVE_MB, RESERVED_FILES
 from tests.docs.markdown import text_of
-from workflows.rollout import QUEUE_TIMEOUT
 from workflows.sandbox_session import MOST_LOSSES
+from workflows.steps import QUEUE_TIMEOUT
 
 MIB = 1 << 20
 API, WORKER, QUEUES = AtroposApiSettings(), WorkerSettings(), TaskQueues()

@@ -1,7 +1,7 @@
 """Text that looks like a special token, kept what it is: text.
 
 A file that a tool read may hold `<|im_end|>`. Encoded as that token it would end its message, and what follows it
-could pass for somebody else's. A mark within keeps the tokenizer from finding the token, and is dropped before
+could pass for another's. A mark within keeps the tokenizer from finding the token, and is dropped before
 the text becomes ids. Models read such text in other pieces than it would have been written in, but as it is.
 """
 

@@ -19,7 +19,7 @@ from clotho.models.rendering.messages import Templated
 
 Described = dict[str, JsonValue]
 HUB_SECONDS = 5.0
-"""The hub's own client would try again for minutes before it says that nobody answers."""
+"""Short, since the hub's own client would retry for minutes."""
 
 
 class Tokenizer:

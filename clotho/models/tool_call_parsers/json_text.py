@@ -35,7 +35,7 @@ def encode(value: JsonValue, *, finite: bool = False) -> str:
 
 
 def _shallow(value: Any) -> Any:
-    """`value`, unless its nesting could exhaust the stack of whoever walks it later."""
+    """`value`, unless its nesting could exhaust the stack of code that walks it later."""
     layer = [value] if isinstance(value, (dict, list)) else []
     for _ in range(DEEPEST):
         inner = (each.values() if isinstance(each, dict) else each for each in layer)

@@ -1,0 +1,54 @@
+"""The process that samples a rollout's turns: it alone finds a call that is still in flight."""
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.llm import Model
+    from clotho.rollouts.rollout import RolloutStart
+    from clotho.rollouts.task_queues import ActivityQueue
+    from clotho.rollouts.turn import ModelProcessRequest, TurnRequest, TurnResult
+
+from workflows.steps import QUEUE_TIMEOUT, run_activity, timed_out_in_queue
+
+
+class ModelProcess:
+    """The model process of one rollout, replaced when it is gone; `queue` is its own task queue."""
+
+    def __init__(self, rollout: str, activity_queue: ActivityQueue, queue: str | None) -> None:
+        self.queue = queue
+        self._rollout = rollout
+        self._activity_queue = activity_queue
+        self._queue_timed_out = False
+
+    async def begin(self) -> RolloutStart:
+        """Look up the rollout's end; without one, choose a process."""
+        start = await run_activity(
+            Model.begin, self._request(), self._activity_queue, "look up end, choose model process"
+        )
+        self.queue = start.model_queue
+        return start
+
+    async def sample(self, request: TurnRequest) -> TurnResult | None:
+        """Sample a turn; None while the run is paused."""
+        while True:
+            if self._queue_timed_out:
+                await self._choose()
+            own = self._activity_queue.with_queue(self.queue or self._activity_queue.queue)
+            try:
+                return await run_activity(
+                    Model.sample_turn, request, own, f"turn {request.turn}", QUEUE_TIMEOUT
+                )
+            except ActivityError as error:
+                self._queue_timed_out = timed_out_in_queue(error)
+                if not self._queue_timed_out:
+                    raise
+
+    async def _choose(self) -> None:
+        self.queue = await run_activity(
+            Model.choose_process, self._request(), self._activity_queue, "choose model process"
+        )
+        self._queue_timed_out = False
+
+    def _request(self) -> ModelProcessRequest:
+        return ModelProcessRequest(rollout=self._rollout, queue=self.queue)
