@@ -34,9 +34,9 @@ from clotho.temporal.connection import connect
 from clotho.temporal.states import RolloutOwners, namespace_labels
 
 FAST = TaskQueues(
-    model=TaskQueues().model.model_copy(update={"heartbeat": timedelta(seconds=5)}),
-    environment=TaskQueues().environment.model_copy(update={"heartbeat": timedelta(seconds=5)}),
-    sandbox=TaskQueues().sandbox.model_copy(update={"heartbeat": timedelta(seconds=5)}),
+    model=TaskQueues().model.model_copy(update={"heartbeat_timeout": timedelta(seconds=5)}),
+    environment=TaskQueues().environment.model_copy(update={"heartbeat_timeout": timedelta(seconds=5)}),
+    sandbox=TaskQueues().sandbox.model_copy(update={"heartbeat_timeout": timedelta(seconds=5)}),
 )
 """Dead workers are noticed soon, so that tests of their death don't wait long."""
 REPAIRS = RepairBounds()
