@@ -78,15 +78,3 @@ class Manifest:
     """SHA-256 of the whole listing."""
     listing: bytes
     """For each file `mode size hash path`, and a NUL; of a very long one the beginning."""
-
-    def differences(self, other: "Manifest") -> tuple[str, ...]:
-        """The paths that aren't the same in both, sorted; those that aren't UTF-8 with replacement characters."""
-        paths = {_path(line) for line in self._lines() ^ other._lines()}
-        return tuple(sorted(path.decode(errors="replace") for path in paths))
-
-    def _lines(self) -> frozenset[bytes]:
-        return frozenset(self.listing.split(b"\0")[:-1])
-
-
-def _path(line: bytes) -> bytes:
-    return line.split(b" ", 3)[3].removeprefix(b"work/")
