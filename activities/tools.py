@@ -32,7 +32,8 @@ from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatched, Dispatcher, beyond_limit
 from clotho.tools.shell import SLOT, last_job
 
-RESULT_CHARACTERS = 300
+ERROR_RESULT_CHARACTERS = 300
+"""Of a failed call's result, as metrics keep it: the model is shown more."""
 
 
 @dataclass
@@ -230,5 +231,5 @@ def _error(turn: int, dispatched: Dispatched) -> ToolError | None:
         tool_name=failure.tool,
         arguments=failure.arguments,
         error=failure.error,
-        tool_result=truncate_middle(dispatched.content, RESULT_CHARACTERS),
+        tool_result=truncate_middle(dispatched.content, ERROR_RESULT_CHARACTERS),
     )

@@ -22,7 +22,7 @@ from clotho.testing.execution_markers import marks_in
 
 COMPLETION_SECONDS = 150.0
 MOST_RESTARTS = 4
-JANITOR_SECONDS = 15.0
+REAPER_SECONDS = 15.0
 RETRY_SECONDS = 0.5
 
 
@@ -89,11 +89,11 @@ async def measured(
 
 async def counted(stage: Stage, expected: Run, result: CellResult, ended_on_purpose: bool) -> CellResult:
     """What a completed run came to, beside what it should have come to."""
-    to_janitor, orphans = await orphaned(stage)
+    to_reaper, orphans = await orphaned(stage)
     counts = {
         "bill": duplicate_calls(stage.provider.calls, stage.deaths, ended_on_purpose=ended_on_purpose),
         "unexpected_exits": stage.unexpected_exits,
-        "to_janitor": to_janitor,
+        "to_reaper": to_reaper,
         "orphans": tuple(orphans),
     }
     return compare(result.model_copy(update=counts), await outcome(stage), expected)
@@ -176,11 +176,11 @@ async def outcome(stage: Stage) -> Run:
 
 
 async def orphaned(stage: sandboxes.Host) -> tuple[int, list[str]]:
-    """How many sandboxes were left for the janitor, and what is left after it has looked."""
+    """How many sandboxes were left for the reaper, and what is left after it has looked."""
     before = len(await sandboxes.held(stage))
-    deadline = time.monotonic() + JANITOR_SECONDS
+    deadline = time.monotonic() + REAPER_SECONDS
     while time.monotonic() < deadline:
-        await sandboxes.janitor_pass(stage)
+        await sandboxes.reaper_pass(stage)
         if not await sandboxes.left_over(stage):
             return before, []
         await asyncio.sleep(1)

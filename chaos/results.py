@@ -32,8 +32,8 @@ class CellResult(FrozenModel):
     rerun: int = 0
     rewards_changed: int = 0
     orphans: tuple[str, ...] = ()
-    to_janitor: int = 0
-    """Sandboxes that were left for the janitor, and gone after its pass."""
+    to_reaper: int = 0
+    """Sandboxes that were left for the reaper, and gone after its pass."""
     recovery: float | None = None
     """Seconds from the end of the fault to the rollout's next entry in the journal."""
     recovery_limit: float | None = None
@@ -71,7 +71,7 @@ class CellResult(FrozenModel):
         notes = ["¹"] if self.bill.died else []
         notes += ["⁴"] if self.bill.hung_up else []
         notes += [f"²({self.restarts})"] if self.restarts else []
-        notes += [f"³({self.to_janitor})"] if self.to_janitor else []
+        notes += [f"³({self.to_reaper})"] if self.to_reaper else []
         return notes
 
 

@@ -39,7 +39,7 @@ async def destroy(stage: Stage, rollout: str) -> None:
         await backend.destroy(lease)
 
 
-async def janitor_pass(stage: Host) -> None:
+async def reaper_pass(stage: Host) -> None:
     """The pass that a host's worker makes every minute, made now."""
     await stage.cluster.keeper().look()
 

@@ -1,4 +1,4 @@
-"""The policy for failures: for each kind of error, what a step, a rollout's sandbox, a group and a run do about it.
+"""The policy for failures: what becomes of a failed step, sandbox, sibling and group.
 
 A kind is the name of an error's class, which is also its type in Temporal's histories. A class that has no row is
 treated as its nearest base that has one; an exception that isn't Clotho's as UNCLASSIFIED.

@@ -1,4 +1,9 @@
-"""A rollout's sandbox: one lease after the other when sandboxes are lost."""
+"""A rollout's sandbox: one lease after the other when sandboxes are lost.
+
+A host that died: its call misses heartbeats, nobody takes the next attempt from the host's queue in time, and the
+store has no fresh heartbeat of the host. The next lease is then acquired on another host and restored
+(`activities/restore.py`), and the call is made again in it.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -86,8 +86,8 @@ async def measured(
         seconds = recovering.result() if went_on else None
     finally:
         recovering.cancel()
-    to_janitor, orphans = await orphaned(stage)
-    found = {"recovery": seconds, "to_janitor": to_janitor, "orphans": tuple(orphans)}
+    to_reaper, orphans = await orphaned(stage)
+    found = {"recovery": seconds, "to_reaper": to_reaper, "orphans": tuple(orphans)}
     return result.model_copy(update=found), run
 
 

@@ -35,7 +35,7 @@ class DeliveryResult(FrozenModel):
     faulty: int = 0
     """Batches that the trainer found faults in."""
     orphans: tuple[str, ...] = ()
-    to_janitor: int = 0
+    to_reaper: int = 0
     recovery: float | None = None
     """Seconds from the kill until the trainer has the groups that were struck; where it had them, its next."""
     seconds: float = 0.0
@@ -59,7 +59,7 @@ class DeliveryResult(FrozenModel):
     @property
     def footnotes(self) -> list[str]:
         """As the matrix's legend explains them."""
-        notes = [f"³({self.to_janitor})"] if self.to_janitor else []
+        notes = [f"³({self.to_reaper})"] if self.to_reaper else []
         notes += [f"⁵({self.served_again})"] if self.served_again else []
         return notes
 

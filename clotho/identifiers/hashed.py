@@ -4,7 +4,12 @@ import hashlib
 
 
 def derived_seed(*parts: str | int) -> int:
-    """A 63-bit seed that depends on nothing but `parts`."""
+    """A 63-bit seed that depends on nothing but `parts`.
+
+    Of run and rollout: a rollout's seed (`activities/groups.py`). Of that and a turn: the turn's
+    (`activities/llm.py`). Of that and an offset: the seed of the rest of an interrupted turn
+    (`clotho/models/token_exact.py`).
+    """
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 

@@ -1,4 +1,10 @@
-"""The pause of a run, in a numbered log."""
+"""The pause of a run: an entry in a numbered log, which turns look up.
+
+`sample_turn` (`activities/llm.py`) reads it before it asks the model, at most a second old, and returns None while
+the run is paused. The rollout then waits in an activity that holds no worker's slot (`activities/pauses.py`). A
+single group or rollout is paused by an update of its workflow instead (`workflows/pausing.py`). Calls in flight are
+finished.
+"""
 
 from clotho.identifiers.run_keys import pause_prefix
 from clotho.journal import Journal

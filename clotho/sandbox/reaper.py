@@ -1,4 +1,7 @@
-"""Keeps the sandboxes of open rollouts alive on their host, and ends those whose rollout has closed."""
+"""Keeps the sandboxes of open rollouts alive on their host, and destroys orphans.
+
+An orphan's rollout has closed, or goes on in another sandbox. `worker.py` runs one reaper on each host.
+"""
 
 import asyncio
 import logging
@@ -24,7 +27,7 @@ class OwnerState(StrEnum):
     CLOSED = "closed"
     UNKNOWN = "unknown"
     """The server doesn't know the rollout: a deleted database must not kill live work, its lease decides."""
-    FOLLOWED = "followed"
+    SUPERSEDED = "superseded"
     """The store says that the rollout holds a later lease, whichever namespace it runs in."""
 
 
@@ -34,7 +37,7 @@ class Owners(Protocol):
 
 
 Backends = Callable[[], Sequence[SandboxBackend]]
-Followed = Callable[[str, int], Awaitable[bool]]
+Superseded = Callable[[str, int], Awaitable[bool]]
 """Tells whether a rollout has a lease after the one of that number. May raise Unavailable."""
 
 
@@ -42,7 +45,8 @@ class SandboxReaper:
     """One per host. What it can't do now, it does at its next look, or the lease's expiry does.
 
     `labels` are those of the owners' namespace: another namespace on the same store may run a rollout that has
-    closed here, so only what carries them is destroyed for being closed. Renewed is what anybody's is.
+    closed here, so only sandboxes with these labels are destroyed when their rollout has closed. Leases of open
+    rollouts are renewed whatever their labels.
     `others` are the backends of other stores that had sandboxes here: of one that no worker serves any more,
     nobody else clears away what has expired.
     """
@@ -51,14 +55,14 @@ class SandboxReaper:
         self,
         backend: SandboxBackend,
         owners: Owners,
-        followed: Followed,
+        superseded: Superseded,
         labels: Labels,
         lease_seconds: float,
         others: Backends = tuple,
     ) -> None:
         self._backend = backend
         self._owners = owners
-        self._followed = followed
+        self._superseded = superseded
         self._labels = labels
         self._lease_seconds = lease_seconds
         self._others = others
@@ -72,7 +76,7 @@ class SandboxReaper:
             await asyncio.sleep(PERIOD_SECONDS)
 
     async def look(self) -> None:
-        """Renew the leases of open rollouts; destroy the sandboxes of closed ones, and those that others followed.
+        """Renew the leases of open rollouts; destroy the sandboxes of closed ones, and those of superseded leases.
 
         While their states can't be known, all are renewed: an outage must cost no sandbox. A host that comes
         back finds here that its rollouts went on elsewhere.
@@ -97,8 +101,8 @@ class SandboxReaper:
         """The state of a lease's owner; None where it can't be known before the lease would end."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                if await self._followed(rollout, number):
-                    return OwnerState.FOLLOWED
+                if await self._superseded(rollout, number):
+                    return OwnerState.SUPERSEDED
                 return await self._owners.state(rollout)
         except (Unavailable, TimeoutError) as error:
             log.warning("open rollouts are not known now: %s", error or "no answer")
@@ -108,7 +112,7 @@ class SandboxReaper:
         match state:
             case None | OwnerState.OPEN:
                 await self._renew(held.lease)
-            case OwnerState.FOLLOWED:
+            case OwnerState.SUPERSEDED:
                 log.info("destroying %s: its rollout holds another", held.lease)
                 await self._backend.destroy(held.lease)
             case OwnerState.CLOSED if self._labels.same_namespace(held.labels):

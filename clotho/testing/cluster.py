@@ -113,8 +113,8 @@ class Cluster:
         labels = namespace_labels(self.client, journal.store_identity).model_copy(
             update={"cluster": self.address}  # as workers reach it
         )
-        followed = partial(is_superseded, journal)
-        return SandboxReaper(self.sandboxes(), RolloutOwners(self.client), followed, labels, lease_seconds)
+        superseded = partial(is_superseded, journal)
+        return SandboxReaper(self.sandboxes(), RolloutOwners(self.client), superseded, labels, lease_seconds)
 
     async def destroy_sandboxes(self) -> None:
         """Destroy the sandboxes that killed workers left, complete or not: no test waits for leases to expire."""

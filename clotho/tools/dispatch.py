@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInput, truncate_middle
 from clotho.host_failures import described, is_host_failure
 from clotho.identifiers.ids import displayable
-from clotho.tools import budget, catalogue
+from clotho.tools import catalogue, result_budget
 from clotho.tools.coercion import coerce
 from clotho.tools.registry import Registry
 from clotho.tools.results import problem, refusal
@@ -96,7 +96,7 @@ class Dispatcher:
         done = replace(
             self._dispatched(name, arguments, outcome, context), changes=_may_change(tool, accepted)
         )
-        if budget.exceeds(done.content, tool, context.settings, turn_chars):
+        if result_budget.exceeds(done.content, tool, context.settings, turn_chars):
             return await _spilled(done, tool, context)
         return done
 
@@ -154,7 +154,7 @@ class Dispatcher:
 
 async def _spilled(done: Dispatched, tool: Tool, context: CallContext) -> Dispatched:
     kept = tool.sandboxed
-    content = await budget.spill(done.content, tool, context)
+    content = await result_budget.spill(done.content, tool, context)
     return replace(done, content=content, spilled=kept, changes=done.changes or kept)
 
 

@@ -1,4 +1,7 @@
-"""The output of commands as a model is shown it: without escape sequences and credentials, and bounded."""
+"""A command's output as a model is shown it: without escape sequences and credentials, truncated in the middle.
+
+This is the first bound; `clotho.tools.result_budget` truncates whole results, of every tool.
+"""
 
 import asyncio
 import re

@@ -28,7 +28,7 @@ ELSEWHERE = (
 )
 
 
-async def nobody_followed(rollout: str, number: int) -> bool:
+async def nobody_superseded(rollout: str, number: int) -> bool:
     return False
 
 
@@ -68,7 +68,7 @@ async def renewed(backend: LocalBackend) -> set[str]:
 async def test_leases_are_renewed_while_owners_are_open_or_nobody_can_tell(
     backend: LocalBackend, state: OwnerState | None
 ) -> None:
-    await SandboxReaper(backend, Told(state), nobody_followed, OURS, RENEWED).look()
+    await SandboxReaper(backend, Told(state), nobody_superseded, OURS, RENEWED).look()
     assert await renewed(backend) == set(LEASES)
 
 
@@ -80,7 +80,7 @@ async def test_a_broken_sandbox_keeps_no_other_from_being_renewed(
     sandbox = SandboxFolder.of_lease(root, broken)
     subprocess.run(["umount", "--lazy", sandbox.controls], check=True)
     sandbox.control_image.write_bytes(b"")
-    await SandboxReaper(backend, Told(OwnerState.OPEN), nobody_followed, OURS, RENEWED).look()
+    await SandboxReaper(backend, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED).look()
     assert set(LEASES) - {broken} <= await renewed(backend)
 
 
@@ -95,7 +95,7 @@ async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(fo
     for path in (expired.files, *(each / "deadline" for each in expired.instances())):
         os.utime(path, (past, past))
     others = partial(backends_beside, SandboxSettings(), host / "served")
-    await SandboxReaper(served, Told(OwnerState.OPEN), nobody_followed, OURS, RENEWED, others).look()
+    await SandboxReaper(served, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED, others).look()
     assert [held.lease for held in await left_behind.leases()] == [LEASES[1]]
     assert str(expired.files) not in Path("/proc/mounts").read_text()
     assert str(alive.files) in Path("/proc/mounts").read_text()
@@ -108,7 +108,7 @@ async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(fo
 async def test_only_what_is_known_to_be_closed_is_destroyed(
     backend: LocalBackend, state: OwnerState, left: set[str]
 ) -> None:
-    await SandboxReaper(backend, Told(state), nobody_followed, OURS, RENEWED).look()
+    await SandboxReaper(backend, Told(state), nobody_superseded, OURS, RENEWED).look()
     assert {held.lease for held in await backend.leases()} == left
     assert await renewed(backend) == set()
 
@@ -121,11 +121,11 @@ async def test_what_another_namespace_runs_is_not_destroyed_for_having_closed_he
     backend = LocalBackend(folder / "sandboxes-of-two")
     made = await backend.create(LEASES[0], SPEC, labels)
     try:
-        closed = SandboxReaper(backend, Told(OwnerState.CLOSED), nobody_followed, OURS, RENEWED)
+        closed = SandboxReaper(backend, Told(OwnerState.CLOSED), nobody_superseded, OURS, RENEWED)
         await closed.look()
         assert [held.lease for held in await backend.leases()] == [LEASES[0]]
         assert await renewed(backend) == set()
-        await SandboxReaper(backend, Told(OwnerState.OPEN), nobody_followed, OURS, RENEWED).look()
+        await SandboxReaper(backend, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED).look()
         assert await renewed(backend) == {LEASES[0]}, "renewing harms nobody"
         await backend.attach(LEASES[0], made.incarnation, OURS)
         await closed.look()

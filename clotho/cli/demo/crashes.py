@@ -89,7 +89,7 @@ class FaultInjector:
         self.say(f"killed a {what}, after {self.answered} turns")
 
     async def damage(self, client: Client, journal: Journal, groups: int) -> Table:
-        to_janitor = await self.sandboxes.leases()
+        to_reaper = await self.sandboxes.leases()
         orphans = await self.sandboxes.orphans(client, journal)
         return damage_table(
             self.killed,
@@ -97,7 +97,7 @@ class FaultInjector:
             await effects(journal, self.sandboxes.run),
             self.answered,
             duplicate_calls(self.provider.calls, self.deaths),
-            len(to_janitor),
+            len(to_reaper),
             len(orphans),
         )
 

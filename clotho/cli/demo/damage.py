@@ -64,14 +64,14 @@ class HostSandboxes:
         return [lease for lease in held if lease not in others] + processes
 
     async def look(self, client: Client, journal: Journal) -> None:
-        """The pass that the janitor of the host's worker makes every minute, made now."""
-        followed = partial(is_superseded, journal)
+        """The pass that the reaper of the host's worker makes every minute, made now."""
+        superseded = partial(is_superseded, journal)
         labels = namespace_labels(client, journal.store_identity)
         owners = RolloutOwners(client)
-        await SandboxReaper(self.backend, owners, followed, labels, self.settings.lease_seconds).look()
+        await SandboxReaper(self.backend, owners, superseded, labels, self.settings.lease_seconds).look()
 
     async def orphans(self, client: Client, journal: Journal) -> list[str]:
-        """What is left after passes of the janitor."""
+        """What is left after passes of the reaper."""
         deadline = asyncio.get_running_loop().time() + CLEARED_SECONDS
         while left := await self.left_over():
             if asyncio.get_running_loop().time() > deadline:
@@ -109,10 +109,10 @@ def damage_table(
     effects: RunAudit,
     turns: int,
     bill: Bill,
-    to_janitor: int,
+    to_reaper: int,
     orphans: int,
 ) -> Table:
-    """`turns` that the provider answered, each counted once; `orphans` of those left `to_janitor`."""
+    """`turns` that the provider answered, each counted once; `orphans` of those left `to_reaper`."""
     table = Table(title="what was killed, and what it cost", show_header=False)
     table.add_row("killed", listed(killed))
     table.add_row("groups lost", f"{groups - effects.scored} of {groups}")
@@ -120,7 +120,7 @@ def damage_table(
     table.add_row("model calls repaid", f"{bill.repaid} of {turns}")
     table.add_row("model calls answered into a killed process", str(bill.died))
     table.add_row("commands run again", f"{effects.rerun} of {effects.commands}")
-    table.add_row("sandboxes orphaned", f"{orphans} ({to_janitor} left for the janitor)")
+    table.add_row("sandboxes orphaned", f"{orphans} ({to_reaper} left to the host's worker)")
     table.add_row("lost sandboxes made again", listed(effects.restored))
     return table
 

@@ -18,7 +18,7 @@ from clotho.temporal.states import RolloutOwners, namespace_labels
 
 class OwnerStatus(StrEnum):
     LIVE = "its rollout is open"
-    FOLLOWED = "its rollout goes on in another sandbox"
+    SUPERSEDED = "its rollout goes on in another sandbox"
     CLOSED = "its rollout has closed"
     UNKNOWN = "Temporal doesn't know its rollout"
     ELSEWHERE = "its rollout is of another cluster or namespace"
@@ -28,7 +28,7 @@ class OwnerStatus(StrEnum):
     @property
     def orphan(self) -> bool:
         """Whether nobody can want the sandbox any more."""
-        return self in (OwnerStatus.FOLLOWED, OwnerStatus.CLOSED, OwnerStatus.EXPIRED)
+        return self in (OwnerStatus.SUPERSEDED, OwnerStatus.CLOSED, OwnerStatus.EXPIRED)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class SandboxAudit:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if await is_superseded(self._journal, rollout, int(number)):
-                    return OwnerStatus.FOLLOWED
+                    return OwnerStatus.SUPERSEDED
                 if not namespace_labels(client, self._journal.store_identity).same_namespace(record.labels):
                     return OwnerStatus.EXPIRED if record.expires < time.time() else OwnerStatus.ELSEWHERE
                 state = await RolloutOwners(client).state(rollout)
@@ -90,5 +90,5 @@ class SandboxAudit:
                 return OwnerStatus.CLOSED
             case OwnerState.UNKNOWN:
                 return OwnerStatus.EXPIRED if record.expires < time.time() else OwnerStatus.UNKNOWN
-            case OwnerState.FOLLOWED:
-                return OwnerStatus.FOLLOWED
+            case OwnerState.SUPERSEDED:
+                return OwnerStatus.SUPERSEDED

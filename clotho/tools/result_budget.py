@@ -1,4 +1,4 @@
-"""The budget of tool results in a conversation, and the files that longer ones go to.
+"""Truncates long tool results: the rest goes to a file in the sandbox, the model is shown the beginning.
 
 A result over its tool's limit, or one with which the results of its turn come to more than the turn's limit,
 is written to a file in the sandbox, and the model is shown where, how large, and how it begins. The calls of

@@ -1,4 +1,4 @@
-from clotho.tools.budget import block, unfolded
+from clotho.tools.result_budget import block, unfolded
 
 
 def test_json_is_unfolded_into_lines() -> None:
