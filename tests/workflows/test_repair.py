@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.rollout_keys import call_key, lease_key, turn_key
 from clotho.rollouts.campaign import CampaignProgress, FailureStreak
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairBounds
+from clotho.run_settings import RunSettings
 from clotho.runs.campaigns import CampaignHandle, read_campaign_request, start_requested
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_run
@@ -29,6 +29,8 @@ IMPATIENT = FAST.model_copy(
     update={"model": FAST.model.model_copy(update={"schedule_to_close_timeout": timedelta(seconds=2)})}
 )
 """An outage of the model server soon counts as a failure of the rollout."""
+EACH_TIME_ANOTHER = "(exit $(od -An -N1 -tu1 /dev/urandom))"
+"""A command that ends with another exit status when it is replayed."""
 
 
 async def written(cluster: Cluster, *keys: str) -> None:
@@ -107,19 +109,22 @@ async def test_the_bound_of_a_run_holds_over_its_groups(cluster: Cluster) -> Non
 
 
 async def test_replacements_are_flagged_and_the_bias_shows(cluster: Cluster, tmp_path: Path) -> None:
-    """Long rollouts lose their sandbox for good; what stands in for them is short, and the record says so."""
+    """Long rollouts lose a sandbox that can't be made again; what stands in for them is short, and is marked."""
     group, long, short = "biased/g000000", (0, 1), (2, 3)
     operate, target = Operations(cluster.open_journal(), cluster.client), Target.named("biased")
 
     def policy(question: Question) -> ScriptedTurn:
         replaced = ".1/" in question.key
         length = 12 if question.sibling in long and not replaced else 1
-        return run("echo -n 1 > /work/score") if question.turn < length else say("Done.")
+        return (
+            run(f"echo -n 1 > /work/score; {EACH_TIME_ANOTHER}") if question.turn < length else say("Done.")
+        )
 
     model = ScriptedModel(Script(conversations=(scoring(0),), latency=0.2), policy)
     async with serving(model) as url:
         overrides = {"max_agent_turns": 20}
-        handle = await start(cluster, "biased", url, group_size=4, overrides=overrides)
+        settings = RunSettings(keep_diverged=False)
+        handle = await start(cluster, "biased", url, group_size=4, overrides=overrides, settings=settings)
         await written(cluster, *(call_key(f"{group}/r{number}", "0003-00") for number in long))
         await operate.pause(target)
 
@@ -137,7 +142,7 @@ async def test_replacements_are_flagged_and_the_bias_shows(cluster: Cluster, tmp
         *(f"{group}/r{number}" for number in short),
     ]
     assert [sibling.replacement_of for sibling in entry.siblings[:2]] == [f"{group}/r0", f"{group}/r1"]
-    assert {repair.failure.kind for repair in entry.repairs} == {"SandboxLost"}
+    assert {repair.failure.kind for repair in entry.repairs} == {"SandboxDiverged"}
     abandoned = [repair.turns for repair in entry.repairs]
     kept = [sibling.turns for sibling in entry.siblings]
     assert min(abandoned) > max(kept)
@@ -150,8 +155,9 @@ async def test_replacements_are_flagged_and_the_bias_shows(cluster: Cluster, tmp
 
 
 async def lose_for_good(cluster: Cluster, rollout: str) -> None:
-    """The sandbox goes, and so do the checkpoints that another one could start from."""
-    shutil.rmtree(cluster.store / rollout / "checkpoint", ignore_errors=True)
+    """The sandbox goes, and so do the checkpoints: every call is replayed, and comes to something else."""
+    for blob in (cluster.store / rollout / "checkpoint").iterdir():
+        blob.unlink()
     await cluster.sandboxes().destroy(lease_key(rollout, 0))
 
 
