@@ -9,6 +9,7 @@ from chaos.lanes import play_all
 from chaos.results import CellResult
 from chaos.table import Name
 
+pytestmark = pytest.mark.slow
 PARTITION = 15.0
 CELLS: tuple[Name, ...] = (
     ("temporal", "answered"),

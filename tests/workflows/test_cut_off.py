@@ -21,6 +21,9 @@ from tests.support import eventually, start
 from tests.workflows.losses import journalled, kill_sandbox, made, output
 from tests.workflows.scripts import run, say
 
+pytestmark = pytest.mark.slow
+"""Each waits until a partition counts as one."""
+
 RUN = "cut-off"
 ROLLOUT = f"{RUN}/g000000/r0"
 LOGGED = (
