@@ -21,8 +21,8 @@ from clotho.rollouts.call import CallEntry
 from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.campaigns import CampaignHandle
-from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn, terminal_turns
+from tests.cluster import Cluster, cluster_in
 
 ENVIRONMENT = "benchmarks.environments:Loop"
 AROUND = 3

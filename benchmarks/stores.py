@@ -19,7 +19,7 @@ from benchmarks.table import Row
 from clotho.config import S3Settings, cache_folder, program_on_path
 from clotho.journal.open_store import open_store
 from clotho.journal.store import Store
-from clotho.testing.s3_server import s3_server_binary, s3_server_process
+from tests.s3_server import s3_server_binary, s3_server_process
 
 BODY = os.urandom(4_096)
 REPEATS = 300

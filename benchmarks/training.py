@@ -28,8 +28,8 @@ from clotho.identifiers.ids import is_rollout
 from clotho.processes.child import ChildProcess
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.search_attributes import RUN
-from clotho.testing.cluster import Cluster
 from clotho.testing.kill_processes import files_of_lease
+from tests.cluster import Cluster
 
 GROUP_SIZE = 4
 WIDTHS = (16, 64)

@@ -16,7 +16,7 @@ from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
 from chaos.phases import Hit, fail_folder, until
 from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Stage
 from clotho.identifiers.ids import campaign_id, group_of
-from clotho.testing.cluster import register
+from tests.cluster import register
 
 OUTAGE = 12.0
 """Seconds: longer than workers hold on to a completion that the server doesn't take."""

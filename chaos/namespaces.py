@@ -9,7 +9,7 @@ from chaos.stage import RUN, Stage
 from clotho.config import TemporalSettings
 from clotho.identifiers.ids import campaign_id
 from clotho.temporal.connection import connect
-from clotho.testing.cluster import register
+from tests.cluster import register
 
 LOOK_SECONDS = 0.1
 """Between two looks of the old namespace's worker at the host's sandboxes, of which it makes one a minute."""

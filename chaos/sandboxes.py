@@ -6,7 +6,7 @@ from typing import Protocol
 
 from chaos.stage import Stage, sandbox_folder_of
 from clotho.testing import kill_processes
-from clotho.testing.cluster import Cluster
+from tests.cluster import Cluster
 
 
 class Host(Protocol):

@@ -24,10 +24,10 @@ from clotho.processes.child import ChildProcess
 from clotho.runs.campaigns import CampaignHandle
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
-from clotho.testing.cluster import FAST, Cluster, register
 from clotho.testing.kill_processes import files_of_lease
 from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving
+from tests.cluster import FAST, Cluster, register
 
 RUN = "chaos"
 ENVIRONMENT = "marked_file_tasks"

@@ -9,7 +9,7 @@ import pytest
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.testing.cluster import Cluster, cluster_in
+from tests.cluster import Cluster, cluster_in
 
 LOG_SHOWN = 6_000
 LONGEST_FIRST = ("chaos", "workflows", "cli", "examples", "atropos", "docs")

@@ -20,7 +20,7 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from clotho.config import cache_folder, program_on_path
-from clotho.testing.s3_server import FOLDERS, S3Server, s3_server_binary, s3_server_process
+from tests.s3_server import FOLDERS, S3Server, s3_server_binary, s3_server_process
 
 IMAGE = "localhost/clotho-test-versitygw-1.8.0"
 """The version is part of the name, as podman ignores the tag that an import asks for."""

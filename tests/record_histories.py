@@ -17,9 +17,9 @@ from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.runs.operations import Operations
 from clotho.runs.targets import Target
-from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster, cluster_in
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say, scoring
 

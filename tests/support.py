@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from clotho.runs.campaigns import CampaignHandle
-from clotho.testing.cluster import Cluster
+from tests.cluster import Cluster
 
 ONE_FILE = "tests.environments.one_file:OneFile"
 Result = TypeVar("Result")

@@ -19,7 +19,7 @@ from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.rollouts.item import Delivery
 from clotho.temporal.connection import connect
-from clotho.testing.cluster import Cluster, register
+from tests.cluster import Cluster, register
 
 PROGRAM = Path(sys.executable).with_name("clotho")
 ENVIRONMENT = "chaos.delivery.tasks:FewFileTasks"

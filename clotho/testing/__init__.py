@@ -1,7 +1,7 @@
 """Test support: a task in a real sandbox, and a model that says what a script says.
 
-An author's tests import from here; docs/testing.md has examples. The other modules of this package serve Clotho's
-own tests and benchmarks.
+An author's tests import from here; docs/testing.md has examples. The other modules of this package serve the
+demo and Clotho's own tests.
 """
 
 from importlib import import_module

@@ -17,9 +17,9 @@ from clotho.errors import Unavailable
 from clotho.frozen_model import FrozenModel
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
-from clotho.testing.cluster import Cluster
 from examples.grpo_tiny import weights
 from examples.grpo_tiny.steps import Steps
+from tests.cluster import Cluster
 
 ENVIRONMENT = "file_tasks"
 MAX_TOKENS = 1_025

@@ -8,12 +8,12 @@ from clotho.atropos.evaluation_statistics import Estimate
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.frozen_model import FrozenModel
-from clotho.testing.cluster import cluster_in
 from examples.grpo_tiny.chain import Training, chain_on
 from examples.grpo_tiny.fates import Fates, fates_of
 from examples.grpo_tiny.held_out import HeldOut, Size, also_trained_on, difference, evaluate
 from examples.grpo_tiny.kills import Announce, Kill, draw_strikes, train
 from examples.grpo_tiny.steps import StepReport
+from tests.cluster import cluster_in
 
 BEFORE, AFTER = "held-out-before", "held-out-after"
 

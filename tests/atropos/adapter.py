@@ -12,8 +12,8 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.identifiers.group_keys import delivered_key
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.item import Delivery
-from clotho.testing.cluster import Cluster
 from tests.atropos_api.service import TRAINER, Api
+from tests.cluster import Cluster
 from tests.support import eventually
 
 PROGRAM = str(Path("atropos_adapter.py").resolve())

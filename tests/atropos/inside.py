@@ -10,9 +10,9 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from clotho.atropos.compat.environment import PortedEnv
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
-from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import GROUP_SIZE, TOKENIZER
 from tests.atropos_api.service import Api
+from tests.cluster import Cluster
 from tests.support import ONE_FILE
 
 Ported = TypeVar("Ported", bound=PortedEnv)

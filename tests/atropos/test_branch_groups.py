@@ -15,12 +15,12 @@ from clotho.models.backend import SampledTokens
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import SIBLING
 from clotho.testing.scripted_model import serving
 from tests.atropos.adapter import register_trainer
 from tests.atropos.inside import serving_inside
 from tests.atropos_api.service import Api
+from tests.cluster import Cluster
 from tests.token_servers import sse
 from tests.unit.rendering.families import Family, chatml, make_model
 

@@ -20,12 +20,12 @@ from clotho.identifiers.rollout_keys import sealed_key
 from clotho.runs.manifest import read_served
 from clotho.runs.pauses import pause_run, paused_because
 from clotho.runs.trainer_steps import known_step
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.atropos.adapter import deliveries, register_trainer
 from tests.atropos.inside import adapter, serving_inside
 from tests.atropos_api.service import Api, running
+from tests.cluster import Cluster
 from tests.support import eventually
 from tests.token_servers import SequenceSampler
 from tests.workflows.losses import diverging, lose_while_waiting

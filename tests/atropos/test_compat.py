@@ -24,11 +24,11 @@ from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import turn_prefix
 from clotho.rollouts.group import ToolManifest
 from clotho.runs.manifest import read_manifest
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.atropos.compat.notes import Nameless, Notes, OtherNotes
 from tests.atropos.inside import opened_inside
+from tests.cluster import Cluster
 from tests.support import eventually
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from clotho.atropos.compat.environment import PortedEnv
 from clotho.errors import ModelRejected
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Script, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.atropos.compat.answers import answer
@@ -19,6 +18,7 @@ from tests.atropos.compat.home_files import HomeFiles
 from tests.atropos.compat.research import Research
 from tests.atropos.compat.scripted_tokens import LOGPROB, ScriptedTokens
 from tests.atropos.inside import opened_inside
+from tests.cluster import Cluster
 
 TOKENS = {"inference": "vllm-completions", "accept_chat_data": False}
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.atropos.adapter import TOKENIZER, deliveries, name_of, register_trainer
 from tests.atropos.forked_lives import Forks, Life, forks
 from tests.atropos_api.service import Api, running
+from tests.cluster import Cluster
 from tests.sandbox.injection import Site
 from tests.support import ONE_FILE, eventually
 from tests.workflows.scripts import scoring

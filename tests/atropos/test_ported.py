@@ -9,7 +9,6 @@ import pytest
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.identifiers.group_keys import scored_key
 from clotho.rollouts.group import GroupEntry
-from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import (
     GROUP_SIZE,
     Adapter,
@@ -20,6 +19,7 @@ from tests.atropos.adapter import (
     take_groups,
 )
 from tests.atropos_api.service import running
+from tests.cluster import Cluster
 
 PROGRAM = "-m environments.scored_files"
 

@@ -9,8 +9,8 @@ import pytest
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.processes.ports import free_port
 from clotho.runs.manifest import read_endpoint
-from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import GROUP_SIZE, Adapter, command
+from tests.cluster import Cluster
 from tests.support import eventually
 
 

@@ -14,7 +14,6 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.environment.loading import make_environment
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.item import Item
-from clotho.testing.cluster import Cluster
 from tests.atropos.adapter import (
     GROUP_SIZE,
     Adapter,
@@ -25,6 +24,7 @@ from tests.atropos.adapter import (
     take_groups,
 )
 from tests.atropos_api.service import running
+from tests.cluster import Cluster
 from tests.support import eventually
 
 

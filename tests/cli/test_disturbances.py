@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import Finished, clotho_many
+from tests.cluster import Cluster
 from tests.support import start
 from tests.workflows.losses import diverging, lose_while_waiting
 from tests.workflows.scripts import say, scoring

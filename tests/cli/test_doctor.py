@@ -4,10 +4,10 @@ from pathlib import Path
 
 from clotho.identifiers.rollout_keys import call_key
 from clotho.sandbox.backend import Labels, SandboxSpec
-from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import Finished, clotho
+from tests.cluster import FAST, Cluster
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 

@@ -13,10 +13,10 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.environment.environment import json_item
 from clotho.errors import EnvironmentFailed
-from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import Finished, clotho
+from tests.cluster import Cluster, cluster_in
 from tests.support import ONE_FILE
 from tests.workflows.scripts import run, say
 

@@ -9,9 +9,9 @@ import pytest
 
 from clotho.cli.waiting import stall_reason
 from clotho.runs.groups import scored_groups
-from clotho.testing.cluster import Cluster
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.test_run import scoring
+from tests.cluster import Cluster
 from tests.support import eventually, start
 
 

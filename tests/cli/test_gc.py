@@ -7,10 +7,10 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.sandbox.backend import Labels, SandboxSpec
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import Finished, clotho
+from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 

@@ -7,8 +7,8 @@ import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.testing.cluster import cluster_in
 from tests.cli.command import clotho, run
+from tests.cluster import cluster_in
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from clotho.runs.counts import RunCounts
 from clotho.runs.operations import Operations
 from clotho.runs.targets import Target
 from clotho.temporal.connection import connect
-from clotho.testing.cluster import Cluster, register
 from clotho.testing.script import Conversation, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import Finished, clotho
+from tests.cluster import Cluster, register
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 

@@ -11,10 +11,10 @@ import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.rollouts.campaign import CampaignProgress
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Finished, Terminal, clotho, clotho_many
+from tests.cluster import Cluster
 from tests.support import ONE_FILE
 
 HOSTILE = "Done. [bold]loud[/] :smile: \x1b[31mred\x1b]0;title\x07 \u202etxet"

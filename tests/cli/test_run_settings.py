@@ -13,12 +13,12 @@ from clotho.identifiers.rollout_keys import call_key
 from clotho.rollouts.call import CallEntry
 from clotho.run_settings import RunSettings
 from clotho.runs.manifest import read_manifest
-from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.atropos.adapter import command as adapter_command
 from tests.cli.command import Finished, clotho
 from tests.cli.command import run as program
+from tests.cluster import Cluster, cluster_in
 from tests.support import ONE_FILE
 from tests.workflows.scripts import run, say
 

@@ -4,10 +4,10 @@ import pytest
 
 from clotho.processes.child import ChildProcess
 from clotho.runs.groups import scored_groups
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO
+from tests.cluster import Cluster
 from tests.docs.markdown import commands
 from tests.support import start
 from tests.workflows.scripts import scoring

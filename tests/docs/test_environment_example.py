@@ -1,10 +1,10 @@
 """The environment of the how-to page, rolled out as the page says."""
 
 from clotho.runs.groups import scored_groups
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho
+from tests.cluster import Cluster
 from tests.workflows.scripts import say
 
 RIGHT = "import sys\nfor number in sorted(map(int, sys.stdin)): print(number)\n"

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from clotho.testing.cluster import Cluster
 from examples.grpo_tiny.chain import Training, chain_on
 from examples.grpo_tiny.fates import fates_of
 from examples.grpo_tiny.held_out import sampled_version
 from examples.grpo_tiny.kills import Strike, train
 from examples.grpo_tiny.train import versions_of
+from tests.cluster import Cluster
 
 SHORT = Training(run="grpo-loop", steps=6, group_size=2, batch_size=4, open_groups=2)
 

@@ -12,7 +12,7 @@ import pytest
 
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.testing.plain_backend import PlainBackend
+from examples.how_to.plain_backend import PlainBackend
 from tests.sandbox.backends import Backend
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell

@@ -11,7 +11,7 @@ from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec, require_backend
 from clotho.sandbox.registry import CustomConfig, LocalConfig, open_backend
 
-PLAIN = "clotho.testing.plain_backend:PlainBackend"
+PLAIN = "examples.how_to.plain_backend:PlainBackend"
 
 
 async def test_a_class_outside_the_library_is_opened_by_its_name(folder: Path) -> None:
@@ -43,7 +43,7 @@ def test_what_names_no_backend_is_refused(name: str, folder: Path) -> None:
         open_backend(SandboxSettings(backend=name), folder)
 
 
-@pytest.mark.parametrize("name", ["no_such_module:Backend", "clotho.testing.plain_backend:Nothing"])
+@pytest.mark.parametrize("name", ["no_such_module:Backend", "examples.how_to.plain_backend:Nothing"])
 def test_what_cant_be_imported_is_said(name: str, folder: Path) -> None:
     with pytest.raises(InvalidInput, match="can't be imported"):
         open_backend(SandboxSettings(backend=name), folder)

@@ -5,10 +5,10 @@ import unicodedata
 
 import pytest
 
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho
+from tests.cluster import Cluster
 from tests.support import start
 from tests.workflows.scripts import run, say
 

@@ -8,9 +8,9 @@ from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import start_campaign
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.sandbox.backend import SandboxSpec
-from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import FAST, Cluster
 from tests.workflows.scripts import run, say
 
 ENVIRONMENT = "tests.environments.failing_verifiers:WritesItsTest"

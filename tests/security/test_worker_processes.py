@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clotho.testing.cluster import Cluster
 from tests.cli.command import command_line, descendants, run
+from tests.cluster import Cluster
 from tests.support import eventually
 
 KEY = "sk-for-the-model-server-alone"

@@ -12,8 +12,8 @@ import pytest
 from clotho.config import S3Settings
 from clotho.journal.open_store import open_store
 from clotho.journal.store import Store
-from clotho.testing.s3_server import S3Server
 from tests.containers import s3_server
+from tests.s3_server import S3Server
 from tests.stores.proxy import DisturbedConnection
 
 __all__ = ["s3_server"]

@@ -8,9 +8,9 @@ from clotho.embedded.temporal_server import TemporalServer
 from clotho.journal import Journal
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.groups import scored_groups
-from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Script, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster, cluster_in
 from tests.stores.conftest import Place
 from tests.stores.proxy import DisturbedConnection
 from tests.support import eventually, start

@@ -10,7 +10,7 @@ from clotho.config import S3Settings, load_settings
 from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.journal.folder import FilesystemStore
 from clotho.journal.open_store import open_existing, open_store
-from clotho.testing.s3_server import S3Server
+from tests.s3_server import S3Server
 from tests.stores import proxy
 from tests.stores.conftest import Place
 from tests.stores.proxy import DisturbedConnection

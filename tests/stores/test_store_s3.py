@@ -13,7 +13,7 @@ from clotho.journal import Journal
 from clotho.journal.s3 import ATTEMPTS
 from clotho.journal.store import Store
 from clotho.rollouts.verification import EpochEntry
-from clotho.testing.s3_server import S3Server
+from tests.s3_server import S3Server
 from tests.stores import proxy
 from tests.stores.conftest import Place
 from tests.stores.proxy import Disturbance, DisturbedConnection

@@ -8,8 +8,8 @@ from pathlib import Path
 from clotho.identifiers.rollout_keys import call_key, lease_key
 from clotho.rollouts.call import CallEntry
 from clotho.sandbox.supervised.launch import lock_holder
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import ScriptedCall, ScriptedTurn
+from tests.cluster import Cluster
 from tests.support import eventually
 
 WAITS = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done; echo -n 1 > /work/score"

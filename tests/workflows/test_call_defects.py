@@ -10,9 +10,9 @@ from clotho.rollouts.call import CallEntry
 from clotho.rollouts.turn import TurnEntry
 from clotho.runs.export import Format, export_run
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Question, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import start
 from tests.workflows.scripts import say
 

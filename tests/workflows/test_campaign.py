@@ -24,9 +24,9 @@ from clotho.runs.operations import Operations
 from clotho.runs.request import run_manifest
 from clotho.runs.targets import Target
 from clotho.temporal.namespace import ensure_search_attributes
-from clotho.testing.cluster import FAST, Cluster, cluster_in
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import FAST, Cluster, cluster_in
 from tests.support import ONE_FILE, eventually
 from tests.workflows.scripts import say
 

@@ -5,9 +5,9 @@ from temporalio.client import WorkflowFailureError
 
 from clotho.identifiers.rollout_keys import reward_key
 from clotho.rollouts.verification import RewardEntry
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.workflows.scripts import run, say
 from tests.workflows.test_runs import failure
 

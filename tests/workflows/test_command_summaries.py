@@ -3,9 +3,9 @@
 import pytest
 
 from clotho.run_settings import RunSettings
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import start
 from tests.workflows.scripts import run, say
 

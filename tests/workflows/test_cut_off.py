@@ -14,9 +14,9 @@ from clotho.rollouts.call import CallEntry
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.losses import journalled, kill_sandbox, made, output
 from tests.workflows.scripts import run, say

@@ -12,9 +12,9 @@ from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster, cluster_in
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 from tests.workflows.test_runs import failure

@@ -22,10 +22,10 @@ from clotho.runs.manifest import note_served
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.request import run_manifest
 from clotho.runs.targets import Target
-from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho_many
+from tests.cluster import FAST, Cluster
 from tests.support import ONE_FILE, eventually
 from tests.workflows.scripts import run, say
 

@@ -6,9 +6,9 @@ import resource
 from clotho.identifiers.ids import rollout_id
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.groups import scored_groups
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import eventually
 from tests.workflows.scripts import run, say
 

@@ -9,9 +9,9 @@ from clotho.identifiers.rollout_keys import call_key, lease_key
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.lease import Fidelity, LeaseEntry
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.losses import kill_sandbox, made
 from tests.workflows.scripts import run, say

@@ -9,9 +9,9 @@ import pytest
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.processes.liveness import Liveness, heartbeat_age
 from clotho.processes.process_slots import ProcessSlot
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 

@@ -12,9 +12,9 @@ from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.rollout_keys import call_key
 from clotho.runs.rollouts import read_end
 from clotho.temporal.connection import connect
-from clotho.testing.cluster import Cluster, register
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster, register
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 

@@ -19,10 +19,10 @@ from clotho.rollouts.outcome import Outcome
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho_many
+from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 

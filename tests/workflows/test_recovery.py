@@ -6,9 +6,9 @@ import json
 from clotho.identifiers.rollout_keys import call_key, turn_key
 from clotho.rollouts.call import CallEntry
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 

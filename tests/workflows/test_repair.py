@@ -19,9 +19,9 @@ from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
 from clotho.runs.operations import Operations
 from clotho.runs.targets import Target
-from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import FAST, Cluster
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say, scoring
 

@@ -13,9 +13,9 @@ from temporalio.worker import Replayer
 
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.temporal.conversion import DATA_CONVERTER
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.record_histories import HISTORIES, written
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say

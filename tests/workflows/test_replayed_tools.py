@@ -13,10 +13,10 @@ from clotho.identifiers.rollout_keys import call_key
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster, cluster_in
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.tools.terminal import session_id
+from tests.cluster import Cluster, cluster_in
 from tests.support import start
 from tests.tools import notes
 from tests.workflows.losses import WAITS, lose_while_waiting, output

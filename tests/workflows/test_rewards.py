@@ -15,10 +15,10 @@ from clotho.rollouts.verification import RewardEntry
 from clotho.run_settings import OnRewardError, RunSettings
 from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho
+from tests.cluster import Cluster
 from tests.support import eventually
 from tests.workflows.scripts import run, say
 from tests.workflows.test_runs import failure

@@ -22,9 +22,9 @@ from clotho.runs.export import Format, export_run
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import read_end
 from clotho.temporal.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import ONE_FILE, eventually, start
 from tests.workflows.scripts import run, say, scoring
 

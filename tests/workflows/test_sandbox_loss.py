@@ -19,10 +19,10 @@ from clotho.runs.request import RunRequest, run_manifest
 from clotho.runs.rollouts import read_end
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.cgroups import usable
-from clotho.testing.cluster import FAST, Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.tools.shell import SLOT
+from tests.cluster import FAST, Cluster
 from tests.support import ONE_FILE, eventually, start
 from tests.workflows.losses import (
     diverging,

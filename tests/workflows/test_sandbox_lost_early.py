@@ -7,9 +7,9 @@ from clotho.identifiers.rollout_keys import blob_key, lease_key
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.losses import kill_sandbox, made, output
 from tests.workflows.scripts import run, say

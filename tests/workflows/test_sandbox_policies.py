@@ -14,9 +14,9 @@ from clotho.rollouts.outcome import Ending, Outcome
 from clotho.rollouts.rollout import EndEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.rollouts import read_end
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Question, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.losses import WAITS, diverging, kill_sandbox, lose_while_waiting, made, output
 from tests.workflows.scripts import run, say, scoring

@@ -13,8 +13,8 @@ from clotho.runs.groups import scored_groups
 from clotho.runs.manifest import read_served
 from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import note_step
-from clotho.testing.cluster import Cluster
 from clotho.testing.scripted_model import serving
+from tests.cluster import Cluster
 from tests.support import eventually
 from tests.token_servers import Relay, SequenceSampler
 

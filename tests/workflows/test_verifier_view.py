@@ -4,9 +4,9 @@ import json
 
 from clotho.identifiers.rollout_keys import lease_key, reward_key
 from clotho.rollouts.verification import RewardEntry
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import eventually
 from tests.workflows.scripts import run, say
 

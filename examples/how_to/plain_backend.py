@@ -45,7 +45,7 @@ class PlainRecord(FrozenModel):
 
 
 class PlainBackend:
-    """Sandboxes below `root`; runs name it `clotho.testing.plain_backend:PlainBackend`."""
+    """Sandboxes below `root`; runs name it `examples.how_to.plain_backend:PlainBackend`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
