@@ -22,6 +22,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.logs import LogFormat
 from clotho.run_settings import RunSettings
@@ -181,6 +182,8 @@ class Settings(BaseSettings):
     sandbox: SandboxSettings = SandboxSettings()
     run: RunSettings = RunSettings()
     """Defaults of runs that are started here; flags override them."""
+    dataset: DatasetConfig | None = None
+    """The dataset whose rows are the items of such runs, by its fields; or its source alone."""
     atropos_api: AtroposApiSettings = AtroposApiSettings()
 
     @property

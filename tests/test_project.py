@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = (
-    "application config errors escaping failpoints failure_policy frozen_model host_failures identifiers logs"
-    " run_settings",
+    "application config dataset_config errors escaping failpoints failure_policy frozen_model host_failures"
+    " identifiers logs run_settings",
     "listeners",
     "journal",
     "processes",
@@ -24,6 +24,7 @@ LAYERS = (
     "tools",
     "models",
     "rollouts",
+    "datasets",
     "environment",
     "runs",
     "embedded",

@@ -101,7 +101,7 @@ class ClothoEnv(ReconnectingEnv):
 
     async def get_next_item(self) -> Any:
         """The environment's next item; None ends the dataset."""
-        return await self.environment.get_next_item()
+        return await self.environment.next_item()
 
     async def evaluate(self, *_: Any, **__: Any) -> None:
         """Roll a held-out set out, and log what it comes to."""

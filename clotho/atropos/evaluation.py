@@ -150,7 +150,7 @@ async def _draw(ledger: Ledger, manifest: RunManifest, claims: list[Claim], want
     await environment.setup()
     drawn = list(claims)
     for number in range(wanted):
-        item = await environment.get_next_item()
+        item = await environment.next_item()
         if item is None:
             break
         if number >= len(claims):

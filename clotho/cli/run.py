@@ -11,7 +11,6 @@ from temporalio.client import Client
 from clotho.cli import run_options as option
 from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
-from clotho.cli.items import read_items
 from clotho.cli.operate import say_changed
 from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
@@ -56,7 +55,7 @@ def command(
         endpoint=asked.endpoint(model),
         groups=groups,
         max_open_groups=max_open_groups,
-        items=read_items(items) if items else None,
+        items=asked.given_items(items),
     )
     asyncio.run(Following(settings, make_console()).run(order, detach))
 

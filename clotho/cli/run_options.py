@@ -1,15 +1,16 @@
 """The options of `clotho run` and `clotho try`, and how they read on the command line."""
 
 import inspect
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
+from clotho.cli.assignments import parse_object, parse_overrides
+from clotho.cli.dataset_options import DatasetOptions
 from clotho.config import Settings, checked_variable_name
 from clotho.errors import InvalidInput
 from clotho.models.backend import Inference, checked_base_url
@@ -62,7 +63,7 @@ def asked(panel: str, name: str, metavar: str | None = None) -> Any:
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(DatasetOptions):
     """What rollouts get: the options that every command has which starts any."""
 
     model_name: Annotated[
@@ -162,11 +163,13 @@ class RunOptions:
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """Raises InvalidInput that names the option at fault."""
+        dataset = self.dataset_config(settings.dataset)
+        items = {"dataset": dataset.model_dump(mode="json")} if dataset is not None else {}
         return run_manifest(
             environment,
             run,
             self.model_name or "",
-            overrides=parse_overrides(self.config or []),
+            overrides={**items, **parse_overrides(self.config or [])},
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             extra_body=parse_object("--extra-body", self.extra_body) if self.extra_body else None,
@@ -228,27 +231,3 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     with_asked.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_asked.__doc__ = command.__doc__
     return with_asked
-
-
-def parse_overrides(assignments: Sequence[str]) -> dict[str, JsonValue]:
-    """`name=value` with a value in JSON, or else taken as text."""
-    values: dict[str, JsonValue] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals:
-            raise InvalidInput(f"--set {assignment}: write NAME=VALUE")
-        try:
-            values[name] = json.loads(text)
-        except ValueError:
-            values[name] = text
-    return values
-
-
-def parse_object(name: str, text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InvalidInput(f"{name} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise InvalidInput(f"{name} must be a JSON object")
-    return value

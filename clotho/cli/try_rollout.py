@@ -13,7 +13,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.cli import run_options as option
 from clotho.cli.follow import failure_text
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
-from clotho.cli.items import read_items
 from clotho.cli.served_model import only_model
 from clotho.cli.show import heading, show_disturbances, show_end
 from clotho.cli.show_steps import StepPrinter
@@ -69,7 +68,7 @@ def command(
     if asked.api_key_env and model is None:
         raise InvalidInput("--api-key-env needs --model: the model on this machine has no key")
     manifest = asked.manifest(environment, RUN, 1, settings)
-    given = read_items(items) if items else None
+    given = asked.given_items(items)
 
     async def interruptible() -> None:
         interruption = Interruption()

@@ -2,13 +2,15 @@
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from clotho.dataset_config import DatasetConfig
+from clotho.datasets.items import dataset_items
 from clotho.environment.tool_context import ToolContext
-from clotho.errors import EnvironmentFailed
+from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
@@ -21,6 +23,8 @@ class EnvironmentConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    dataset: DatasetConfig | None = None
+    """Whose rows are the items, in place of those of `get_next_item`."""
     enabled_toolsets: tuple[str, ...] | None = None
     """Toolsets to offer; None: all that are available."""
     disabled_toolsets: tuple[str, ...] = ()
@@ -89,6 +93,8 @@ class Environment:
 
     config_class: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
 
+    _rows: Iterator[Item] | None = None
+
     def __init__(self, config: EnvironmentConfig) -> None:
         self.config = config
 
@@ -97,11 +103,14 @@ class Environment:
 
     async def get_next_item(self) -> Item | None:
         """The next dataset item, a JSON object; None ends the dataset. The order must be reproducible."""
-        raise NotImplementedError
+        raise InvalidInput("this environment has no items of its own: give the run a --dataset")
 
     def format_prompt(self, item: Item) -> str | list[dict[str, Any]]:
-        """The user's message, or whole messages in the OpenAI format."""
-        raise NotImplementedError
+        """The user's message, or whole messages in the OpenAI format: by default the item's `prompt`."""
+        prompt = item.get("prompt")
+        if not isinstance(prompt, str | list):
+            raise InvalidInput("the item has no `prompt`: name its field with --prompt-field")
+        return cast(str | list[dict[str, Any]], prompt)
 
     def workspace_files(self, item: Item) -> Mapping[str, str | bytes]:
         """Files put into the sandbox before the agent starts, by path."""
@@ -110,6 +119,15 @@ class Environment:
     def hidden_files(self, item: Item) -> Mapping[str, str | bytes]:
         """Files that only verification sees, by path below `ctx.hidden_files`."""
         return {}
+
+    async def next_item(self) -> Item | None:
+        """The next row of the configured dataset, or else item of `get_next_item`; raises EnvironmentFailed."""
+        if self.config.dataset is None:
+            drawn = await self.get_next_item()
+            return None if drawn is None else json_item(drawn)
+        if self._rows is None:
+            self._rows = dataset_items(self.config.dataset)
+        return next(self._rows, None)
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
         """A finite number or a Reward; may be `async def`, with `ctx.aio`. An exception is no reward."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from clotho.environment.environment import Environment, json_item
+from clotho.environment.environment import Environment
 from clotho.environment.loading import make_environment
 from clotho.errors import ClothoError, EnvironmentFailed, HostUnavailable
 from clotho.host_failures import described, is_host_failure
@@ -79,8 +79,8 @@ class Environments:
 
 async def _next_items(environment: Environment, number: int) -> tuple[Item, ...]:
     items: list[Item] = []
-    while len(items) < number and (drawn := await environment.get_next_item()) is not None:
-        items.append(json_item(drawn))
+    while len(items) < number and (item := await environment.next_item()) is not None:
+        items.append(item)
     return tuple(items)
 
 

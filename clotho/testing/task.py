@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from clotho.config import Settings, load_settings, variable
 from clotho.embedded.ephemeral import destroy_sandboxes
 from clotho.environment import AgentResult, Environment, Reward, ToolContext
-from clotho.environment.environment import checked_reward, json_item
+from clotho.environment.environment import checked_reward
 from clotho.environment.loading import sources_of
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
@@ -164,9 +164,11 @@ class SandboxedTask:
 
     def _drawn(self, number: int) -> Item:
         for _ in range(number + 1):
-            if (drawn := self._run(self.environment.get_next_item)) is None:
+            item: Item | None = self._run(self.environment.next_item)
+            if item is None:
                 raise InvalidInput(f"the environment has no item {number}, counted from 0")
-        return json_item(drawn)
+        assert item is not None
+        return item
 
     def _play(self, turn: ScriptedTurn) -> None:
         number = len(self._turns)

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from clotho.atropos.compat.config import HermesAgentEnvConfig
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.config import DELIMITER, PREFIX, Settings
+from clotho.dataset_config import DatasetConfig
 from clotho.environment import EnvironmentConfig
 from clotho.rollouts.run import SETTINGS, RunManifest
 from clotho.run_settings import RunSettings
@@ -48,6 +49,11 @@ ENVIRONMENTS = """\
 The fields of `EnvironmentConfig`. An environment's own class sets them and adds others;
 `clotho run … --set max_agent_turns=10` and `--env.environment_config '{"max_agent_turns": 10}'` override them.
 """
+DATASETS = """\
+## Datasets
+
+The fields of `dataset` in `clotho.yaml` and in an environment's configuration: [datasets as items](datasets.md).
+"""
 SANDBOXES = """\
 ## Sandboxes
 
@@ -78,6 +84,9 @@ def settings_page() -> str:
         "",
         ENVIRONMENTS,
         _fields(EnvironmentConfig),
+        "",
+        DATASETS,
+        _fields(DatasetConfig),
         "",
         SANDBOXES,
         _fields(SandboxSpec),

@@ -1,0 +1,81 @@
+"""Options of `clotho run` and `clotho try` that make a dataset's rows the items."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from clotho.cli.assignments import parse_overrides
+from clotho.dataset_config import DatasetConfig
+from clotho.datasets.files import jsonl_rows
+from clotho.errors import InvalidInput
+from clotho.rollouts.item import Item
+
+PANEL = "Dataset"
+
+
+def option(text: str, metavar: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=PANEL, show_default=False, **more)
+
+
+@dataclass(frozen=True)
+class DatasetOptions:
+    """What replaces an environment's own items; clotho.yaml may have it under `dataset`."""
+
+    dataset: Annotated[
+        str | None,
+        option(
+            "A .jsonl, .parquet or .csv file, a folder, or a name on the Hugging Face hub: its rows are the items.",
+            "SOURCE",
+        ),
+    ] = None
+    subset: Annotated[str | None, option("The configuration of a hub's dataset.", "NAME")] = None
+    split: Annotated[str | None, option("The split of a folder or a hub's dataset.", "NAME")] = None
+    revision: Annotated[str | None, option("The branch, tag or commit of a hub's dataset.", "NAME")] = None
+    prompt_field: Annotated[
+        str | None, option("The field that the agent is asked: it becomes the item's `prompt`.", "NAME")
+    ] = None
+    id_field: Annotated[str | None, option("The field that becomes the item's `id`.", "NAME")] = None
+    filters: Annotated[
+        list[str] | None,
+        option("Take rows with this value, or one of a list, in a field.", "NAME=JSON", "--filter"),
+    ] = None
+    shuffle: Annotated[int | None, option("Shuffle the rows with this seed.", "SEED")] = None
+    limit: Annotated[int | None, option("Take no more rows than this.", "N", min=1)] = None
+    ids: Annotated[str | None, option("Take the rows with these ids only.", "ID,ID")] = None
+
+    def dataset_config(self, default: DatasetConfig | None) -> DatasetConfig | None:
+        """The dataset that the options name, else the configured one, changed by the options.
+
+        Raises InvalidInput for options without a dataset, and for a file that isn't there.
+        """
+        asked = {name: getattr(self, name) for name in DatasetConfig.model_fields if hasattr(self, name)}
+        given = {name: value for name, value in asked.items() if value is not None}
+        if self.filters is not None:
+            given["filters"] = parse_overrides(self.filters, "--filter")
+        if self.dataset is not None:
+            base: dict[str, Any] = {"source": self.dataset}
+        elif default is not None:
+            base = default.model_dump()
+        elif given:
+            options = ", ".join("--filter" if n == "filters" else f"--{n.replace('_', '-')}" for n in given)
+            raise InvalidInput(f"{options}: give --dataset, whose rows it is about")
+        else:
+            return None
+        try:
+            return DatasetConfig.model_validate({**base, **given}).located()
+        except ValidationError as error:
+            faults = "; ".join(fault["msg"] for fault in error.errors())
+            raise InvalidInput(f"--dataset: {faults}") from error
+
+    def given_items(self, path: Path | None) -> tuple[Item, ...] | None:
+        """The items of a file that the command line sends to the run; raises InvalidInput beside a dataset."""
+        if path is None:
+            return None
+        if self.dataset is not None:
+            raise InvalidInput("give --items or --dataset")
+        if not (items := tuple(jsonl_rows(path))):
+            raise InvalidInput(f"{path} holds no items: write one JSON object a line")
+        return items

@@ -1,0 +1,1 @@
+"""Datasets as items: files, folders, and datasets of the Hugging Face hub."""

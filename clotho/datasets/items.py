@@ -1,0 +1,84 @@
+"""A dataset's rows as items: filtered, shuffled, chosen by id, and checked to be JSON."""
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from clotho.dataset_config import DatasetConfig, file_digest
+from clotho.datasets.files import READERS, Rows
+from clotho.datasets.hub import packaged_rows
+from clotho.errors import InvalidInput
+from clotho.rollouts.item import Item
+
+SHOWN_IDS = 10
+
+
+def dataset_items(config: DatasetConfig) -> Iterator[Item]:
+    """The items of a dataset, in an order that is the same every time.
+
+    Raises InvalidInput for what isn't there or isn't JSON, and for ids that no row has; Unavailable for a hub that
+    can't be reached.
+    """
+    items = (_item(config, number, row) for number, row in enumerate(_rows(config)))
+    kept = (item for item in items if _passes(config, item))
+    ordered = kept if config.shuffle is None else _shuffled(kept, config.shuffle)
+    chosen = _chosen(config, ordered) if config.ids else ordered
+    return islice(chosen, config.limit)
+
+
+def _rows(config: DatasetConfig) -> Rows:
+    if config.kind != "file":
+        return packaged_rows(config)
+    path = Path(config.source)
+    if config.digest is not None and file_digest(path) != config.digest:
+        raise InvalidInput(f"dataset {path} is another file than the one that the run began with")
+    if not path.is_file():
+        raise InvalidInput(f"dataset {path}: there is no such file")
+    return READERS[path.suffix](path)
+
+
+def _item(config: DatasetConfig, number: int, row: Mapping[str, Any]) -> Item:
+    item: Item = dict(row)
+    for name, field in (("prompt", config.prompt_field), ("id", config.id_field)):
+        if field is not None and field != name:
+            item[name] = _field(config, number, item, field)
+    for name, value in item.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"dataset {config.source}, row {number}: {name}: {error}") from error
+    return item
+
+
+def _field(config: DatasetConfig, number: int, item: Item, name: str) -> Any:
+    if name not in item:
+        fields = ", ".join(item) or "none"
+        raise InvalidInput(f"dataset {config.source}, row {number}: no field {name!r} among {fields}")
+    return item[name]
+
+
+def _passes(config: DatasetConfig, item: Item) -> bool:
+    return all(
+        name in item and item[name] in (wanted if isinstance(wanted, list) else [wanted])
+        for name, wanted in config.filters.items()
+    )
+
+
+def _shuffled(items: Iterable[Item], seed: int) -> Iterator[Item]:
+    drawn = list(items)
+    random.Random(seed).shuffle(drawn)
+    yield from drawn
+
+
+def _chosen(config: DatasetConfig, items: Iterable[Item]) -> Iterator[Item]:
+    missing = dict.fromkeys(config.ids)
+    for item in items:
+        if (name := str(item.get("id"))) in config.ids:
+            missing.pop(name, None)
+            yield item
+    if missing:
+        names = ", ".join(list(missing)[:SHOWN_IDS])
+        raise InvalidInput(f"dataset {config.source}: no row has the id {names}")
