@@ -25,6 +25,7 @@ LAYERS = (
     "models",
     "rollouts",
     "datasets",
+    "tasks",
     "environment",
     "runs",
     "embedded",

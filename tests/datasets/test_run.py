@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from clotho.runs.groups import scored_groups
-from clotho.testing.cluster import Cluster
 from clotho.testing.script import Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
 from tests.support import start
 from tests.workflows.scripts import scoring
 

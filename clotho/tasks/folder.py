@@ -1,0 +1,209 @@
+"""A task folder as it lies on disk: its file, its instruction, its tests, its solution, and what it runs in."""
+
+import difflib
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from clotho.errors import InvalidInput
+from clotho.tasks.compose import Service, read_compose
+from clotho.tasks.task_file import TaskFile, known_keys
+from clotho.tasks.templates import Lookup, resolved
+from clotho.tasks.unsupported import unsupported
+
+CANARY = re.compile(r"\s*(?:<!--.*canary.*-->|#.*canary.*)\s*", re.IGNORECASE)
+DOWNLOADS = re.compile(r"^[^#\n]*\b(apt-get|apt|apk|pip3?|uvx?|curl|wget|npm|conda)\s+\S", re.MULTILINE)
+LARGEST_FILES = 64 << 20
+"""Bytes of tests or of a solution, which are copied into each sandbox."""
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """Files below a folder of the task, by their path in it; links followed."""
+
+    content: Mapping[str, bytes]
+    executable: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task that Clotho can roll out; `read_task` makes one, and refuses what it couldn't honour."""
+
+    path: Path
+    name: str
+    file: TaskFile
+    instruction: str
+    service: Service | None
+    """The one of docker-compose.yaml, if there is one."""
+
+    @property
+    def tests(self) -> TaskFiles:
+        return _files(self.path, "tests")
+
+    @property
+    def solution(self) -> TaskFiles | None:
+        """None where the task has none."""
+        return _files(self.path, "solution") if (self.path / "solution" / "solve.sh").is_file() else None
+
+    @property
+    def image(self) -> str | None:
+        """None: it is built from `environment/Dockerfile`."""
+        return self.file.environment.docker_image or (self.service.image if self.service else None)
+
+    @property
+    def build_context(self) -> Path | None:
+        return None if self.image else self.path / "environment"
+
+    @property
+    def workdir_files(self) -> TaskFiles:
+        """Files of `environment/` that are put into the working directory of a task with nothing but an image."""
+        folder = self.path / "environment"
+        if any((folder / name).exists() for name in ("Dockerfile", "docker-compose.yaml")):
+            return TaskFiles({}, frozenset())
+        return _files(self.path, "environment")
+
+    @property
+    def downloads(self) -> tuple[str, ...]:
+        """Programs by which tests/test.sh downloads, which needs a network and makes grading depend on it."""
+        found = DOWNLOADS.findall((self.path / "tests" / "test.sh").read_text(errors="replace"))
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def digest(self) -> str:
+        """Identity of the task's content: names, modes and bytes of its files."""
+        digest = hashlib.sha256()
+        for path in sorted(_walk(self.path, self.path)):
+            mode = "x" if path.stat().st_mode & 0o100 else "-"
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{path.relative_to(self.path)}\0{mode}{content}\n".encode())
+        return digest.hexdigest()
+
+
+def read_task(path: Path, variable: Lookup) -> Task:
+    """The task in folder `path`; raises InvalidInput that names the folder and everything wrong with it.
+
+    `variable` looks up the environment variables that the task's own are made of.
+    """
+    try:
+        return _read(path, variable)
+    except InvalidInput as error:
+        raise InvalidInput(f"task {path.name}: {error}") from error
+
+
+def _read(path: Path, variable: Lookup) -> Task:
+    file = _task_file(path / "task.toml")
+    if faults := [*unsupported(file), *_missing(path, file)]:
+        raise InvalidInput("; ".join(faults))
+    for folder in ("tests", "solution", "environment"):
+        _files(path, folder)
+    compose = path / "environment" / "docker-compose.yaml"
+    service = read_compose(compose) if compose.is_file() else None
+    name = file.task.name if file.task is not None else path.name
+    task = Task(path, name, file, instruction_of(_text(path / "instruction.md")), service)
+    if not task.instruction.strip():
+        raise InvalidInput("instruction.md says nothing")
+    if task.image is None and not (path / "environment" / "Dockerfile").is_file():
+        raise InvalidInput("environment/ has no Dockerfile, and no image is named")
+    for where, values in (
+        ("environment.env", file.environment.env),
+        ("verifier.env", file.verifier.env),
+        ("solution.env", file.solution.env),
+    ):
+        resolved(values, where, variable)
+    return task
+
+
+def instruction_of(text: str) -> str:
+    """The instruction without the canary lines that it begins with, and the blank lines after them."""
+    lines = text.split("\n")
+    start = 0
+    while start < len(lines) and CANARY.fullmatch(lines[start]):
+        start += 1
+    if start:
+        while start < len(lines) and not lines[start].strip():
+            start += 1
+    return "\n".join(lines[start:])
+
+
+def _task_file(path: Path) -> TaskFile:
+    try:
+        return TaskFile.model_validate(tomllib.loads(_text(path)))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"task.toml isn't TOML: {error}") from error
+    except ValidationError as error:
+        raise InvalidInput("; ".join(_fault(each) for each in error.errors())) from error
+
+
+def _fault(error: Mapping[str, Any]) -> str:
+    *path, last = error["loc"] or ("task.toml",)
+    name = ".".join(map(str, (*path, last)))
+    if error["type"] != "extra_forbidden":
+        return f"{name}: {error['msg'].removeprefix('Value error, ')}"
+    near = difflib.get_close_matches(str(last), known_keys(tuple(path)), n=1)
+    return f"{name}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError as error:
+        raise InvalidInput(f"there is no {path.name}") from error
+    except (UnicodeDecodeError, OSError) as error:
+        raise InvalidInput(f"{path.name} can't be read as UTF-8 text") from error
+
+
+def _missing(path: Path, file: TaskFile) -> Iterator[str]:
+    test = path / "tests" / "test.sh"
+    if not test.is_file():
+        yield "there is no tests/test.sh"
+    elif test.read_bytes().partition(b"\n")[0].endswith(b"\r"):
+        yield "tests/test.sh: its first line ends in CR LF, so that no interpreter has its name"
+    if not (path / "environment").is_dir() and file.environment.docker_image is None:
+        yield "there is neither environment/ nor environment.docker_image"
+    for name, why in (
+        ("trajectory.json", "agents can't continue another one's work"),
+        (".harborignore", "all files of tests/ and solution/ are taken"),
+    ):
+        if next(path.rglob(name), None) is not None:
+            yield f"{name}: {why}"
+
+
+def _files(task: Path, folder: str) -> TaskFiles:
+    """Raises InvalidInput for links that lead out of the task or round in circles, and for too many bytes."""
+    root = task / folder
+    content: dict[str, bytes] = {}
+    executable, size = set(), 0
+    for path in _walk(root, task):
+        name = str(path.relative_to(root))
+        size += path.stat().st_size
+        if size > LARGEST_FILES:
+            raise InvalidInput(f"{folder}/ has more than {LARGEST_FILES >> 20} MiB")
+        content[name] = path.read_bytes()
+        if path.stat().st_mode & 0o100:
+            executable.add(name)
+    return TaskFiles(content, frozenset(executable))
+
+
+def _walk(folder: Path, task: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    if not folder.is_dir():
+        return
+    real = folder.resolve()
+    if real in above:
+        raise InvalidInput(f"{folder.relative_to(task)}: the link leads round in a circle")
+    for path in sorted(folder.iterdir()):
+        name = path.relative_to(task)
+        if not path.resolve().is_relative_to(task.resolve()):
+            raise InvalidInput(f"{name}: the link leads out of the task")
+        if path.is_dir():
+            yield from _walk(path, task, (*above, real))
+        elif path.is_file():
+            yield path
+        else:
+            raise InvalidInput(f"{name}: neither a file nor a folder")

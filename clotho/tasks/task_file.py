@@ -1,0 +1,228 @@
+"""The schema of task.toml: every key that Harbor 0.25 knows, with its types and defaults; others are errors."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG])", re.IGNORECASE)
+MIB = {"k": 1 / 1024, "m": 1.0, "g": 1024.0}
+
+
+class Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def _seconds(value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError("give a finite number of seconds above 0")
+    return value
+
+
+def _size_mb(value: Any) -> Any:
+    """Harbor drops a bare number; "2G" is 2048 MiB."""
+    if not isinstance(value, str) or (found := SIZE.fullmatch(value.strip())) is None:
+        raise ValueError('give a number with K, M or G as text, such as "2G"')
+    return math.ceil(float(found[1]) * MIB[found[2].lower()])
+
+
+def _user(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("give a number")
+    return value
+
+
+Seconds = Annotated[float, AfterValidator(_seconds)]
+Size = Annotated[int, BeforeValidator(_size_mb)]
+User = Annotated[str, BeforeValidator(_user)]
+NetworkMode = Literal["public", "no-network", "allowlist"]
+
+
+class Network(Table):
+    network_mode: NetworkMode | None = None
+    allowed_hosts: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _hosts(self) -> "Network":
+        if self.allowed_hosts is not None and self.network_mode != "allowlist":
+            raise ValueError('allowed_hosts goes with network_mode = "allowlist" only')
+        return self
+
+
+class Author(Table):
+    name: str
+    email: str | None = None
+
+
+class Package(Table):
+    """[task]: the task's published name."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+    version: str | None = None
+    description: str = ""
+    authors: tuple[Author, ...] = ()
+    keywords: tuple[str, ...] = ()
+
+
+class Artifact(Table):
+    source: str
+    destination: str | None = None
+    exclude: tuple[str, ...] = ()
+    service: str | None = None
+
+
+class Agent(Network):
+    timeout_sec: Seconds | None = None
+    user: User | None = None
+
+
+class Healthcheck(Table):
+    command: str
+    interval_sec: Seconds = 5.0
+    timeout_sec: Seconds = 30.0
+    start_period_sec: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    start_interval_sec: Seconds = 5.0
+    retries: int = Field(default=3, ge=1)
+
+
+class McpServer(Table):
+    name: str
+    transport: Literal["sse", "streamable-http", "http", "stdio"] = "sse"
+    url: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    headers: dict[str, str] = {}
+
+
+class Tpu(Table):
+    type: str
+    topology: str
+
+
+class Container(Network):
+    """[environment]."""
+
+    build_timeout_sec: Seconds = 600.0
+    docker_image: str | None = None
+    os: Literal["linux", "windows"] = "linux"
+    workdir: str | None = Field(default=None, pattern="^/")
+    env: dict[str, str] = {}
+    skills_dir: str | None = None
+    cpus: Annotated[float, BeforeValidator(_number)] | None = Field(default=None, gt=0, allow_inf_nan=False)
+    memory_mb: int | None = Field(default=None, gt=0)
+    storage_mb: int | None = Field(default=None, gt=0)
+    memory: Size | None = None
+    storage: Size | None = None
+    gpus: int | None = Field(default=None, ge=0)
+    gpu_types: tuple[str, ...] | None = None
+    tpu: Tpu | None = None
+    allow_internet: bool | None = None
+    healthcheck: Healthcheck | None = None
+    mcp_servers: tuple[McpServer, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_size(self) -> "Container":
+        for new, old in (("memory_mb", "memory"), ("storage_mb", "storage")):
+            if getattr(self, new) is not None and getattr(self, old) is not None:
+                raise ValueError(f"give {new} or {old}")
+        return self
+
+    @property
+    def memory_limit_mb(self) -> int | None:
+        return self.memory if self.memory_mb is None else self.memory_mb
+
+    @property
+    def storage_limit_mb(self) -> int | None:
+        return self.storage if self.storage_mb is None else self.storage_mb
+
+    @property
+    def network(self) -> NetworkMode | None:
+        """None where the file says nothing."""
+        if self.network_mode is not None or self.allow_internet is None:
+            return self.network_mode
+        return "public" if self.allow_internet else "no-network"
+
+
+class Collect(Table):
+    command: str
+    service: str = "main"
+    timeout_sec: Seconds = 60.0
+    user: User | None = None
+
+
+class Verifier(Network):
+    timeout_sec: Seconds = 600.0
+    user: User | None = None
+    env: dict[str, str] = {}
+    environment_mode: Literal["shared", "separate"] | None = None
+    environment: Container | None = None
+    collect: tuple[Collect, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> "Verifier":
+        if self.environment_mode == "shared" and self.environment is not None:
+            raise ValueError('environment_mode = "shared" has no [verifier.environment]')
+        return self
+
+    @property
+    def separate(self) -> bool:
+        return self.environment_mode == "separate" or self.environment is not None
+
+
+class Solution(Table):
+    env: dict[str, str] = {}
+
+
+class Step(Table):
+    name: str
+    agent: Agent = Agent()
+    verifier: Verifier = Verifier()
+    min_reward: float | dict[str, float] | None = None
+    healthcheck: Healthcheck | None = None
+    artifacts: tuple[str | Artifact, ...] = ()
+
+
+class TaskFile(Table):
+    """A whole task.toml; an empty one is fine."""
+
+    schema_version: str = Field(default="1.4", alias="version", pattern=r"^1\.\d+$")
+    task: Package | None = None
+    metadata: dict[str, Any] = {}
+    source: str | None = None
+    artifacts: tuple[str | Artifact, ...] = ()
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None
+    steps: tuple[Step, ...] = ()
+    solution: Solution = Solution()
+    agent: Agent = Agent()
+    verifier: Verifier = Verifier()
+    environment: Container = Container()
+
+
+def known_keys(path: tuple[str | int, ...]) -> Mapping[str, object]:
+    """The keys of the table at `path`; none where it isn't a table of the schema."""
+    kind: Any = TaskFile
+    for name in path:
+        if isinstance(name, int):
+            continue
+        field = kind.model_fields.get(name)
+        if field is None:
+            return {}
+        kind = _table_of(field.annotation)
+        if kind is None:
+            return {}
+    fields: Mapping[str, object] = kind.model_fields
+    return fields
+
+
+def _table_of(annotation: Any) -> type[Table] | None:
+    """The table that a field holds, or holds a list of."""
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return annotation
+    inner = (_table_of(each) for each in getattr(annotation, "__args__", ()))
+    return next((table for table in inner if table is not None), None)

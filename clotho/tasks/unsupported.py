@@ -1,0 +1,43 @@
+"""The parts of the schema that Clotho doesn't do: a task that uses one is refused by its name."""
+
+from collections.abc import Iterator
+
+from clotho.tasks.task_file import Container, TaskFile, Verifier
+
+
+def unsupported(task: TaskFile) -> Iterator[str]:
+    """One sentence for each part of `task` that Clotho would have to leave out."""
+    if task.steps:
+        yield "steps: tasks of several steps aren't supported"
+    if task.multi_step_reward_strategy is not None:
+        yield "multi_step_reward_strategy: tasks of several steps aren't supported"
+    if task.artifacts:
+        yield "artifacts: no files are copied out of the sandbox"
+    yield from _of_container(task.environment, task)
+    yield from _of_verifier(task.verifier)
+
+
+def _of_container(container: Container, task: TaskFile) -> Iterator[str]:
+    if container.os != "linux":
+        yield f"environment.os: {container.os} containers aren't supported"
+    if container.gpu_types is not None:
+        yield "environment.gpu_types: kinds of GPU can't be chosen"
+    if container.tpu is not None:
+        yield "environment.tpu: there are no TPUs"
+    if container.mcp_servers:
+        yield "environment.mcp_servers: agents have no MCP client"
+    if container.skills_dir is not None:
+        yield "environment.skills_dir: agents have no skills"
+    for name, phase in (("agent", task.agent), ("verifier", task.verifier)):
+        if phase.network_mode not in (None, container.network):
+            yield f"{name}.network_mode: it must be that of [environment]"
+        elif phase.allowed_hosts not in (None, container.allowed_hosts):
+            yield f"{name}.allowed_hosts: they must be those of [environment]"
+
+
+def _of_verifier(verifier: Verifier) -> Iterator[str]:
+    if verifier.separate:
+        part = "environment" if verifier.environment is not None else "environment_mode"
+        yield f"verifier.{part}: verification has the agent's image and files, in an instance of its own"
+    if verifier.collect:
+        yield "verifier.collect: no commands are run between agent and verifier"

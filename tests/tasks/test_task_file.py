@@ -1,0 +1,136 @@
+"""task.toml: every key is honoured, or refused by its name."""
+
+from pathlib import Path
+
+import pytest
+
+from clotho.errors import InvalidInput
+from clotho.tasks.folder import Task, read_task
+from tests.tasks.making import IMAGE, make_task
+
+VARIABLES = {"SET": "given", "EMPTY": ""}
+
+
+def read(folder: Path, file: str = IMAGE) -> Task:
+    return read_task(make_task(folder, file), VARIABLES.get)
+
+
+WHOLE = """
+schema_version = "1.4"
+source = "here"
+[metadata]
+difficulty = "easy"
+tags = ["a"]
+[task]
+name = "org/name"
+keywords = ["k"]
+authors = [{name = "A", email = "a@example.org"}]
+[agent]
+timeout_sec = 30
+user = 1000
+[verifier]
+timeout_sec = 5.5
+user = "root"
+env = {KEY = "${SET}", OTHER = "${UNSET:-x}"}
+[environment]
+docker_image = "debian"
+build_timeout_sec = 60
+cpus = 0.5
+memory = "2G"
+storage_mb = 512
+workdir = "/app"
+gpus = 1
+network_mode = "allowlist"
+allowed_hosts = ["*.example.org"]
+env = {A = "literal ${SET}"}
+[environment.healthcheck]
+command = "true"
+start_period_sec = 2
+[solution]
+env = {B = "${EMPTY:-default}"}
+"""
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    task = read(tmp_path / "folder", WHOLE)
+    environment = task.file.environment
+    assert (task.name, task.file.agent.user, task.file.agent.timeout_sec) == ("org/name", "1000", 30.0)
+    assert (environment.memory_limit_mb, environment.storage_limit_mb, environment.cpus) == (2048, 512, 0.5)
+    assert environment.healthcheck is not None
+    assert environment.healthcheck.retries == 3
+
+
+def test_an_empty_file_has_the_defaults_of_the_schema(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "plain", "")
+    (folder / "environment").mkdir()
+    (folder / "environment" / "Dockerfile").write_text("FROM busybox\n")
+    task = read_task(folder, VARIABLES.get)
+    assert (task.name, task.image, task.file.verifier.timeout_sec) == ("plain", None, 600.0)
+    assert (task.file.agent.timeout_sec, task.file.environment.network) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "mode"),
+    [("true", "public"), ("false", "no-network"), ('true\nnetwork_mode = "no-network"', "no-network")],
+)
+def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> None:
+    assert read(tmp_path / "task", f"{IMAGE}allow_internet = {key}\n").file.environment.network == mode
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("schema_version = 1.0", "schema_version: Input should be a valid string"),
+        ('schema_version = "2.0"', "schema_version: String should match"),
+        ("[agent]\ntimeout = 5", "agent.timeout: unknown key; did you mean timeout_sec?"),
+        ("[environment.healthcheck]\ncommand = 'x'\nretry = 1", "environment.healthcheck.retry: unknown key"),
+        (
+            "[[verifier.collect]]\ncommand = 'x'\nusers = 1",
+            "verifier.collect.0.users: unknown key; did you mean",
+        ),
+        ("nonsense = 1", "nonsense: unknown key"),
+        (
+            "[environment]\nmemory = 2048",
+            'environment.memory: give a number with K, M or G as text, such as "2G"',
+        ),
+        ('[environment]\nmemory = "2Gi"', "environment.memory: give a number with K"),
+        ('[environment]\nmemory = "2G"\nmemory_mb = 5', "environment: give memory_mb or memory"),
+        ("[environment]\ncpus = true", "environment.cpus"),
+        ("[environment]\nenv = {A = 1}", "environment.env.A: Input should be a valid string"),
+        ("[agent]\ntimeout_sec = 0", "agent.timeout_sec: give a finite number of seconds above 0"),
+        ("[verifier]\ntimeout_sec = inf", "verifier.timeout_sec: give a finite number"),
+        ('[environment]\nallowed_hosts = ["a"]', "environment: allowed_hosts goes with"),
+        ('[environment]\nos = "windows"', "environment.os: windows containers aren't supported"),
+        ('[environment]\ngpu_types = ["H100"]', "environment.gpu_types: kinds of GPU"),
+        ('[environment]\ntpu = {type = "v5", topology = "2x4"}', "environment.tpu"),
+        ('[environment]\nskills_dir = "/skills"', "environment.skills_dir"),
+        ('[[environment.mcp_servers]]\nname = "a"\nurl = "b"', "environment.mcp_servers"),
+        ('[[steps]]\nname = "a"', "steps: tasks of several steps"),
+        ('artifacts = ["/a"]', "artifacts: no files are copied"),
+        (
+            '[verifier]\nenvironment_mode = "separate"',
+            "verifier.environment_mode: verification has",
+        ),
+        ("[verifier.environment]", "verifier.environment: verification"),
+        ('[[verifier.collect]]\ncommand = "a"', "verifier.collect: no commands"),
+        ('[agent]\nnetwork_mode = "public"', "agent.network_mode: it must be that of"),
+        ('[task]\nname = "plain"', "task.name: String should match"),
+        ("[verifier]\nenv = {A = '${UNSET}'}", "verifier.env.A: environment variable UNSET is not set"),
+        ("[environment]\nenv = {'A B' = ''}", "'A B' is no name of an environment variable"),
+        ("a = [", "task.toml isn't TOML"),
+    ],
+)
+def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path, file: str, said: str) -> None:
+    image = "" if "[environment]" in file or "\nenvironment" in file else f"{IMAGE}"
+    whole = file.replace("[environment]", IMAGE.strip(), 1) if not image else f"{file}\n{image}"
+    with pytest.raises(InvalidInput) as refused:
+        read(tmp_path / "task", whole)
+    assert str(refused.value).startswith("task task: ")
+    assert said in str(refused.value)
+
+
+def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read(tmp_path / "task", '[environment]\nos = "windows"\nskills_dir = "/a"\n')
+    assert "environment.os" in str(refused.value)
+    assert "environment.skills_dir" in str(refused.value)
