@@ -35,6 +35,18 @@ LAYERS = (
 )
 """Packages of clotho, each of which may import those before it; only the first line's modules know one another."""
 
+SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
+SUPERVISOR_LAYERS = (
+    "bytes control sha256",
+    "answer job tar tree walk",
+    "command file freeze input manifest measure member output",
+    "execution pack unpack",
+    "transfer",
+    "enter requests",
+    "supervisor",
+)
+"""Source files of the supervisor, each of which may call those of the lines before its own."""
+
 
 def modules(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
@@ -124,6 +136,28 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     for own, other in library_imports():
         ahead.add(own, other)
     ahead.prepare()
+
+
+def test_the_supervisors_files_call_only_those_below_them() -> None:
+    """A file has its own functions in its own header, and others' only from there: none is declared elsewhere."""
+    rank = {part: number for number, layer in enumerate(SUPERVISOR_LAYERS) for part in layer.split()}
+    assert {path.stem for path in SUPERVISOR.glob("*.[ch]")} == set(rank)
+    wrong = []
+    for path in sorted(SUPERVISOR.glob("*.[ch]")):
+        text = path.read_text()
+        included = set(re.findall(r'^#include "(\w+)\.h"', text, re.MULTILINE)) - {path.stem}
+        wrong += [f"{path.name} includes {name}.h" for name in included if rank[name] >= rank[path.stem]]
+        if path.suffix == ".c":
+            wrong += [f"{path.name}: {line}" for line in re.findall(r"^extern.*", text, re.MULTILINE)]
+            continue
+        source = path.with_suffix(".c").read_text()
+        for name in re.findall(r"^(?!typedef)\w[\w ]*[ *](\w+)\([^;]*\)[^;]*;", text, re.MULTILINE):
+            if not re.search(rf"^\w[\w ()_]*[ *]{name}\([^;]*\) \{{", source, re.MULTILINE):
+                wrong.append(f"{path.name} offers {name}, which is in another file")
+    assert wrong == []
+    assert [
+        path.name for path in SUPERVISOR.glob("*.[ch]") if len(path.read_text().splitlines()) >= 330
+    ] == []
 
 
 def test_the_environment_is_read_in_one_place() -> None:

@@ -1,7 +1,8 @@
 /* Unpacks archives with the supervisor's own code: unpack_archives FOLDER COUNT
  * Each is FOLDER/N/stream, and goes into FOLDER/N/work and FOLDER/N/home, by a process and, where we are root, a user
  * of its own. FOLDER/N/answer gets what the supervisor would answer; a line on standard output, how the process ended. */
-#include "archive.h"
+#include "answer.h"
+#include "unpack.h"
 
 #include <fcntl.h>
 #include <grp.h>

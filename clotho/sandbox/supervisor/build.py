@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clotho.sandbox.supervisor import ARCHITECTURES, FOLDER
 
-FLAGS = ("-Os", "-s", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE")
+FLAGS = ("-Os", "-s", "-std=gnu11", "-Wall", "-Wextra", "-Wmissing-prototypes", "-Werror", "-D_GNU_SOURCE")
 HARDENED = ("-static", "-fPIE", "-pie", "-Wl,-z,relro,-z,now", "-fstack-protector-strong")
 
 

@@ -1,14 +1,14 @@
 /* Between fork and exec: the keeper of a job, and its command. */
-#include "supervisor.h"
+#include "command.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +38,9 @@ static const char BASH_SCRIPT[] =
 static const char SH_SCRIPT[] = BEFORE "__text=$(cat <&7)" AFTER_READING("");
 
 enum { CANNOT_ENTER = 126, NO_SHELL = 127 };
+
+long long max_processes, max_file;
+struct rlimit command_files;
 
 static void enter_directory(struct job *job) {
     char left[PATH_MAX], here[PATH_MAX];

@@ -1,5 +1,5 @@
 /* The control directory: entries that appear complete or not at all, and headers of requests. */
-#include "supervisor.h"
+#include "control.h"
 
 #include <errno.h>
 #include <fcntl.h>

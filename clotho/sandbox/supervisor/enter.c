@@ -1,6 +1,8 @@
 /* On the host, before there is a sandbox: joins its control groups, becomes its user for good, and runs a command.
  * One program instead of a shell, nice and setpriv: they take longer to start than what they do. */
-#include "supervisor.h"
+#include "enter.h"
+
+#include "control.h"
 
 #include <errno.h>
 #include <fcntl.h>

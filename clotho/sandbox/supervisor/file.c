@@ -1,7 +1,9 @@
 /* Reading or writing one file for the host.
  * A path is the agent's: it may lead through links anywhere, even to /proc/self of the one who opens it. So the
  * child first closes whatever could be reached that way, and kernel links of /proc are not followed. */
-#include "supervisor.h"
+#include "file.h"
+
+#include "answer.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* What is written to a running job: requests are taken over once, queued, and fed as the job reads. */
-#include "supervisor.h"
+#include "input.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,13 @@
  * Names are a command's: of a list that is too long for the host its beginning is kept, and the digest of all of it.
  * Digests are remembered across requests, in memory that the children share: a file whose change time is older than the
  * clock's grain was when we read it has not changed since. There is one child at a time. */
-#include "archive.h"
+#include "manifest.h"
+
+#include "answer.h"
+#include "bytes.h"
+#include "sha256.h"
+#include "tar.h"
+#include "walk.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The cap on output. Commands write their output file themselves, so somebody has to look how long it is:
  * every 20 ms while it grows; once it is quiet, a one-shot watch, so that silent commands cost nothing. */
-#include "supervisor.h"
+#include "output.h"
 
 #include <stdio.h>
 #include <sys/inotify.h>
@@ -19,8 +19,9 @@ static int grew(struct job *job) {
     return 1;
 }
 
-void look_at_output(struct job *job) {
-    if (job->watch > 0 || now() < job->look_at) return;
+/* Looks where it is time to, and says whether there is more than the job may write. */
+int exceeds_output(struct job *job) {
+    if (job->watch > 0 || now() < job->look_at) return 0;
     job->quiet = grew(job) ? 0 : job->quiet + 1;
     job->look_at = now() + LOOK_EVERY_MS;
     if (job->quiet >= LOOKS_UNTIL_QUIET) {
@@ -30,7 +31,7 @@ void look_at_output(struct job *job) {
         if (job->watch < 0) job->look_at = now() + LOOK_WITHOUT_WATCH_MS;
         else if (grew(job)) job->quiet = 0; /* between the last look and the watch */
     }
-    if (job->seen_output > job->max_output) end_job(job, "outcap");
+    return job->seen_output > job->max_output;
 }
 
 void output_changed(void) {

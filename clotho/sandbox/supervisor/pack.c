@@ -1,95 +1,27 @@
 /* Writing an archive of the sandbox's folders to a FIFO, while the commands are stopped.
  *
- * A first pass looks at every file and says how large the archive will be, and a fingerprint: where that is what the
- * host saw last time, nothing has changed and nothing is written. Change times have the clock's grain: we end no
- * sooner than that after the youngest, so that whatever changes later has another one.
+ * Where the fingerprint is what the host saw last time, nothing has changed and nothing is written.
  * The sandbox's own user is written as 0: the next sandbox has another one. */
-#include "archive.h"
+#include "pack.h"
 
-#include <dirent.h>
+#include "answer.h"
+#include "bytes.h"
+#include "measure.h"
+#include "tar.h"
+#include "walk.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { GRAIN_NS = 12000000, HEADERS = 3 * BLOCK, BUFFER = 1 << 18, COPY = 1 << 16 };
-
-volatile sig_atomic_t told_to_stop;
-
-static struct sha256 fingerprint;
-static long long size, left_out;
-static struct timespec youngest;
+enum { BUFFER = 1 << 18, COPY = 1 << 16 };
 
 static int out;
 static char buffer[BUFFER];
 static size_t filled;
-
-/* ---- the first pass ---- */
-
-static int measure(const struct node *node) {
-    const struct stat *s = &node->stat;
-    struct {
-        uint64_t mode, user, group, size, inode, links;
-        int64_t changed, changed_ns;
-    } seen = {.mode = s->st_mode, .user = s->st_uid, .group = s->st_gid};
-    size += HEADERS + strlen(node->path) / BLOCK * BLOCK;
-    if (S_ISREG(s->st_mode)) {
-        off_t allocated = s->st_blocks * (off_t)BLOCK;
-        size += ((s->st_size < allocated ? s->st_size : allocated) + BLOCK - 1) / BLOCK * BLOCK;
-    } else if (S_ISSOCK(s->st_mode) || S_ISCHR(s->st_mode) || S_ISBLK(s->st_mode)) left_out++;
-    if (!S_ISDIR(s->st_mode)) { /* of a directory, the names in it are seen, and its times don't count */
-        seen.size = s->st_size;
-        seen.inode = s->st_ino;
-        seen.links = s->st_nlink;
-        seen.changed = s->st_ctim.tv_sec;
-        seen.changed_ns = s->st_ctim.tv_nsec;
-        if (s->st_ctim.tv_sec > youngest.tv_sec
-            || (s->st_ctim.tv_sec == youngest.tv_sec && s->st_ctim.tv_nsec > youngest.tv_nsec))
-            youngest = s->st_ctim;
-    }
-    sha256_add(&fingerprint, node->path, strlen(node->path) + 1);
-    sha256_add(&fingerprint, &seen, sizeof seen);
-    return told_to_stop ? -1 : 0;
-}
-
-static void outlast_grain(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_REALTIME, &time);
-    long long age = (time.tv_sec - youngest.tv_sec) * 1000000000LL + time.tv_nsec - youngest.tv_nsec;
-    if (age < GRAIN_NS) usleep((age < 0 ? GRAIN_NS : GRAIN_NS - age) / 1000 + 1);
-}
-
-static int holds_something(const char *path) {
-    DIR *dir = opendir(path);
-    struct dirent *entry;
-    int found = 0;
-    while (dir && (entry = readdir(dir))) found += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
-    if (dir) closedir(dir);
-    return found;
-}
-
-static int lines_of(const char *path) {
-    char text[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC), lines = 0;
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
-    if (fd >= 0) close(fd);
-    for (ssize_t i = 0; i < n; i++) lines += text[i] == '\n';
-    return lines;
-}
-
-/* What a command can leave where no archive looks: in memory, and as System V's objects. */
-static int left_outside(void) {
-    static const char *const FOLDERS[] = {"/dev/shm", "/var/tmp", "/run"};
-    static const char *const OBJECTS[] = {"/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg"};
-    int found = 0;
-    for (int i = 0; i < 3; i++) found += holds_something(FOLDERS[i]) + (lines_of(OBJECTS[i]) > 1);
-    return found;
-}
-
-/* ---- the second ---- */
 
 static int flush(void) {
     for (size_t done = 0; done < filled;) {
@@ -297,43 +229,36 @@ static int pack_node(const struct node *node) {
 static void walk_roots(const struct roots *roots, visitor *visit) {
     for (size_t i = 0; i < roots->count; i++)
         if (walk(roots->all[i].path, roots->all[i].label, visit)) {
-            if (told_to_stop) answer("too_slow", size);
+            if (told_to_stop) answer("too_slow", measured.size);
             if (errno == ESTALE) answer("changed", 0);
             answer_errno();
         }
 }
 
-static void __attribute__((noreturn)) answer_packed(const char *word, int processes) {
-    unsigned char digest[DIGEST];
-    char text[2 * DIGEST + 1];
-    sha256_end(&fingerprint, digest);
-    hexadecimal(digest, sizeof digest, text);
-    int told = dprintf(RESULT, "%s %lld\n%s %d %lld %d", word, size, text, processes, left_out, left_outside());
+static void __attribute__((noreturn)) answer_packed(const char *word, const char *fingerprint, int processes) {
+    int told = dprintf(RESULT, "%s %lld\n%s %d %lld %d", word, measured.size, fingerprint, processes, measured.left_out,
+                       left_outside());
     outlast_grain();
     _exit(told < 0);
 }
 
-static int is_unchanged(const struct header *request) {
-    struct sha256 copy = fingerprint;
-    unsigned char digest[DIGEST];
-    char text[2 * DIGEST + 1], known[2 * DIGEST + 1];
-    sha256_end(&copy, digest);
-    hexadecimal(digest, sizeof digest, text);
-    return header_value(request, "known", known, sizeof known) && !strcmp(known, text);
-}
-
 void pack(const struct header *request, int processes) {
     static const char end[2 * BLOCK];
+    char fingerprint[2 * DIGEST + 1], known[2 * DIGEST + 1];
     struct roots roots;
     read_roots(request, &roots);
     out = openat(ENTRY, "stream", O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* its end tells the host that there is an answer */
     if (out < 0 || fcntl(out, F_SETFL, 0)) answer_errno();
-    sha256_begin(&fingerprint);
-    size = sizeof end;
+    sha256_begin(&measured.fingerprint);
+    measured.size = sizeof end;
     walk_roots(&roots, measure);
-    if (is_unchanged(request)) answer_packed("unchanged", processes);
-    if (size > header_number(request, "max", LLONG_MAX)) answer("too_large", size);
+    unsigned char digest[DIGEST];
+    sha256_end(&measured.fingerprint, digest);
+    hexadecimal(digest, sizeof digest, fingerprint);
+    if (header_value(request, "known", known, sizeof known) && !strcmp(known, fingerprint))
+        answer_packed("unchanged", fingerprint, processes);
+    if (measured.size > header_number(request, "max", LLONG_MAX)) answer("too_large", measured.size);
     walk_roots(&roots, pack_node);
-    if (emit(end, sizeof end) || flush()) answer(told_to_stop ? "too_slow" : "interrupted", size);
-    answer_packed("ok", processes);
+    if (emit(end, sizeof end) || flush()) answer(told_to_stop ? "too_slow" : "interrupted", measured.size);
+    answer_packed("ok", fingerprint, processes);
 }

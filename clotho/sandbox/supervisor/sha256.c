@@ -1,7 +1,6 @@
 /* SHA-256, as in FIPS 180-4. */
-#include "archive.h"
+#include "sha256.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const uint32_t K[64] = {
@@ -65,8 +64,4 @@ void sha256_end(struct sha256 *hash, unsigned char digest[DIGEST]) {
     for (int i = 0; i < 8; i++) tail[padding + i] = (unsigned char)(bits >> (56 - 8 * i));
     sha256_add(hash, tail, padding + 8);
     for (int i = 0; i < DIGEST; i++) digest[i] = (unsigned char)(hash->state[i / 4] >> (24 - 8 * (i % 4)));
-}
-
-void hexadecimal(const unsigned char *bytes, size_t length, char *text) {
-    for (size_t i = 0; i < length; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }

@@ -22,11 +22,21 @@
  *   frozen             all commands are stopped, for the host
  * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, outcap, killed.
  * A host that finds `started`, no `done`, and another instance (or none) in `alive`, says lost. */
-#include "archive.h"
+#include "command.h"
+#include "enter.h"
+#include "execution.h"
+#include "freeze.h"
+#include "input.h"
+#include "manifest.h"
+#include "output.h"
+#include "requests.h"
+#include "transfer.h"
+#include "tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,81 +54,6 @@ enum { REQUESTS, CHILDREN, REPORTS, CHANGES, FIXED };
 
 static struct pollfd polled[MAX_POLLED];
 static struct job *polled_jobs[MAX_POLLED];
-static int report; /* where keepers write */
-static ms lease_until;
-static int leaving, sealing;
-
-/* ---- requests ---- */
-
-static void run_requested(const char *key) {
-    if (sealing) never_start(key);
-    else if (!find_job(key)) start_job(key, report);
-}
-
-static void kill_requested(const char *key) {
-    struct job *job = find_job(key);
-    if (job) end_job(job, "killed");
-    else never_start(key);
-}
-
-static void input_requested(char *argument) {
-    char *request = strchr(argument, ' ');
-    if (!request) return;
-    *request++ = 0;
-    struct job *job = find_job(argument);
-    if (job && is_key(request)) accept_input(job, request);
-}
-
-/* What would start something, or end it, while the commands are stopped. */
-static int must_wait(const char *line) {
-    int file = !strncmp(line, "file ", 5);
-    if (file || !is_frozen()) return file && is_archiving();
-    return !strncmp(line, "run ", 4) || !strncmp(line, "kill ", 5) || !strncmp(line, "input ", 6);
-}
-
-/* A number of seconds that makes no sense as a duration changes nothing. */
-static void lease_requested(const char *text) {
-    long long seconds = natural(text);
-    if (seconds > 0 && seconds <= MOST / 1000) lease_until = now() + seconds * 1000;
-}
-
-void obey(char *line) {
-    if (must_wait(line)) {
-        obey_later(line);
-        return;
-    }
-    char *argument = strchr(line, ' ');
-    if (argument) *argument++ = 0;
-    if (!strcmp(line, "stop")) leaving = 1;
-    else if (!strcmp(line, "seal")) sealing = 1;
-    else if (!argument) return;
-    else if (!strcmp(line, "lease")) lease_requested(argument);
-    else if (!strcmp(line, "input")) input_requested(argument);
-    else if (!is_key(argument)) return;
-    else if (!strcmp(line, "run")) run_requested(argument);
-    else if (!strcmp(line, "kill")) kill_requested(argument);
-    else if (!strcmp(line, "file")) start_transfer(argument);
-}
-
-static void read_requests(void) {
-    static char text[8192];
-    static size_t have;
-    static int too_long; /* what comes up to the next line's end belongs to a line that isn't ours */
-    ssize_t n = read(polled[REQUESTS].fd, text + have, sizeof text - have);
-    if (n <= 0) return;
-    have += n;
-    char *rest = text;
-    for (char *end; (end = memchr(rest, '\n', text + have - rest)); rest = end + 1) {
-        *end = 0;
-        if (!too_long) obey(rest);
-        too_long = 0;
-    }
-    have = text + have - rest;
-    memmove(text, rest, have);
-    if (have < sizeof text) return;
-    too_long = 1;
-    have = 0;
-}
 
 /* ---- what has happened ---- */
 
@@ -160,7 +95,7 @@ static int reap(void) {
     while (looks < MAX_DEAD && (dead[n].pid = waitpid(-1, &dead[n].status, WNOHANG | WUNTRACED)) > 0) {
         looks++;
         if (WIFSTOPPED(dead[n].status)) go_on_child(dead[n].pid);
-        else n++;
+        else forget_helper(dead[n++].pid);
     }
     hear_keepers();
     for (int i = 0; i < n; i++) {
@@ -183,7 +118,7 @@ static void earlier(ms *next, ms time) {
 /* Does what is due for `job`; returns when to look at it again. */
 static ms attend(struct job *job) {
     ms next = lease_until;
-    look_at_output(job);
+    if (exceeds_output(job)) end_job(job, "outcap");
     if (job->watch <= 0) earlier(&next, job->look_at);
     if (job->finished || (is_frozen() && !sealing)) return next;
     if (job->drain_until && now() >= job->drain_until) finish_job(job);
@@ -239,7 +174,7 @@ static void serve(void) {
             if (polled[i].revents & POLLOUT) feed_input(polled_jobs[i]);
             if (polled_jobs[i]->pty && polled[i].revents & ~POLLOUT) read_terminal(polled_jobs[i]);
         }
-        read_requests();
+        read_requests(polled[REQUESTS].fd);
     }
 }
 

@@ -1,5 +1,5 @@
 /* What writing and reading archives share. */
-#include "archive.h"
+#include "tar.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,21 @@
 /* Children that read or write files for the host: with the sandbox's rights, in the sandbox's view.
  * An archive is made while the commands are stopped, one at a time, and within its time. */
-#include "archive.h"
+#include "transfer.h"
+
+#include "answer.h"
+#include "file.h"
+#include "freeze.h"
+#include "manifest.h"
+#include "pack.h"
+#include "tree.h"
+#include "unpack.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,26 +29,6 @@ struct transfer {
     ms deadline;
 };
 static struct transfer *transfers;
-
-void answer(const char *error, long long size) {
-    _exit(dprintf(RESULT, "%s %lld\n", error, size) < 0 ? UNANSWERED : 0);
-}
-
-void answer_errno(void) {
-    switch (errno) {
-    case ENOENT:
-    case ENOTDIR: answer("not_found", 0);
-    case EACCES:
-    case EPERM:
-    case EROFS: answer("permission_denied", 0);
-    case ENOSPC:
-    case EDQUOT: answer("no_space", 0);
-    case EISDIR: answer("is_directory", 0);
-    case ENAMETOOLONG: answer("name_too_long", 0);
-    case ELOOP: answer("not_regular", 0);
-    }
-    answer("failed", errno);
-}
 
 static void start_in(const char *after) {
     char left[PATH_MAX];
@@ -113,6 +102,16 @@ static int read_verb(struct transfer *transfer) {
     return 0;
 }
 
+int is_archiving(void) {
+    for (struct transfer *t = transfers; t; t = t->next)
+        if (t->freezes) return 1;
+    return 0;
+}
+
+static void archive_ended(const struct transfer *transfer) {
+    if (transfer->freezes && !is_archiving()) thaw();
+}
+
 void start_transfer(const char *key) {
     for (struct transfer *t = transfers; t; t = t->next)
         if (!strcmp(t->key, key)) return;
@@ -121,15 +120,16 @@ void start_transfer(const char *key) {
     strcpy(transfer->key, key);
     transfer->dir = open_entry("f", key);
     int known = transfer->dir < 0 || faccessat(transfer->dir, "done", F_OK, 0) == 0 || read_verb(transfer);
-    int processes = !known && transfer->freezes ? freeze_for_archive() : 0;
+    int processes = !known && transfer->freezes ? freeze() : 0;
     transfer->child = known ? -1 : fork();
     if (transfer->child == 0) become_transfer(transfer, processes);
     if (transfer->child < 0) {
         if (transfer->dir >= 0) close(transfer->dir);
-        if (transfer->freezes) archive_ended();
+        archive_ended(transfer);
         free(transfer);
         return;
     }
+    add_helper(transfer->child);
     transfer->next = transfers;
     transfers = transfer;
 }
@@ -146,7 +146,7 @@ int end_transfer(pid_t child, int status) {
         struct transfer *transfer = *at;
         if (transfer->child != child) continue;
         *at = transfer->next;
-        if (transfer->freezes) archive_ended(); /* first: who hears of the answer finds the commands running */
+        archive_ended(transfer); /* first: who hears of the answer finds the commands running */
         publish_answer(transfer, status);
         close(transfer->dir);
         free(transfer);
@@ -166,15 +166,9 @@ void steady_transfer(pid_t pid) {
     for (struct transfer *t = transfers; t; t = t->next)
         if (t->child == pid && !t->freezes) {
             t->freezes = 1;
-            freeze_for_archive();
+            freeze();
         }
     kill(pid, SIGCONT);
-}
-
-int is_archiving(void) {
-    for (struct transfer *t = transfers; t; t = t->next)
-        if (t->freezes) return 1;
-    return 0;
 }
 
 /* Ends an archive whose time is over; returns when to look again, 0 without one. */

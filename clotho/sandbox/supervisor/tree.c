@@ -1,15 +1,16 @@
 /* Process trees: who descends from whom is read from /proc, since a command can change everything else. */
-#include "supervisor.h"
+#include "tree.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_PROCESSES = 65536, KILL_PASSES = 200 };
+enum { MAX_PROCESSES = 65536, KILL_PASSES = 200, PID_LIMIT = 1 << 22 };
 
 struct process {
     pid_t pid, parent;
@@ -19,6 +20,11 @@ struct process {
 };
 static struct process all[MAX_PROCESSES];
 static int count;
+static unsigned char helpers[PID_LIMIT / 8];
+
+static int is_helper(pid_t pid) { return helpers[pid / 8] >> pid % 8 & 1; }
+void add_helper(pid_t pid) { helpers[pid / 8] |= 1 << pid % 8; }
+void forget_helper(pid_t pid) { helpers[pid / 8] &= ~(1 << pid % 8); }
 
 static int read_process(const char *pid, struct process *process) {
     char path[64], line[512];
@@ -71,19 +77,13 @@ int signal_tree(pid_t root, int signal) {
     return hit;
 }
 
-static int is_keeper(pid_t pid) {
-    for (struct job *job = jobs; job; job = job->next)
-        if (job->keeper == pid) return 1;
-    return 0;
-}
-
-/* Children of ours that no keeper keeps: their keeper is dead and nobody can say whose they were: all of them go. */
-static void kill_strays(void) {
+/* Children of ours that are no helpers: their keeper is dead and nobody can say whose they were: all of them go. */
+void kill_strays(void) {
     static pid_t strays[MAX_PROCESSES];
     int n = 0;
     read_processes();
     for (int i = 0; i < count; i++)
-        if (all[i].parent == getpid() && !is_keeper(all[i].pid) && !is_transfer(all[i].pid)) strays[n++] = all[i].pid;
+        if (all[i].parent == getpid() && !is_helper(all[i].pid)) strays[n++] = all[i].pid;
     for (int i = 0; i < n; i++) {
         signal_tree(strays[i], SIGKILL);
         kill(strays[i], SIGKILL);
@@ -116,8 +116,7 @@ int stop_running(int by_level, void (*found)(pid_t), int *processes) {
     int n = 0, running = 0, level = -1;
     read_processes();
     for (int i = 0; i < count; i++)
-        if (all[i].pid != getpid() && descends_from(&all[i], getpid(), 0) && !is_keeper(all[i].pid)
-            && !is_transfer(all[i].pid))
+        if (all[i].pid != getpid() && descends_from(&all[i], getpid(), 0) && !is_helper(all[i].pid))
             commands[n++] = all[i];
     qsort(commands, n, sizeof *commands, by_depth);
     for (int i = 0; i < n; i++) {
@@ -133,21 +132,12 @@ int stop_running(int by_level, void (*found)(pid_t), int *processes) {
     return running;
 }
 
-void kill_tree(struct job *job) {
-    if (job->keeper_gone) {
-        kill_strays();
-        return;
-    }
-    for (int pass = 0; pass < KILL_PASSES && signal_tree(job->keeper, SIGSTOP); pass++)
-        signal_tree(job->keeper, SIGKILL);
-    kill(job->keeper, SIGCONT); /* the command may have stopped it, and it has a status to report */
+void kill_below(pid_t root) {
+    for (int pass = 0; pass < KILL_PASSES && signal_tree(root, SIGSTOP); pass++) signal_tree(root, SIGKILL);
 }
 
 /* In a pid namespace of our own one call reaches all; elsewhere that call would reach the whole machine. */
 void kill_everything(void) {
-    if (getpid() == 1) {
-        kill(-1, SIGKILL);
-        return;
-    }
-    for (int pass = 0; pass < KILL_PASSES && signal_tree(getpid(), SIGSTOP); pass++) signal_tree(getpid(), SIGKILL);
+    if (getpid() == 1) kill(-1, SIGKILL);
+    else kill_below(getpid());
 }

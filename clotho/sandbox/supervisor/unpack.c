@@ -4,23 +4,19 @@
  * nothing is ever looked up by a path, but the first name of a hard link, and there links are not followed. An archive
  * in another order, with "..", or cut short, is damaged. A directory gets its mode and time when we leave it; one that
  * its owner may not enter gets its mode at the very end, since hard links may lead into it. */
-#include "archive.h"
+#include "unpack.h"
+
+#include "answer.h"
+#include "bytes.h"
+#include "member.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
-
-enum { BUFFER = 1 << 18, MAX_RECORDS = 16 << 20 };
-
-struct member {
-    char *path, *link;
-    struct timespec mtime;
-    long long size, real_size;
-    int sparse;
-};
 
 struct opened {
     size_t path_length;
@@ -33,11 +29,6 @@ struct closed {
     mode_t mode;
 };
 
-static int in;
-static char buffer[BUFFER];
-static size_t filled, taken;
-static long long position;
-
 static struct roots roots;
 static int here = -1; /* the open directory */
 static char *here_path;
@@ -46,107 +37,6 @@ static struct opened *opened;
 static size_t depth, opened_room;
 static struct closed *closed;
 static size_t closed_count, closed_room;
-
-static void damaged(void) { answer("damaged", position); }
-
-static void require(int fine) {
-    if (!fine) answer_errno();
-}
-
-/* ---- reading ---- */
-
-static size_t take(const char **bytes, size_t wanted) {
-    if (taken == filled) {
-        ssize_t n;
-        while ((n = read(in, buffer, BUFFER)) < 0 && errno == EINTR && !told_to_stop) {}
-        if (told_to_stop) answer("too_slow", position);
-        if (n <= 0) answer("interrupted", position);
-        filled = n;
-        taken = 0;
-    }
-    size_t part = filled - taken < wanted ? filled - taken : wanted;
-    *bytes = buffer + taken;
-    taken += part;
-    position += part;
-    return part;
-}
-
-static void take_all(void *to, size_t length) {
-    const char *bytes;
-    for (size_t done = 0, n; done < length; done += n) {
-        n = take(&bytes, length - done);
-        memcpy((char *)to + done, bytes, n);
-    }
-}
-
-static void skip_padding(long long read) {
-    char rest[BLOCK];
-    take_all(rest, (BLOCK - read % BLOCK) % BLOCK);
-}
-
-static void take_to_file(int fd, off_t at, long long size) {
-    const char *bytes;
-    for (long long done = 0; done < size;) {
-        long long left = size - done;
-        size_t n = take(&bytes, left < BUFFER ? left : BUFFER);
-        for (size_t written = 0; written < n;) {
-            ssize_t w = pwrite(fd, bytes + written, n - written, at + done + written);
-            require(w > 0);
-            written += w;
-        }
-        done += n;
-    }
-}
-
-static void read_time(const char *text, struct timespec *time) {
-    char *dot;
-    time->tv_sec = strtoll(text, &dot, 10);
-    time->tv_nsec = *dot == '.' && strlen(dot) == 10 ? atol(dot + 1) : 0;
-    if (time->tv_nsec < 0 || time->tv_nsec > 999999999) damaged();
-}
-
-static long long read_number(const char *text) {
-    long long number = natural(text);
-    if (number < 0) damaged();
-    return number;
-}
-
-static void read_record(const char *name, const char *value, struct member *member) {
-    if (!strcmp(name, "path")) member->path = strdup(value);
-    else if (!strcmp(name, "linkpath")) member->link = strdup(value);
-    else if (!strcmp(name, "mtime")) read_time(value, &member->mtime);
-    else if (!strcmp(name, "size")) member->size = read_number(value);
-    else if (!strcmp(name, "GNU.sparse.realsize")) {
-        member->sparse = 1;
-        member->real_size = read_number(value);
-    }
-}
-
-static void read_records(size_t length, struct member *member) {
-    static char *text;
-    static size_t room;
-    text = grown(text, &room, length + 1, 1);
-    take_all(text, length);
-    skip_padding(length);
-    text[length] = 0;
-    for (char *at = text; at < text + length;) {
-        char *name;
-        size_t size = strtoul(at, &name, 10);
-        if (*name != ' ' || size < 5 || size > (size_t)(text + length - at) || at[size - 1] != '\n') damaged();
-        at[size - 1] = 0;
-        char *value = strchr(++name, '=');
-        if (!value || value >= at + size) damaged();
-        *value++ = 0;
-        read_record(name, value, member);
-        at += size;
-    }
-}
-
-static long long octal(const char *field, size_t length) {
-    char text[16] = "";
-    memcpy(text, field, length);
-    return strtoll(text, NULL, 8);
-}
 
 /* ---- directories ---- */
 
@@ -324,35 +214,14 @@ static void place_member(struct member *member, const struct tar_header *header)
     make_member(member, name, header);
 }
 
-static int is_end(const struct tar_header *header) {
-    for (size_t i = 0; i < BLOCK; i++)
-        if (((const char *)header)[i]) return 0;
-    return 1;
-}
-
-static int next_member(void) {
-    struct tar_header header, own;
-    struct member member = {0};
-    take_all(&header, BLOCK);
-    if (is_end(&header)) return 0;
-    long long length = octal(header.size, 12);
-    if (header.type != 'x' || length < 0 || length > MAX_RECORDS) damaged();
-    read_records(length, &member);
-    take_all(&own, BLOCK);
-    if (!member.size) member.size = octal(own.size, 12);
-    if (!member.path || member.size < 0) damaged();
-    place_member(&member, &own);
-    free(member.path);
-    free(member.link);
-    return 1;
-}
-
 void unpack(const struct header *request) {
+    struct tar_header header;
+    struct member member;
     read_roots(request, &roots);
-    in = openat(ENTRY, "stream", O_RDONLY | O_CLOEXEC);
-    require(in >= 0);
+    stream = openat(ENTRY, "stream", O_RDONLY | O_CLOEXEC);
+    require(stream >= 0);
     umask(0);
-    while (next_member()) {}
+    for (; read_member(&member, &header); forget_member(&member)) place_member(&member, &header);
     while (depth) leave_directory();
     close_directories();
     answer("ok", position);

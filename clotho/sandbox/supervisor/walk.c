@@ -1,7 +1,9 @@
 /* Walking a tree that a hostile user made: any depth, any names, nothing followed, nothing left open.
  * One directory is open at a time, and there is no recursion: neither descriptors nor stack run out. Way back up is
  * through "..", and is checked. Directories and files that their owner may not read are made readable meanwhile. */
-#include "archive.h"
+#include "walk.h"
+
+#include "bytes.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,14 +25,6 @@ static struct level *levels;
 static size_t depth, room;
 static char *path;
 static size_t path_room;
-
-void *grown(void *memory, size_t *room, size_t wanted, size_t each) {
-    if (wanted <= *room) return memory;
-    *room = wanted * 2;
-    memory = realloc(memory, *room * each);
-    if (!memory) _exit(1);
-    return memory;
-}
 
 static void set_path(size_t at, const char *name) {
     size_t length = strlen(name);
