@@ -72,7 +72,7 @@ async def kill_temporal(stage: Stage, hit: Hit, rollout: str) -> None:
     await stage.servers.temporal.kill()
     hit.release()
     await asyncio.sleep(OUTAGE)
-    await stage.servers.temporal.restart()
+    await stage.servers.temporal.start()
 
 
 async def delete_database(stage: Stage, hit: Hit, rollout: str) -> None:

@@ -59,7 +59,7 @@ class Servers:
         await self.temporal.kill()
         for file in self.folder.glob("temporal.db*"):
             file.unlink()
-        await self.temporal.restart()
+        await self.temporal.start()
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from clotho.cli.show_steps import StepPrinter
 from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import stall_reason, until_served
 from clotho.config import Settings, load_settings
-from clotho.embedded.ephemeral import EphemeralServices, ephemeral_services
+from clotho.embedded.services import EphemeralServices, ephemeral_services
 from clotho.environment.instances import Environments
 from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import group_id, rollout_id

@@ -1,27 +1,37 @@
-"""Everything a run needs, on one machine: Temporal, the embedded model and the workers."""
+"""Everything a run needs, on one machine: Temporal, the embedded model, the workers and a store."""
 
 import asyncio
 import fcntl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from temporalio.client import Client
+
 from clotho import application
-from clotho.config import DevelopmentServices, Settings
+from clotho.config import DevelopmentServices, SandboxSettings, Settings
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.temporal_binary import temporal_binary
+from clotho.embedded.temporal_binary import Announce, temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import InvalidInput, Unavailable
+from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import claim, free_port, port_is_free
+from clotho.sandbox.registry import open_backend
+from clotho.temporal.conversion import DATA_CONVERTER
 
 TEMPORAL_PORT = 7233
 UI_PORT = 8233
 MODEL_PORT = 8101
+DRAIN_SECONDS = 5.0
+ELSEWHERE = ("TEMPORAL_API_KEY", "TEMPORAL_TLS", "TEMPORAL_PROFILE")
+"""Variables with which the worker would look for another Temporal server than the one that is given."""
 
-Announce = Callable[[str], None]
 Result = TypeVar("Result")
 
 
@@ -60,23 +70,8 @@ class Services:
 
     async def during(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do `work`; raises Unavailable with a service's last words if that ends by itself meanwhile."""
-        services = {
-            "Temporal": self.temporal.process,
-            "the embedded model": self.model.process,
-            "the workers": self.worker,
-        }
-        task = asyncio.create_task(work)
-        ends = {asyncio.create_task(process.wait()): name for name, process in services.items()}
-        try:
-            done, _ = await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
-            if task in done:
-                return task.result()
-            name = next(name for end, name in ends.items() if end in done)
-            raise Unavailable(f"{name} ended: {services[name].last_words} [{services[name].log}]")
-        finally:
-            for waiting in (task, *ends):
-                waiting.cancel()
-            await asyncio.wait([task, *ends])
+        processes = {"Temporal": self.temporal.process, "the embedded model": self.model.process}
+        return await while_running(work, {**processes, "the workers": self.worker}, show_log=True)
 
 
 @asynccontextmanager
@@ -116,6 +111,82 @@ async def local_services(
             yield Services(temporal, model, worker, logs)
         finally:
             announce("stopping; workers finish the calls in flight (Ctrl-C: end them now)")
+
+
+@dataclass(frozen=True)
+class EphemeralServices:
+    """What is running."""
+
+    client: Client
+    journal: Journal
+    worker: ChildProcess
+    model_url: str | None
+    """Of the embedded model, where it was asked for."""
+
+    async def during(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do `work`; raises Unavailable with the workers' last words if they end meanwhile."""
+        return await while_running(work, {"the workers": self.worker})
+
+
+@asynccontextmanager
+async def ephemeral_services(settings: Settings, *, with_model: bool) -> AsyncIterator[EphemeralServices]:
+    """Start them with the sizes, sandboxes and run settings of `settings`, in a folder that is removed at the end.
+
+    Raises InvalidInput for a Temporal binary that can't be had.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clotho-")))
+        journal = Journal(FilesystemStore(folder / "store"))
+        temporal = TemporalServer(await temporal_binary(), folder / "temporal.log", ui_port=None)
+        model = EmbeddedModelServer(folder / "model.log") if with_model else None
+        stack.push_async_callback(temporal.stop)
+        starts = [temporal.start()]
+        if model is not None:
+            stack.push_async_callback(model.stop)
+            starts.append(model.start())
+        await asyncio.gather(*starts)
+        sandboxes = settings.sandbox.folder_of(journal.store_identity)
+        stack.push_async_callback(destroy_sandboxes, settings.sandbox, sandboxes)
+        worker = ChildProcess(_worker_command(folder, temporal.address), folder / "worker.log")
+        stack.push_async_callback(worker.stop, DRAIN_SECONDS)
+        await worker.start()
+        client = await Client.connect(temporal.address, data_converter=DATA_CONVERTER)
+        yield EphemeralServices(client, journal, worker, f"{model.url}/v1" if model else None)
+
+
+def _worker_command(folder: Path, address: str) -> list[str]:
+    without = [word for name in ELSEWHERE for word in ("-u", name)]
+    variables = ["TEMPORAL_CONFIG_FILE=/dev/null", "CLOTHO_TEMPORAL__NAMESPACE=default"]
+    worker = application.command("worker", "--store", str(folder / "store"), "--temporal", address)
+    return ["env", *without, *variables, *worker]
+
+
+async def destroy_sandboxes(settings: SandboxSettings, root: Path) -> None:
+    """What a rollout that was cut off has left, and the folder that its sandboxes were in."""
+    backend = open_backend(settings, root)
+    for held in await backend.leases():
+        await backend.destroy(held.lease)
+    await backend.reap()
+    await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
+
+
+async def while_running(
+    work: Coroutine[Any, Any, Result], processes: Mapping[str, ChildProcess], *, show_log: bool = False
+) -> Result:
+    """Do `work`; raises Unavailable with the last words of a process that ends meanwhile."""
+    task = asyncio.create_task(work)
+    ends = {asyncio.create_task(process.wait()): name for name, process in processes.items()}
+    try:
+        done, _ = await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if task in done:
+            return task.result()
+        name = next(name for end, name in ends.items() if end in done)
+        log = f" [{processes[name].log}]" if show_log else ""
+        raise Unavailable(f"{name} ended: {processes[name].last_words}{log}")
+    finally:
+        for waiting in (task, *ends):
+            waiting.cancel()
+        await asyncio.wait([task, *ends])
 
 
 @contextmanager

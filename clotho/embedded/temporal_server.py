@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -73,7 +72,10 @@ class TemporalServer:
         return self.process.running
 
     async def start(self, seconds: float = START_SECONDS) -> None:
-        """Return when the server serves. Raises InvalidInput with one line that says why it doesn't."""
+        """Return when the server serves. Raises InvalidInput with one line that says why it doesn't.
+
+        After `stop` or `kill`, it starts again at the same address with the same database.
+        """
         for port in filter(None, (self.port, self.ui_port)):
             claim(port)
         if self._db is not None:
@@ -97,17 +99,11 @@ class TemporalServer:
         """SIGKILL: what a crash leaves is left."""
         await self.process.kill()
 
-    async def restart(self) -> None:
-        """Start again at the same address with the same database, after `stop` or `kill`."""
-        await self.start()
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def _serving(self) -> None:

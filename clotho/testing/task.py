@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from clotho.config import Settings, load_settings, variable
-from clotho.embedded.ephemeral import destroy_sandboxes
+from clotho.embedded.services import destroy_sandboxes
 from clotho.environment import AgentResult, Environment, Reward, ToolContext
 from clotho.environment.environment import checked_reward
 from clotho.environment.loading import sources_of

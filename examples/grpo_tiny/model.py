@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from clotho.embedded.model.architecture import Architecture
+from clotho.embedded.model.checkpoint import Architecture
 from examples.grpo_tiny.layers import (
     Array,
     Gradients,

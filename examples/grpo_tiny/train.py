@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from clotho.embedded.model.architecture import Architecture
+from clotho.embedded.model.checkpoint import Architecture
 from examples.grpo_tiny import weights as weight_files
 from examples.grpo_tiny.inbox import Inbox
 from examples.grpo_tiny.layers import Gradients

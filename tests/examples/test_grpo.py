@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.model.architecture import Architecture, RopeParameters
 from clotho.embedded.model.bundled import BUNDLED
+from clotho.embedded.model.checkpoint import Architecture, RopeParameters
 from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension

@@ -44,7 +44,7 @@ async def test_state_outlives_a_crash_at_the_same_address(server: TemporalServer
     first = server.pid
     await server.kill()
     assert not server.running
-    await server.restart()
+    await server.start()
     assert server.pid != first
     again = await Client.connect(server.address)
     assert (await again.get_workflow_handle("kept").describe()).workflow_type == "Nobody"

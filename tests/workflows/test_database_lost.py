@@ -44,7 +44,7 @@ async def test_a_run_goes_on_without_its_database(folder: Path) -> None:
         for file in home.glob("temporal.db*"):
             file.unlink()
         journalled = {key for key in await cluster.open_journal().keys("outlived/") if "/turn/" in key}
-        await server.restart()
+        await server.start()
         await cluster.start_worker()
         progress = await (await start(cluster, "outlived", url, groups=2, group_size=2)).result()
         assert (progress.rollouts, progress.reward_sum) == (4, 4.0)

@@ -1,12 +1,14 @@
-"""One generation in progress: its tokens, its text, and when it ends."""
+"""One generation in progress: its tokens, its text, and when it ends; and how likely given tokens are."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from clotho.embedded.model.exact import Array
 from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
-from clotho.embedded.model.sampling import SamplingParameters, choose
+from clotho.embedded.model.qwen2 import Extension
+from clotho.embedded.model.sampling import SamplingParameters, choose, log_softmax
 from clotho.embedded.model.tokenizer import TextStream
 
 
@@ -96,10 +98,15 @@ class Generation:
         return text, None
 
 
-def likelihoods(logprobs: Array, token: int, count: int) -> tuple[Likelihood, ...]:
-    """Of `token`, and then of the `count` most likely ones, each once."""
-    named = dict.fromkeys([token, *_most_likely(logprobs, count)])
-    return tuple(_likelihood(logprobs, each) for each in named)
+def score_prompt(policy: Policy, prompt: list[int], count: int) -> list[tuple[Likelihood, ...]]:
+    """For each position its own token and the `count` most likely ones; for the first, nothing. Blocks."""
+    cache = KeyValueCache(policy.model.architecture)
+    rows: list[tuple[Likelihood, ...]] = [()]
+    for token, following in pairwise(prompt):
+        logprobs = log_softmax(policy.model.extend([Extension(cache, [token])]))[0]
+        named = dict.fromkeys([following, *_most_likely(logprobs, count)])
+        rows.append(tuple(_likelihood(logprobs, each) for each in named))
+    return rows
 
 
 def _likelihood(logprobs: Array, token: int) -> Likelihood:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clotho.embedded.model.architecture import Architecture
+from clotho.embedded.model.checkpoint import Architecture
 from clotho.embedded.model.exact import Array
 
 CAPACITY_STEP = 128

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from clotho.embedded.model.architecture import Architecture
-from clotho.embedded.model.checkpoint import read_checkpoint
+from clotho.embedded.model.checkpoint import Architecture, read_checkpoint
 from clotho.embedded.model.qwen2 import Qwen2
 from clotho.embedded.model.tokenizer import Tokenizer
 from clotho.errors import InvalidInput

@@ -10,7 +10,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from clotho.embedded.model.architecture import Architecture
+from clotho.embedded.model.checkpoint import Architecture
 from clotho.embedded.model.exact import (
     MANTISSA_BITS,
     PROBABILITY_BITS,

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clotho.embedded.model.architecture import Architecture
 from clotho.embedded.model.bundled import BUNDLED
-from clotho.embedded.model.checkpoint import read_checkpoint
+from clotho.embedded.model.checkpoint import Architecture, read_checkpoint
 from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension, Qwen2

@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
+from clotho.embedded.model.generation import score_prompt
 from clotho.embedded.model.policy import Policy
-from clotho.embedded.model.scoring import score_prompt
 from clotho.errors import ModelRejected
 from clotho.models.backend import Inference
 from clotho.models.model_http import ModelHTTP

@@ -1,6 +1,5 @@
 """/v1/chat/completions."""
 
-import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
@@ -9,186 +8,123 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clotho.embedded.model.generation import Likelihood, Step
-from clotho.embedded.model.http.reading import BodyReader
 from clotho.embedded.model.http.refusals import Refusal
 from clotho.embedded.model.http.requests import ChatRequest
-from clotho.embedded.model.http.responses import (
-    AssistantAnswer,
-    ChatAlternative,
-    ChatChoice,
-    ChatChunk,
-    ChatChunkChoice,
-    ChatCompletion,
-    ChatLogprob,
-    ChatLogprobs,
-    Delta,
-    FinishReason,
-    FunctionAnswer,
-    ToolCallAnswer,
-    ToolCallDelta,
-)
-from clotho.embedded.model.http.serving import (
-    Admitted,
-    Serving,
-    ids_of,
-    text_of,
-    versions_of,
-)
-from clotho.embedded.model.tokenizer import Tokenizer
+from clotho.embedded.model.http.serving import Answer, Json, Serving, ending_of, ids_of, text_of
 from clotho.models.tool_call_parsers import hermes, parser
 
+CHUNK_FIELDS = ("finish_reason", "stop_reason", "weight_versions", "logprobs", "token_ids")
 
-class ChatEndpoint:
-    def __init__(self, serving: Serving, reader: BodyReader) -> None:
-        self._serving = serving
-        self._reader = reader
 
-    async def answer(self, request: Request) -> Response:
-        asked = await self._reader.read(request, ChatRequest)
-        self._serving.check_model(asked.model)
-        prompt = await self._serving.tokenized(lambda: self._render(asked))
-        admitted = self._serving.admit(
-            prompt, asked, asked.max_completion_tokens or asked.max_tokens, asked.top_logprobs or 0
+async def chat(serving: Serving, request: Request) -> Response:
+    asked = await serving.read(request, ChatRequest)
+    prompt = await serving.tokenized(lambda: _rendered(serving, asked))
+    max_tokens = asked.max_completion_tokens or asked.max_tokens
+    parameters = serving.admit(prompt, asked, max_tokens, asked.top_logprobs or 0)
+    return await _Chat(serving, asked, prompt, parameters).respond(request)
+
+
+def _rendered(serving: Serving, asked: ChatRequest) -> list[int]:
+    # None is rendered as less than a token.
+    serving.check_length(len(asked.messages) + len(asked.tools or ()))
+    try:
+        text = serving.policy.tokenizer.render(
+            [message.templated() for message in asked.messages],
+            [tool.templated() for tool in asked.tools or ()],
         )
-        answer = _ChatAnswer(self._serving, asked, admitted)
-        return await self._serving.respond(request, admitted, answer, stream=bool(asked.stream))
-
-    def _render(self, asked: ChatRequest) -> list[int]:
-        # None is rendered as less than a token.
-        self._serving.check_length(len(asked.messages) + len(asked.tools or ()))
-        try:
-            text = self._serving.policy.tokenizer.render(
-                [message.templated() for message in asked.messages],
-                [tool.templated() for tool in asked.tools or ()],
-            )
-        except Exception as error:
-            # A template is a program of the model's author, and fails as it pleases.
-            raise Refusal(
-                400, f"The chat template refuses these messages: {error}", param="messages"
-            ) from error
-        return self._serving.encoded(text)
+    except Exception as error:
+        # A template is a program of the model's author, and fails as it pleases.
+        raise Refusal(400, f"The chat template refuses these messages: {error}", param="messages") from error
+    return serving.encoded(text)
 
 
-class _ChatAnswer:
-    """The answer to one chat request, whole or in chunks."""
+class _Chat(Answer[ChatRequest]):
+    def identity(self) -> Json:
+        return {
+            "id": f"chatcmpl-{self.id}",
+            "object": "chat.completion.chunk" if self.asked.stream else "chat.completion",
+            "system_fingerprint": self.policy.version,
+            "prompt_token_ids": self.prompt if self.asked.return_token_ids else None,
+        }
 
-    def __init__(self, serving: Serving, asked: ChatRequest, admitted: Admitted) -> None:
-        self._serving = serving
-        self._asked = asked
-        self._admitted = admitted
-        self._parses_calls = bool(asked.tools) and asked.tool_choice != "none"
-        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+    def choice(self, steps: Sequence[Step], all_steps: Sequence[Step]) -> Json:
+        content, calls = self._parsed(text_of(steps), ids_of(steps))
+        message = {"role": "assistant", "content": content, "refusal": None, "tool_calls": calls or None}
+        return self._choice(steps, all_steps, message=message, called=bool(calls))
 
-    def whole(self, steps: Sequence[Step]) -> ChatCompletion:
-        text, ending = text_of(steps), steps[-1].ending
-        assert ending is not None
-        content, calls = self._parsed(text, ids_of(steps))
-        return ChatCompletion(
-            id=self._id,
-            created=self._admitted.created,
-            model=self._serving.model_name,
-            system_fingerprint=self._serving.policy.version,
-            seed=self._admitted.parameters.seed,
-            choices=[
-                ChatChoice(
-                    message=AssistantAnswer(content=content, tool_calls=calls or None),
-                    logprobs=self._logprobs(steps),
-                    finish_reason="tool_calls" if calls else ending.reason,
-                    stop_reason=ending.matched,
-                    token_ids=ids_of(steps) if self._asked.return_token_ids else None,
-                    weight_versions=versions_of(steps),
-                )
-            ],
-            usage=self._admitted.usage(len(steps)),
-            prompt_token_ids=self._admitted.prompt if self._asked.return_token_ids else None,
-        )
-
-    async def chunks(self) -> AsyncGenerator[ChatChunk]:
-        yield self._chunk(
-            ChatChunkChoice(delta=Delta(role="assistant", content="")),
-            prompt_token_ids=self._admitted.prompt if self._asked.return_token_ids else None,
+    async def chunks(self) -> AsyncGenerator[Json]:
+        yield self.body(
+            {"index": 0, "delta": {"role": "assistant", "content": ""}, **dict.fromkeys(CHUNK_FIELDS)}
         )
         steps: list[Step] = []
         content = _VisibleContent(self._parses_calls)
-        async with aclosing(self._serving.steps(self._admitted)) as running:
+        async with aclosing(self.generation()) as running:
             async for step in running:
                 steps.append(step)
-                shown = content.push(step.text)
-                if step.ending is None:
-                    yield self._step_chunk(step, Delta(content=shown or None))
-                    continue
-                whole, calls = self._parsed(content.text, ids_of(steps))
-                rest = shown + (whole or "")[content.shown :]
-                deltas = [ToolCallDelta(index=at, id=c.id, function=c.function) for at, c in enumerate(calls)]
-                yield self._step_chunk(
-                    step,
-                    Delta(content=rest or None, tool_calls=deltas or None),
-                    "tool_calls" if calls else step.ending.reason,
-                    steps,
-                )
-        if self._asked.wants_usage:
-            yield self._chunk(usage_of=len(steps))
+                shown, calls = content.push(step.text), list[Json]()
+                if step.ending is not None:
+                    whole, calls = self._parsed(content.text, ids_of(steps))
+                    shown += (whole or "")[content.shown :]
+                yield self._chunk(step, steps, shown, calls)
+        if self.asked.wants_usage:
+            yield self.body(usage_of=len(steps)) | {"prompt_token_ids": None}
 
-    def _step_chunk(
-        self,
-        step: Step,
-        delta: Delta,
-        finish_reason: FinishReason | None = None,
-        all_steps: Sequence[Step] = (),
-    ) -> ChatChunk:
-        return self._chunk(
-            ChatChunkChoice(
-                delta=delta,
-                logprobs=self._logprobs([step]),
-                finish_reason=finish_reason,
-                stop_reason=step.ending.matched if step.ending else None,
-                token_ids=[step.sampled.token] if self._asked.return_token_ids else None,
-                weight_versions=versions_of(all_steps) if finish_reason else None,
-            )
-        )
+    def _chunk(self, step: Step, steps: Sequence[Step], shown: str, calls: Sequence[Json]) -> Json:
+        delta: Json = {"content": shown} if shown else {}
+        if calls:
+            delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
+        choice = self._choice([step], steps, delta=delta, called=bool(calls))
+        return self.body(choice) | {"prompt_token_ids": None}
 
-    def _chunk(
-        self,
-        *choices: ChatChunkChoice,
-        usage_of: int | None = None,
-        prompt_token_ids: list[int] | None = None,
-    ) -> ChatChunk:
-        return ChatChunk(
-            id=self._id,
-            created=self._admitted.created,
-            model=self._serving.model_name,
-            system_fingerprint=self._serving.policy.version,
-            seed=self._admitted.parameters.seed,
-            choices=list(choices),
-            usage=None if usage_of is None else self._admitted.usage(usage_of),
-            prompt_token_ids=prompt_token_ids,
-        )
+    def _choice(
+        self, steps: Sequence[Step], all_steps: Sequence[Step], *, called: bool, **said: Json
+    ) -> Json:
+        choice = {
+            **ending_of(steps, all_steps),
+            **said,
+            "logprobs": self._logprobs(steps),
+            "token_ids": ids_of(steps) if self.asked.return_token_ids else None,
+        }
+        return choice | {"finish_reason": "tool_calls"} if called else choice
 
-    def _parsed(self, text: str, sampled: Sequence[int]) -> tuple[str | None, list[ToolCallAnswer]]:
+    @property
+    def _parses_calls(self) -> bool:
+        return bool(self.asked.tools) and self.asked.tool_choice != "none"
+
+    def _parsed(self, text: str, sampled: Sequence[int]) -> tuple[str | None, list[Json]]:
         if not self._parses_calls:
             return text, []
         answer = parser("hermes").parse(text)
+        conversation = [*self.prompt, *sampled]
         return answer.content, [
-            ToolCallAnswer(
-                id=_call_id([*self._admitted.prompt, *sampled], index),
-                function=FunctionAnswer(name=call.function.name, arguments=call.function.arguments),
-            )
+            {
+                "id": _call_id(conversation, index),
+                "type": "function",
+                "function": {"name": call.function.name, "arguments": call.function.arguments},
+            }
             for index, call in enumerate(answer.calls)
         ]
 
-    def _logprobs(self, steps: Sequence[Step]) -> ChatLogprobs | None:
-        if not self._asked.logprobs:
+    def _logprobs(self, steps: Sequence[Step]) -> Json | None:
+        if not self.asked.logprobs:
             return None
-        tokenizer = self._serving.policy.tokenizer
-        return ChatLogprobs(
-            content=[
-                ChatLogprob(
-                    **_described(tokenizer, step.sampled).model_dump(),
-                    top_logprobs=[_described(tokenizer, each) for each in step.alternatives],
-                )
+        return {
+            "content": [
+                {
+                    **self._described(step.sampled),
+                    "top_logprobs": [self._described(each) for each in step.alternatives],
+                }
                 for step in steps
             ]
-        )
+        }
+
+    def _described(self, likelihood: Likelihood) -> Json:
+        tokenizer = self.policy.tokenizer
+        return {
+            "token": tokenizer.text_of(likelihood.token),
+            "logprob": likelihood.logprob,
+            "bytes": list(tokenizer.bytes_of(likelihood.token)),
+        }
 
 
 class _VisibleContent:
@@ -201,9 +137,7 @@ class _VisibleContent:
 
     def push(self, text: str) -> str:
         self.text += text
-        certain = len(self.text)
-        if self._parses_calls:
-            certain = _before_a_call(self.text)
+        certain = _before_a_call(self.text) if self._parses_calls else len(self.text)
         shown, self.shown = self.text[self.shown : certain], max(certain, self.shown)
         return shown
 
@@ -217,14 +151,6 @@ def _before_a_call(text: str) -> int:
     return len(text)
 
 
-def _call_id(tokens: Sequence[int], index: int) -> str:
+def _call_id(conversation: Sequence[int], index: int) -> str:
     """Derived from the conversation, so that a repeated answer repeats its ids."""
-    return f"call_{blake2b(repr((list(tokens), index)).encode(), digest_size=12).hexdigest()}"
-
-
-def _described(tokenizer: Tokenizer, likelihood: Likelihood) -> ChatAlternative:
-    return ChatAlternative(
-        token=tokenizer.text_of(likelihood.token),
-        logprob=likelihood.logprob,
-        bytes=list(tokenizer.bytes_of(likelihood.token)),
-    )
+    return f"call_{blake2b(repr((list(conversation), index)).encode(), digest_size=12).hexdigest()}"

@@ -1,25 +1,14 @@
 """What a request can be refused for, in the error body of the OpenAI API."""
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from clotho.listeners.refused import Refused
 
 MOST_COMPLAINTS = 4
 MOST_SHOWN = 200
 """Characters of what a client sent."""
-
-
-class ErrorDescription(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(BaseModel):
-    error: ErrorDescription
 
 
 class Refusal(Exception):
@@ -36,10 +25,10 @@ class Refusal(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.body = ErrorBody(error=ErrorDescription(message=message, type=type, param=param, code=code))
+        self.body = {"error": {"message": message, "type": type, "param": param, "code": code}}
 
     def response(self) -> Response:
-        return Response(self.body.model_dump_json(), self.status, media_type="application/json")
+        return JSONResponse(self.body, self.status)
 
 
 def invalid(error: ValidationError) -> Refusal:
@@ -75,12 +64,6 @@ def refused(error: Refused) -> Refusal:
     )
 
 
-def unknown_model(name: str) -> Refusal:
-    return Refusal(
-        404, f"The model `{name[:MOST_SHOWN]}` does not exist.", param="model", code="model_not_found"
-    )
-
-
 def context_overflow(limit: int, length: int | str) -> Refusal:
     return Refusal(
         400,
@@ -89,7 +72,3 @@ def context_overflow(limit: int, length: int | str) -> Refusal:
         param="messages",
         code="context_length_exceeded",
     )
-
-
-def outside_vocabulary(token: int, size: int, param: str) -> Refusal:
-    return Refusal(400, f"Token id {token} is not in the vocabulary of {size} tokens.", param=param)

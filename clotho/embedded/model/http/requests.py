@@ -194,6 +194,10 @@ class GenerateRequest(Streamed):
     request_id: Annotated[str, Field(max_length=256)] | None = None
 
 
+class RpcRequest(Body):
+    method: Literal["reload_weights"]
+
+
 def joined(content: Content) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
