@@ -12,10 +12,9 @@ from clotho.models.bodies import ERROR_BYTES
 from clotho.models.messages import CallDefects, ChatMessage, FunctionCall, ToolCall
 from clotho.models.model_http import first_fault, status_within
 from clotho.models.provider_errors import refusal
-from clotho.models.token_server import REASON_CHARACTERS, Count
+from clotho.models.token_server import REASON_CHARACTERS, UNFINISHED, ReportedUsage
 from clotho.models.tool_call_parsers import hermes, parser
 
-UNFINISHED = frozenset({"abort", "error"})
 ID_CHARACTERS = 256
 """Characters of a tool call's id: it is sent back with every later turn."""
 
@@ -44,16 +43,6 @@ class _Choice(BaseModel):
     finish_reason: str | None = Field(default=None, max_length=REASON_CHARACTERS)
 
 
-class _PromptDetails(BaseModel):
-    cached_tokens: Count | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-
-
 class _Model(BaseModel):
     id: str
 
@@ -66,7 +55,7 @@ class Completion(BaseModel):
     """The fields of a chat completion that Clotho keeps."""
 
     choices: list[_Choice] = []
-    usage: _Usage | None = None
+    usage: ReportedUsage | None = None
     model: str | None = None
     system_fingerprint: str | None = None
     error: JsonValue = None
@@ -76,12 +65,11 @@ class Completion(BaseModel):
         return self.choices[0].finish_reason
 
     def token_usage(self) -> Usage:
-        usage = self.usage or _Usage()
-        details = usage.prompt_tokens_details or _PromptDetails()
+        usage = self.usage or ReportedUsage()
         return Usage(
             prompt_tokens=usage.prompt_tokens or 0,
             completion_tokens=usage.completion_tokens or 0,
-            cached_prompt_tokens=details.cached_tokens or 0,
+            cached_prompt_tokens=usage.cached_prompt_tokens,
         )
 
     def reasoning_details(self) -> tuple[JsonValue, ...]:

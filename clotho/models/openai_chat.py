@@ -4,24 +4,27 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx2
 import openai
 from openai._legacy_response import LegacyAPIResponse
 from openai.types.chat import ChatCompletion
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, truncate_middle
-from clotho.escaping import for_line
+from clotho.errors import ClothoError
 from clotho.models.backend import SampledTurn, TurnCall
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_answer import read_completion, read_model_list
-from clotho.models.openai_transport import openai_client
 from clotho.models.provider_errors import refusal
 from clotho.models.sampling import Sampling
+from clotho.models.token_server import printable_name
 
 ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
-NAME_CHARACTERS = 200
-"""Characters of a name that a server gives itself, its model or a request."""
+KEY = "sent by ModelHTTP"
+KEPT = ("content-type", "idempotency-key", "user-agent")
+"""Headers of a request that are passed on; ModelHTTP adds its own."""
+DECODED = ("content-encoding", "content-length", "transfer-encoding")
+"""Headers of an answer that no longer apply to its decoded body."""
 
 
 class OpenAIChat:
@@ -29,7 +32,7 @@ class OpenAIChat:
 
     def __init__(self, http: ModelHTTP) -> None:
         self._http = http
-        self._client = openai_client(http)
+        self._client = _openai_client(http)
 
     @property
     def capabilities(self) -> None:
@@ -98,8 +101,7 @@ class OpenAIChat:
             raise
 
     def _name(self, name: str | None) -> str | None:
-        """`name`, redacted, escaped and cut."""
-        return truncate_middle(for_line(self._http.redact(name)), NAME_CHARACTERS) if name else None
+        return printable_name(self._http.redact(name)) if name else None
 
 
 def request_body(call: TurnCall) -> dict[str, JsonValue]:
@@ -113,3 +115,27 @@ def request_body(call: TurnCall) -> dict[str, JsonValue]:
     if call.tools:
         body["tools"] = list(call.tools)
     return body | sampling.extra_body
+
+
+class _ModelTransport(httpx2.AsyncBaseTransport):
+    """Bounded, without redirects, and freed of the API key: the client itself reads an error's whole body."""
+
+    def __init__(self, http: ModelHTTP) -> None:
+        self._http = http
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        headers = {name: request.headers[name] for name in KEPT if name in request.headers}
+        reply = await self._http.exchange(request.method, str(request.url), await request.aread(), headers)
+        kept = [(name, value) for name, value in reply.headers.items() if name.lower() not in DECODED]
+        return httpx2.Response(reply.status, headers=kept, content=reply.body, request=request)
+
+
+def _openai_client(http: ModelHTTP) -> openai.AsyncOpenAI:
+    """A client of the server that `http` reaches. It never retries: Temporal does."""
+    return openai.AsyncOpenAI(
+        base_url=http.base_url,
+        api_key=KEY,
+        max_retries=0,
+        timeout=None,
+        http_client=httpx2.AsyncClient(transport=_ModelTransport(http), follow_redirects=False, timeout=None),
+    )

@@ -1,18 +1,45 @@
-"""The tokens of a turn while it is sampled, over one or more requests."""
+"""The tokens of a turn while it is sampled, over one or more requests, and their journal entries."""
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from clotho.errors import InexactTokens, ModelUnavailable, truncate_middle
-from clotho.escaping import for_line
+from clotho.errors import InexactTokens, ModelUnavailable
+from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan
-from clotho.models.stream_entry import StreamEntry
-from clotho.models.token_server import MAX_MASK_IDS, VERSION_CHARACTERS, TokenChunk
+from clotho.models.token_server import (
+    MAX_MASK_IDS,
+    UNFINISHED,
+    VERSION_CHARACTERS,
+    TokenChunk,
+    printable_name,
+)
 from clotho.models.weight_versions import at_step
 
-UNFINISHED = frozenset({"abort", "error"})
-NAME_CHARACTERS = 200
+
+class StreamEntry(FrozenModel):
+    """Tokens of an unfinished turn, from which it is continued."""
+
+    offset: int
+    """Position of the first of `ids` in the turn."""
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    sampling_mask: tuple[tuple[int, ...], ...] = ()
+    prompt_ids: tuple[int, ...] = ()
+    """Set in a turn's first entry."""
+    resumed_at: tuple[int, ...] = ()
+    """Positions at which the turn had been resumed until then."""
+    versions: tuple[VersionSpan, ...] = ()
+    """Weight versions of the turn's tokens until then, as far as reported."""
+    known_version: str | None = None
+    """The server's last known weight version before these tokens were requested."""
+    trainer_step: int | None = None
+    """The trainer's step known when these tokens were requested."""
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    started: float
+    seconds: float
+    """Active sampling time until then."""
 
 
 @dataclass
@@ -97,7 +124,7 @@ class PartialTurn:
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self.stop_reason = chunk.stop_reason if chunk.stop_reason is not None else self.stop_reason
         self.routed_experts = chunk.routed_experts or self.routed_experts
-        self.system_fingerprint = _name(chunk.system_fingerprint) or self.system_fingerprint
+        self.system_fingerprint = printable_name(chunk.system_fingerprint) or self.system_fingerprint
         self.cached_prompt_tokens = max(self.cached_prompt_tokens, chunk.cached_prompt_tokens)
         for span in chunk.versions:
             self._note(span.version, self._request_start + span.start, self._request_start + span.end)
@@ -210,11 +237,6 @@ class PartialTurn:
         if not missing or not before or set(before) != {self.versions[0].version}:
             return tuple(self.versions)
         return (self.versions[0].model_copy(update={"start": 0}), *self.versions[1:])
-
-
-def _name(name: str | None) -> str | None:
-    """`name`, escaped and cut."""
-    return truncate_middle(for_line(name), NAME_CHARACTERS) if name else None
 
 
 def _stepped(step: int | None, start: int, end: int) -> list[VersionSpan]:

@@ -16,11 +16,7 @@ from clotho.models.sglang import SGLang
 from clotho.models.token_server import TokenRequest, TokenServer
 from clotho.models.vllm import VLLMCompletions, VLLMGenerate
 
-SERVERS: tuple[type[VLLMGenerate] | type[VLLMCompletions] | type[SGLang], ...] = (
-    VLLMGenerate,
-    VLLMCompletions,
-    SGLang,
-)
+SERVERS: tuple[type[TokenServer], ...] = (VLLMGenerate, VLLMCompletions, SGLang)
 """Endpoints, in the order in which they are tried."""
 TOKENS = 16
 SEED = 1

@@ -1,14 +1,12 @@
 """SGLang's /generate with input_ids."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated
 
 from pydantic import BaseModel, Field, JsonValue
 
 from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.models.backend import Inference, VersionSpan
-from clotho.models.model_http import ModelHTTP, raise_embedded, read_event
+from clotho.models.model_http import raise_embedded, read_event
 from clotho.models.provider_errors import refusal
 from clotho.models.token_server import (
     REASON_CHARACTERS,
@@ -16,6 +14,7 @@ from clotho.models.token_server import (
     StopReason,
     TokenChunk,
     TokenRequest,
+    TokenServer,
     paired,
     sampling_fields,
 )
@@ -45,35 +44,28 @@ class _Event(BaseModel):
     error: JsonValue = None
 
 
-class SGLang:
+class SGLang(TokenServer):
     """SGLang's /generate. Its events repeat earlier tokens or not, by its settings: the counts tell which."""
 
     inference = Inference.SGLANG
+    path = "/generate"
+    salt_field = "extra_key"
 
-    def __init__(self, http: ModelHTTP) -> None:
-        self._http = http
-
-    async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
+    def body(self, request: TokenRequest) -> dict[str, JsonValue]:
         fields = {RENAMED.get(name, name): value for name, value in sampling_fields(request).items()}
-        body: dict[str, JsonValue] = {
+        return {
             "input_ids": list(request.prompt_ids),
             "sampling_params": fields,
             "return_logprob": True,
             "stream": True,
         }
-        if request.cache_salt is not None:
-            body["extra_key"] = request.cache_salt
-        url = f"{self._http.root}/generate"
-        events = self._http.events(url, body, request.key, request.sampling.max_tokens)
-        seen = 0
-        async with self._http.errors(), aclosing(events):
-            async for content in events:
-                event = read_event(_Event, content)
-                raise_embedded(event.error)
-                if event.meta_info is None:
-                    raise ModelUnavailable("the model server's answer is not understood: it has no meta_info")
-                yield _chunk(event, event.meta_info, seen)
-                seen = event.meta_info.completion_tokens
+
+    def chunk(self, event: bytes, request: TokenRequest, seen: int) -> TokenChunk:
+        read = read_event(_Event, event)
+        raise_embedded(read.error)
+        if read.meta_info is None:
+            raise ModelUnavailable("the model server's answer is not understood: it has no meta_info")
+        return _chunk(read, read.meta_info, seen)
 
 
 def _chunk(event: _Event, meta: _Meta, seen: int) -> TokenChunk:

@@ -12,8 +12,7 @@ from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.partial_turn import PartialTurn
 from clotho.models.probes import ProbedServer, probe
-from clotho.models.rendering.prompts import next_prompt
-from clotho.models.rendering.renderer import Renderer
+from clotho.models.rendering.renderer import Renderer, next_prompt
 from clotho.models.rendering_thread import RenderingThread
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenRequest

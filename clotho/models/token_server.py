@@ -1,15 +1,19 @@
 """Requests to token-exact endpoints, and the checks of their answers."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
-from clotho.errors import InexactTokens, InvalidInput
+from clotho.errors import InexactTokens, InvalidInput, truncate_middle
+from clotho.escaping import for_line
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference, VersionSpan
+from clotho.models.model_http import ModelHTTP
 from clotho.models.sampling import Sampling
 
 LEAST_LOGPROB = -9_000.0
@@ -22,6 +26,9 @@ Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 """A count of tokens that a server reports; also an id or a position."""
 StopReason = Count | Annotated[str, Field(max_length=1_000)]
 REASON_CHARACTERS = 100
+NAME_CHARACTERS = 200
+UNFINISHED = frozenset({"abort", "error"})
+"""Reasons of an answer that broke off."""
 VERSION_CHARACTERS = 200
 """Characters of a weight version's name."""
 MAX_MASK_IDS = 4_000_000
@@ -65,16 +72,56 @@ class TokenChunk:
     routed_experts: str | None = None
 
 
-class TokenServer(Protocol):
+class TokenServer(ABC):
     """One token-exact endpoint of one model server."""
 
     inference: Inference
+    path: str
+    salt_field = "cache_salt"
 
-    def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
+    def __init__(self, http: ModelHTTP) -> None:
+        self._http = http
+
+    @abstractmethod
+    def body(self, request: TokenRequest) -> dict[str, JsonValue]:
+        """What is posted, without the salt."""
+
+    @abstractmethod
+    def chunk(self, event: bytes, request: TokenRequest, seen: int) -> TokenChunk:
+        """Read an event of the stream, after the server reported `seen` sampled tokens."""
+
+    async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
         """Sample until an ending. Close the generator to cancel.
 
         Raises ModelUnavailable, ModelRejected, ContextOverflow, and InexactTokens for what can't be trained on.
         """
+        body = self.body(request)
+        if request.cache_salt is not None:
+            body[self.salt_field] = request.cache_salt
+        url = f"{self._http.root}{self.path}"
+        events = self._http.events(url, body, request.key, request.sampling.max_tokens)
+        seen = 0
+        async with self._http.errors(), aclosing(events):
+            async for event in events:
+                chunk = self.chunk(event, request, seen)
+                yield chunk
+                seen = seen if chunk.sampled is None else chunk.sampled
+
+
+class _PromptDetails(BaseModel):
+    cached_tokens: Count | None = None
+
+
+class ReportedUsage(BaseModel):
+    """Token counts as OpenAI's API has them."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+    @property
+    def cached_prompt_tokens(self) -> int:
+        return (self.prompt_tokens_details or _PromptDetails()).cached_tokens or 0
 
 
 def paired(
@@ -95,6 +142,11 @@ def paired(
             raise InexactTokens(f"the model server returns a logprob of {logprob}")
         checked.append(min(logprob, 0.0))
     return tuple(ids), tuple(checked)
+
+
+def printable_name(name: str | None) -> str | None:
+    """A name that a server gives itself, its model or a request, escaped and cut."""
+    return truncate_middle(for_line(name), NAME_CHARACTERS) if name else None
 
 
 def sampling_fields(request: TokenRequest) -> dict[str, JsonValue]:

@@ -3,21 +3,20 @@
 Shapes as of vLLM 0.32. A server's generation_config applies on the one and not on the other: nothing is left out.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
 
 from pydantic import BaseModel, Field, JsonValue
 
 from clotho.errors import InexactTokens
 from clotho.models.backend import Inference, VersionSpan
-from clotho.models.model_http import ModelHTTP, raise_embedded, read_event
+from clotho.models.model_http import raise_embedded, read_event
 from clotho.models.token_server import (
     REASON_CHARACTERS,
-    Count,
+    ReportedUsage,
     StopReason,
     TokenChunk,
     TokenRequest,
+    TokenServer,
     paired,
     sampling_fields,
 )
@@ -27,137 +26,95 @@ COUNTED: dict[str, JsonValue] = {"include_usage": True, "continuous_usage_stats"
 """Counts in every event: a lost id is noticed before later ones are written ahead."""
 
 
-class _Cached(BaseModel):
-    cached_tokens: Count | None = None
-
-
-class _Usage(BaseModel):
-    completion_tokens: Count | None = None
-    prompt_tokens_details: _Cached | None = None
-
-
-class _Event(BaseModel):
-    usage: _Usage | None = None
-    system_fingerprint: str | None = None
-    error: JsonValue = None
-
-    def counted(self, chunk: TokenChunk | None) -> TokenChunk:
-        """`chunk`, or an empty one, with the event's other fields."""
-        raise_embedded(self.error)
-        usage = self.usage or _Usage()
-        return replace(
-            chunk or TokenChunk(),
-            sampled=usage.completion_tokens,
-            cached_prompt_tokens=(usage.prompt_tokens_details or _Cached()).cached_tokens or 0,
-            system_fingerprint=self.system_fingerprint,
-        )
-
-
 class _Sampled(BaseModel):
     token_id: int
     logprob: float | None
 
 
-class _TokenLogprobs(BaseModel):
+class _Logprobs(BaseModel):
     content: list[_Sampled] | None = None
+    """Of /inference/v1/generate."""
+    token_logprobs: list[float | None] | None = None
+    """Of /v1/completions."""
+
+    def of(self, token_ids: list[int] | None) -> list[float | None] | None:
+        if self.content is None:
+            return self.token_logprobs
+        if [each.token_id for each in self.content] != token_ids:
+            raise InexactTokens("the model server returns logprobs of other tokens than it sampled")
+        return [each.logprob for each in self.content]
 
 
-class _GeneratedChoice(BaseModel):
+class _Choice(BaseModel):
     token_ids: list[int] | None = None
-    logprobs: _TokenLogprobs | None = None
+    prompt_token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
     finish_reason: str | None = Field(default=None, max_length=REASON_CHARACTERS)
     stop_reason: StopReason | None = None
     weight_versions: list[VersionSpan] | None = None
     sampling_mask: list[tuple[int, ...]] | None = None
     routed_experts: str | None = None
 
-    def chunk(self) -> TokenChunk:
-        content = self.logprobs.content if self.logprobs else None
-        if content is not None and [each.token_id for each in content] != self.token_ids:
-            raise InexactTokens("the model server returns logprobs of other tokens than it sampled")
-        ids, logprobs = paired(
-            self.token_ids, None if content is None else [each.logprob for each in content]
-        )
+    def chunk(self, request: TokenRequest) -> TokenChunk:
+        if self.prompt_token_ids is not None and tuple(self.prompt_token_ids) != request.prompt_ids:
+            raise InexactTokens("the model server read another prompt than it was given")
+        ids, logprobs = paired(self.token_ids, self.logprobs.of(self.token_ids) if self.logprobs else None)
         return TokenChunk(
             ids=ids,
             logprobs=logprobs,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
-            versions=_named(self.weight_versions),
+            versions=tuple(span for span in self.weight_versions or () if span.version != UNNAMED),
             sampling_mask=tuple(self.sampling_mask or ()),
             routed_experts=self.routed_experts,
         )
 
 
-class _Generated(_Event):
-    choices: list[_GeneratedChoice] = []
+class _Event(BaseModel):
+    choices: list[_Choice] = []
+    usage: ReportedUsage | None = None
+    system_fingerprint: str | None = None
+    error: JsonValue = None
 
 
-class VLLMGenerate:
+class _VLLM(TokenServer):
+    def chunk(self, event: bytes, request: TokenRequest, seen: int) -> TokenChunk:
+        read = read_event(_Event, event)
+        chunk = read.choices[0].chunk(request) if read.choices else TokenChunk()
+        raise_embedded(read.error)
+        usage = read.usage or ReportedUsage()
+        return replace(
+            chunk,
+            sampled=usage.completion_tokens,
+            cached_prompt_tokens=usage.cached_prompt_tokens,
+            system_fingerprint=read.system_fingerprint,
+        )
+
+
+class VLLMGenerate(_VLLM):
     """/inference/v1/generate, of a vLLM started with --enable-scale-out."""
 
     inference = Inference.VLLM_GENERATE
+    path = "/inference/v1/generate"
 
-    def __init__(self, http: ModelHTTP) -> None:
-        self._http = http
-
-    async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
-        body: dict[str, JsonValue] = {
+    def body(self, request: TokenRequest) -> dict[str, JsonValue]:
+        return {
             "model": request.model,
             "token_ids": list(request.prompt_ids),
             "sampling_params": sampling_fields(request) | {"logprobs": 0, "n": 1},
             "stream": True,
             "stream_options": dict(COUNTED),
         }
-        if request.cache_salt is not None:
-            body["cache_salt"] = request.cache_salt
-        url = f"{self._http.root}/inference/v1/generate"
-        events = self._http.events(url, body, request.key, request.sampling.max_tokens)
-        async with self._http.errors(), aclosing(events):
-            async for content in events:
-                event = read_event(_Generated, content)
-                yield event.counted(event.choices[0].chunk() if event.choices else None)
 
 
-class _CompletionLogprobs(BaseModel):
-    token_logprobs: list[float | None] | None = None
-
-
-class _CompletionChoice(BaseModel):
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
-    logprobs: _CompletionLogprobs | None = None
-    finish_reason: str | None = Field(default=None, max_length=REASON_CHARACTERS)
-    stop_reason: StopReason | None = None
-    weight_versions: list[VersionSpan] | None = None
-
-    def chunk(self, request: TokenRequest) -> TokenChunk:
-        if self.prompt_token_ids is not None and tuple(self.prompt_token_ids) != request.prompt_ids:
-            raise InexactTokens("the model server read another prompt than it was given")
-        ids, logprobs = paired(self.token_ids, self.logprobs.token_logprobs if self.logprobs else None)
-        return TokenChunk(
-            ids=ids,
-            logprobs=logprobs,
-            finish_reason=self.finish_reason,
-            stop_reason=self.stop_reason,
-            versions=_named(self.weight_versions),
-        )
-
-
-class _Completion(_Event):
-    choices: list[_CompletionChoice] = []
-
-
-class VLLMCompletions:
+class VLLMCompletions(_VLLM):
     """/v1/completions with ids: of every vLLM."""
 
     inference = Inference.VLLM_COMPLETIONS
+    path = "/v1/completions"
 
-    def __init__(self, http: ModelHTTP) -> None:
-        self._http = http
-
-    async def stream(self, request: TokenRequest) -> AsyncGenerator[TokenChunk]:
-        body: dict[str, JsonValue] = sampling_fields(request) | {
+    def body(self, request: TokenRequest) -> dict[str, JsonValue]:
+        return sampling_fields(request) | {
             "model": request.model,
             "prompt": list(request.prompt_ids),
             "n": 1,
@@ -166,15 +123,3 @@ class VLLMCompletions:
             "stream": True,
             "stream_options": dict(COUNTED),
         }
-        if request.cache_salt is not None:
-            body["cache_salt"] = request.cache_salt
-        url = f"{self._http.root}/v1/completions"
-        events = self._http.events(url, body, request.key, request.sampling.max_tokens)
-        async with self._http.errors(), aclosing(events):
-            async for content in events:
-                event = read_event(_Completion, content)
-                yield event.counted(event.choices[0].chunk(request) if event.choices else None)
-
-
-def _named(spans: list[VersionSpan] | None) -> tuple[VersionSpan, ...]:
-    return tuple(span for span in spans or () if span.version != UNNAMED)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from clotho.errors import ModelUnavailable, StoreUnavailable
 from clotho.identifiers.rollout_keys import stream_prefix
 from clotho.journal import Journal
-from clotho.models.partial_turn import PartialTurn
-from clotho.models.stream_entry import StreamEntry
+from clotho.models.partial_turn import PartialTurn, StreamEntry
 
 log = logging.getLogger("clotho")
 

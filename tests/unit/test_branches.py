@@ -14,7 +14,7 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTokens, VersionSpan
 from clotho.models.messages import ChatMessage
-from clotho.models.rendering.prompts import next_prompt
+from clotho.models.rendering.renderer import next_prompt
 from clotho.models.rendering.resolve import open_renderer
 from clotho.rollouts.branches import branches_of, read_branches
 from clotho.rollouts.call import CallEntry

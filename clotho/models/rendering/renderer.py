@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from clotho.frozen_model import FrozenModel
+from clotho.models.backend import PriorTurn
 from clotho.models.messages import CallDefects, ChatMessage, ToolSchema
 
 
@@ -69,3 +70,23 @@ class Renderer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included."""
+
+
+def next_prompt(
+    renderer: Renderer,
+    messages: Sequence[ChatMessage],
+    tools: Sequence[ToolSchema],
+    prior: PriorTurn | None,
+) -> tuple[int, ...]:
+    """The ids to sample the next turn from; begins with `prior`'s tokens wherever the history allows.
+
+    A history that doesn't begin with the messages of `prior`, since a turn was edited or the context
+    compacted, is rendered afresh. Raises InvalidInput.
+    """
+    if prior is not None:
+        known = len(prior.messages)
+        if tuple(messages[:known]) == prior.messages:
+            bridged = renderer.bridge(prior.tokens.prompt_ids, prior.tokens.ids, messages[known:], tools)
+            if bridged is not None:
+                return bridged
+    return renderer.render(messages, tools)

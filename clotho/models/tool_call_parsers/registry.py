@@ -12,7 +12,6 @@ from clotho.models.tool_call_parsers.glm import GlmParser
 from clotho.models.tool_call_parsers.hermes import HermesParser
 from clotho.models.tool_call_parsers.kimi_k2 import KimiK2Parser
 from clotho.models.tool_call_parsers.llama_json import LlamaJsonParser
-from clotho.models.tool_call_parsers.longcat import LongcatParser
 from clotho.models.tool_call_parsers.mistral import MistralParser
 from clotho.models.tool_call_parsers.parser import ToolCallParser
 from clotho.models.tool_call_parsers.qwen3_coder import Qwen3CoderParser
@@ -28,7 +27,7 @@ PARSERS: Mapping[str, ToolCallParser] = MappingProxyType(
         "kimi_k2": KimiK2Parser(),
         "llama3_json": LlamaJsonParser(),
         "llama4_json": LlamaJsonParser(),
-        "longcat": LongcatParser(),
+        "longcat": HermesParser("longcat_tool_call"),
         "mistral": MistralParser(),
         "qwen": HermesParser(ends_reasoning=True),
         "qwen3_coder": Qwen3CoderParser(),

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from clotho.models.backend import PriorTurn, SampledTokens, SampledTurn, Usage, VersionSpan
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall, ToolSchema
-from clotho.models.rendering.prompts import next_prompt
-from clotho.models.rendering.renderer import Renderer
+from clotho.models.rendering.renderer import Renderer, next_prompt
 from clotho.models.sampling import Sampling
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import Step, Transcript

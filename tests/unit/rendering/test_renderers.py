@@ -8,8 +8,7 @@ from clotho.embedded.model.tokenizer import Tokenizer as PolicyTokenizer
 from clotho.errors import InvalidInput
 from clotho.models.backend import PriorTurn, SampledTokens
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
-from clotho.models.rendering.prompts import next_prompt
-from clotho.models.rendering.renderer import Renderer
+from clotho.models.rendering.renderer import Renderer, next_prompt
 from clotho.models.rendering.resolve import open_renderer
 from tests.unit.rendering.conftest import OpenFamily
 from tests.unit.rendering.families import FAMILIES, POLICY, R1, Family, make_model

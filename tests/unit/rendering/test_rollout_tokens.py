@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clotho.models.backend import PriorTurn
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
-from clotho.models.rendering.prompts import next_prompt
+from clotho.models.rendering.renderer import next_prompt
 from clotho.rollouts.branches import branches_of
 from tests.unit.rendering.conftest import OpenFamily
 from tests.unit.rendering.families import FAMILIES
