@@ -38,9 +38,8 @@ from clotho.models.backend import (
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.rendering.resolve import open_renderer
-from clotho.models.rendering_thread import RenderingThread
 from clotho.models.sampling import Sampling
-from clotho.models.token_exact import TokenExact
+from clotho.models.token_exact import RenderingThread, TokenExact
 from clotho.models.token_server import TokenRequest
 from clotho.models.vllm import VLLMCompletions, VLLMGenerate
 from clotho.models.write_ahead import FlushPolicy

@@ -13,8 +13,7 @@ from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat
 from clotho.models.rendering.renderer import Renderer
 from clotho.models.rendering.rendering import Rendering
-from clotho.models.rendering_thread import RenderingThread
-from clotho.models.token_exact import TokenExact
+from clotho.models.token_exact import RenderingThread, TokenExact
 from clotho.models.write_ahead import FlushPolicy
 
 

@@ -38,12 +38,10 @@ async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 async def read_whole(answer: aiohttp.ClientResponse, limit: int = ANSWER_BYTES) -> bytes:
     """The body; raises ModelUnavailable for one of more than `limit` bytes."""
-    body = bytearray()
-    async for piece in decoded(answer):
-        body += piece
-        if len(body) > limit:
-            raise too_long(limit)
-    return bytes(body)
+    body, cut = await read_beginning(answer, limit)
+    if cut:
+        raise too_long(limit)
+    return body
 
 
 async def read_beginning(answer: aiohttp.ClientResponse, limit: int = ERROR_BYTES) -> tuple[bytes, bool]:

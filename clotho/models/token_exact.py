@@ -2,7 +2,10 @@
 
 import asyncio
 from bisect import bisect_left
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from typing import TypeVar
 
 from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
 from clotho.identifiers.hashed import derived_seed
@@ -13,13 +16,38 @@ from clotho.models.model_http import ModelHTTP
 from clotho.models.partial_turn import PartialTurn
 from clotho.models.probes import ProbedServer, probe
 from clotho.models.rendering.renderer import Renderer, next_prompt
-from clotho.models.rendering_thread import RenderingThread
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenRequest
 from clotho.models.weight_versions import at_step
 from clotho.models.write_ahead import FlushPolicy, WriteAhead
 
 PROBE = (ChatMessage(role="user", content="Tell me something that nobody knows yet."),)
+
+Result = TypeVar("Result")
+
+
+class RenderingThread:
+    """A renderer with a thread of its own: rendering takes CPU time, and tokenizers aren't thread-safe.
+
+    It is opened at the first use; if `open_it` raises, it is called again.
+    """
+
+    def __init__(self, open_it: Callable[[], Renderer]) -> None:
+        self._open = open_it
+        self._renderer: Renderer | None = None
+        self._thread = ThreadPoolExecutor(1, "renderer")
+
+    async def run(self, work: Callable[[Renderer], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._opened()))
+
+    async def renderer(self) -> Renderer:
+        """The renderer, for calls that take no time."""
+        return await self.run(lambda renderer: renderer)
+
+    def _opened(self) -> Renderer:
+        if self._renderer is None:
+            self._renderer = self._open()
+        return self._renderer
 
 
 class TokenExact:

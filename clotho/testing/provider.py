@@ -17,9 +17,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from clotho.testing.execution_markers import marked, unmarked
+from clotho.testing.scripted_model import Dropped
 
 HELD_POLL_SECONDS = 0.02
 UPSTREAM_SECONDS = 600.0
@@ -101,15 +101,6 @@ class Provider:
                 limits=httpx.Limits(max_connections=None),
             )
         return self._client
-
-
-class Dropped(Response):
-    """The connection breaks in the middle of the answer, as that of a server that dies."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"content-length", b"1000"), (b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"{", "more_body": True})
 
 
 def unmarked_request(body: bytes) -> bytes:

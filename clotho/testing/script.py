@@ -1,14 +1,15 @@
 """Scripts for a model: turns by conversation, and the faults on the way."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from pydantic import Field, JsonValue
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import derived_seed
-from clotho.models.messages import ChatMessage
+from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 
 SIBLING = re.compile(r"/r(\d+)(?:\.\d+)?/")
 
@@ -20,6 +21,10 @@ class ScriptedCall(FrozenModel):
     arguments: dict[str, JsonValue] | str
     """Text is sent as it is, so that it can be invalid JSON."""
 
+    def called(self, id: str) -> ToolCall:
+        text = self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
+        return ToolCall(id=id, function=FunctionCall(name=self.name, arguments=text))
+
 
 class ScriptedTurn(FrozenModel):
     """One turn of the model: text, tool calls, or both."""
@@ -29,6 +34,13 @@ class ScriptedTurn(FrozenModel):
     reasoning: str | None = None
     finish_reason: str | None = None
     """By default `tool_calls` with calls and `stop` without."""
+
+    def message(self, call_ids: Iterable[str]) -> ChatMessage:
+        """The assistant's message, its calls with `call_ids`."""
+        calls = tuple(call.called(id) for call, id in zip(self.calls, call_ids, strict=False))
+        return ChatMessage(
+            role="assistant", content=self.content, reasoning_content=self.reasoning, tool_calls=calls
+        )
 
 
 class Question(FrozenModel):

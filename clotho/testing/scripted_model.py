@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -109,8 +110,8 @@ class ScriptedModel:
         return JSONResponse({"requests": dict(self.calls.requests), "completed": dict(self.calls.completed)})
 
 
-class _Dropped(Response):
-    """An answer whose connection breaks in the middle of it."""
+class Dropped(Response):
+    """The connection breaks in the middle of the answer, as that of a server that dies."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-length", b"1000"), (b"content-type", b"application/json")]
@@ -123,7 +124,7 @@ async def _commit(fault: Fault, request: Request) -> Response:
         case "status":
             return _error(fault.status, fault.message, fault.headers)
         case "drop":
-            return _Dropped()
+            return Dropped()
         case "garbage":
             return Response("<html>Bad gateway</html>", media_type="text/html")
         case "empty_choices":
@@ -139,19 +140,8 @@ def _error(status: int, message: str, headers: dict[str, str] | None = None) -> 
 
 
 def _completion(question: Question, turn: ScriptedTurn) -> JsonValue:
-    calls: list[JsonValue] = [
-        {
-            "id": f"call_{job_key(question.key, question.turn, index)[:24]}",
-            "type": "function",
-            "function": {"name": call.name, "arguments": _arguments(call.arguments)},
-        }
-        for index, call in enumerate(turn.calls)
-    ]
-    message: dict[str, JsonValue] = {"role": "assistant", "content": turn.content}
-    if turn.reasoning is not None:
-        message["reasoning_content"] = turn.reasoning
-    if calls:
-        message["tool_calls"] = calls
+    ids = (f"call_{job_key(question.key, question.turn, index)[:24]}" for index in count())
+    message = turn.message(ids).wire()
     prompt_tokens = sum(_tokens(asked.wire()) for asked in question.messages)
     completion_tokens = _tokens(message)
     return {
@@ -164,7 +154,7 @@ def _completion(question: Question, turn: ScriptedTurn) -> JsonValue:
             {
                 "index": 0,
                 "message": message,
-                "finish_reason": turn.finish_reason or ("tool_calls" if calls else "stop"),
+                "finish_reason": turn.finish_reason or ("tool_calls" if turn.calls else "stop"),
             }
         ],
         "usage": {
@@ -173,10 +163,6 @@ def _completion(question: Question, turn: ScriptedTurn) -> JsonValue:
             "total_tokens": prompt_tokens + completion_tokens,
         },
     }
-
-
-def _arguments(arguments: dict[str, JsonValue] | str) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _tokens(message: JsonValue) -> int:

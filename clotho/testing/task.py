@@ -2,15 +2,13 @@
 
 import asyncio
 import inspect
-import json
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, TypeVar
-
-from pydantic import JsonValue
 
 from clotho.config import Settings, load_settings, variable
 from clotho.embedded.services import destroy_sandboxes
@@ -22,7 +20,7 @@ from clotho.environment.workspace import VerifierWorkspace
 from clotho.errors import InvalidInput, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id
-from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
+from clotho.models.messages import ChatMessage, ToolCall
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import SETTINGS
@@ -173,21 +171,9 @@ class SandboxedTask:
     def _play(self, turn: ScriptedTurn) -> None:
         number = len(self._turns)
         self._turns.append(turn)
-        calls = [
-            ToolCall(
-                id=f"call-{call_id(number, index)}",
-                function=FunctionCall(name=call.name, arguments=arguments_text(call.arguments)),
-            )
-            for index, call in enumerate(turn.calls)
-        ]
-        said = ChatMessage(
-            role="assistant",
-            content=turn.content,
-            reasoning_content=turn.reasoning,
-            tool_calls=tuple(calls),
-        )
+        said = turn.message(f"call-{call_id(number, index)}" for index in count())
         self._messages.append(said.wire())
-        for index, call in enumerate(calls):
+        for index, call in enumerate(said.tool_calls):
             self._call(number, index, call)
 
     def _call(self, turn: int, index: int, call: ToolCall) -> None:
@@ -270,10 +256,6 @@ class SandboxedTask:
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-
-def arguments_text(arguments: Mapping[str, JsonValue] | str) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def as_bytes(content: str | bytes) -> bytes:

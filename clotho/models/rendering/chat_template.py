@@ -1,17 +1,24 @@
-"""A model's chat template as a function from messages to text, with its peculiarities found out by trying."""
+"""A model's chat template as a function from messages to text, with its peculiarities found out by trying.
+
+They show in renderings of a short stand-in conversation: a user's message, an assistant's turn of the kind that was
+sampled, and the new messages. Two renderings that differ only in what the assistant says have the text after it in
+common.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from clotho.errors import InvalidInput
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall, ToolSchema
-from clotho.models.rendering.bridging import ASKED, SAID, THOUGHT, common_end
 from clotho.models.rendering.messages import templated
 from clotho.models.rendering.reasoning import with_reasoning
 from clotho.models.rendering.tokenizers import Tokenizer
 
-CALL = ToolCall(id="call00000", function=FunctionCall(name="f", arguments=json.dumps({"a": SAID[0]})))
-RESULT = ChatMessage(role="tool", content="0", tool_call_id=CALL.id, name=CALL.function.name)
+ASKED = ChatMessage(role="user", content="0")
+THOUGHT = "thought-5e1c"
+SAID = ("said-0a", "said-1b")
+"""Different at both ends, so that neither is a part of what two renderings have in common."""
+RESULT = ChatMessage(role="tool", content="0", tool_call_id="call00000", name="f")
 
 
 class ChatTemplate:
@@ -28,6 +35,7 @@ class ChatTemplate:
                 "or add chat_template.jinja to the model's files"
             )
         self._tokenizer = tokenizer
+        self._keep_reasoning = keep_reasoning
         self._inlines = False
         # Most templates write a call's arguments as JSON themselves; some take the text of the OpenAI API.
         self._parsed = self._accepts_calls(parsed=True) or not self._accepts_calls(parsed=False)
@@ -51,16 +59,47 @@ class ChatTemplate:
             one, other = (self([ASKED, _turn(text), ASKED], (), add_generation_prompt=True) for text in SAID)
         except InvalidInput:
             return {}
-        after = common_end(one, other).lstrip()
+        after = _common_end(one, other).lstrip()
         return {token: id for token, id in self._tokenizer.added.items() if after.startswith(token)}
+
+    def following(
+        self,
+        new_messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema],
+        ends: Collection[str],
+        *,
+        reasoned: bool,
+    ) -> str | None:
+        """The text from the token in `ends` that closes a turn, through `new_messages`, to the next turn.
+
+        None unless the template provably leaves as it is what comes before: what asked for the turn and, where the
+        model `reasoned`, its reasoning. With `keep_reasoning`, only what came before the turn.
+        """
+        reasoning = THOUGHT if reasoned and not self._keep_reasoning else None
+        results = [message for message in new_messages if message.role == "tool"]
+        one, other = (
+            self(
+                [ASKED, _turn(text, reasoning, results), *new_messages],
+                tools,
+                add_generation_prompt=True,
+            )
+            for text in SAID
+        )
+        before = self([ASKED], tools, add_generation_prompt=not self._keep_reasoning)
+        if not (one.startswith(before) and other.startswith(before)):
+            return None
+        after = _common_end(one, other)
+        if one == other or (reasoning and reasoning not in one.removesuffix(after)):
+            return None
+        closings = [at for end in ends if (at := after.find(end)) >= 0]
+        return after[min(closings) :] if closings else None
 
     def _accepts_calls(self, *, parsed: bool) -> bool:
         self._parsed = parsed
-        turn = ChatMessage(role="assistant", tool_calls=(CALL,))
-        return SAID[0] in self._attempt([ASKED, turn, RESULT])
+        return SAID[0] in self._attempt([ASKED, _turn(SAID[0], results=[RESULT]), RESULT])
 
     def _shows_reasoning(self) -> bool:
-        return THOUGHT in self._attempt([ASKED, _turn(SAID[0], reasoning_content=THOUGHT)])
+        return THOUGHT in self._attempt([ASKED, _turn(SAID[0], THOUGHT)])
 
     def _attempt(self, messages: Sequence[ChatMessage]) -> str:
         try:
@@ -69,8 +108,29 @@ class ChatTemplate:
             return ""
 
 
-def _turn(content: str, reasoning_content: str | None = None) -> ChatMessage:
-    return ChatMessage(role="assistant", content=content, reasoning_content=reasoning_content)
+def _turn(text: str, reasoning: str | None = None, results: Sequence[ChatMessage] = ()) -> ChatMessage:
+    """An assistant's turn that says `text`, or makes the calls with these `results` with it."""
+    calls = tuple(
+        ToolCall(
+            id=message.tool_call_id or "0" * 9,
+            function=FunctionCall(name=message.name or "f", arguments=json.dumps({"a": text})),
+        )
+        for message in results
+    )
+    content = None if calls else text
+    return ChatMessage(role="assistant", content=content, reasoning_content=reasoning, tool_calls=calls)
+
+
+def _common_end(one: str, other: str) -> str:
+    """The longest text that both end in."""
+    shared, bound = 0, min(len(one), len(other))
+    while shared < bound:
+        longer = (shared + bound + 1) // 2
+        if one[len(one) - longer :] == other[len(other) - longer :]:
+            shared = longer
+        else:
+            bound = longer - 1
+    return one[len(one) - shared :]
 
 
 def _inlined(message: ChatMessage) -> ChatMessage:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from clotho.errors import InvalidInput
 from clotho.models.messages import ChatMessage, ToolSchema
 from clotho.models.rendering.answers import AnswerReader
-from clotho.models.rendering.bridging import following_text
 from clotho.models.rendering.chat_template import ChatTemplate
 from clotho.models.rendering.reasoning import TAGS, has_reasoning
 from clotho.models.rendering.renderer import ReadAnswer
@@ -66,14 +65,8 @@ class TemplateRenderer:
             return None
         previous = (*previous_prompt_ids, *previous_completion_ids)
         try:
-            following = following_text(
-                self._template,
-                new_messages,
-                tools,
-                self._ends,
-                reasoned=self._reasoned(previous),
-                keep_reasoning=self.thinking_mode,
-            )
+            reasoned = self._reasoned(previous)
+            following = self._template.following(new_messages, tools, self._ends, reasoned=reasoned)
         except InvalidInput:
             # A template may refuse the stand-in and accept the conversation.
             return None

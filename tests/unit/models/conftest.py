@@ -13,8 +13,7 @@ from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import Inference
 from clotho.models.model_http import ModelHTTP
 from clotho.models.rendering.resolve import open_renderer
-from clotho.models.rendering_thread import RenderingThread
-from clotho.models.token_exact import TokenExact
+from clotho.models.token_exact import RenderingThread, TokenExact
 from clotho.models.write_ahead import FlushPolicy
 
 Open = Callable[..., TokenExact]

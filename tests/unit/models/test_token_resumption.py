@@ -17,9 +17,8 @@ from clotho.models.backend import Inference, SampledTurn, TurnCall, VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.partial_turn import PartialTurn, StreamEntry
-from clotho.models.rendering_thread import RenderingThread
 from clotho.models.sampling import Sampling
-from clotho.models.token_exact import TokenExact
+from clotho.models.token_exact import RenderingThread, TokenExact
 from clotho.models.token_server import TokenChunk
 from clotho.models.write_ahead import FlushPolicy, WriteAhead
 from clotho.testing.scripted_model import serving
