@@ -17,8 +17,8 @@ from clotho.rollouts.rollout import EndEntry
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import scored_groups
-from clotho.testing.duplicate_calls import duplicate_calls
 from clotho.testing.execution_markers import marks_in
+from clotho.testing.provider import duplicate_calls
 
 COMPLETION_SECONDS = 150.0
 MOST_RESTARTS = 4

@@ -85,9 +85,4 @@ def _open(tokenizer: str, rendering: Rendering) -> Renderer:
     # Imported here: it takes more than a second, and workers that render nothing start without it.
     from clotho.models.rendering.resolve import open_renderer
 
-    return open_renderer(
-        tokenizer,
-        renderer=rendering.renderer,
-        tool_call_parser=rendering.tool_call_parser,
-        thinking_mode=rendering.thinking_mode,
-    )
+    return open_renderer(tokenizer, **rendering.model_dump(exclude={"tokenizer"}))

@@ -6,9 +6,8 @@ import json
 from chaos.link import Link
 from chaos.results import CellResult, Run, compare
 from clotho.processes.ports import HOST
-from clotho.testing.duplicate_calls import Bill, duplicate_calls
 from clotho.testing.execution_markers import marked, marks_in, unmarked
-from clotho.testing.provider import Call, marked_answer, unmarked_request
+from clotho.testing.provider import Bill, Call, duplicate_calls, marked_answer, unmarked_request
 
 RUN = Run(rewards={"a/r0": 1.0, "a/r1": 0.0}, marks={"a/r0": {"0000-00": 1, "0001-00": 1}, "a/r1": {}})
 CLEAN = CellResult(fault="worker", phase="reward", recovery=1.0)

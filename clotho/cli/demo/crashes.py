@@ -19,9 +19,8 @@ from clotho.embedded.services import Services
 from clotho.identifiers.rollout_keys import turn_prefix
 from clotho.journal import Journal
 from clotho.rollouts.turn import TurnEntry
-from clotho.testing.duplicate_calls import duplicate_calls
 from clotho.testing.kill_processes import kill_supervisors, worker_processes
-from clotho.testing.provider import Provider
+from clotho.testing.provider import Provider, duplicate_calls
 from clotho.testing.scripted_model import serving
 
 ENVIRONMENT = "marked_file_tasks"

@@ -21,9 +21,9 @@ from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.states import RolloutOwners, namespace_labels
-from clotho.testing.duplicate_calls import Bill
 from clotho.testing.execution_markers import marks_in
 from clotho.testing.kill_processes import processes_below, processes_of_lease
+from clotho.testing.provider import Bill
 
 CLEARED_SECONDS = 10.0
 

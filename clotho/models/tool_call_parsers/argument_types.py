@@ -21,21 +21,27 @@ SPELLINGS = {
     "dict": "object",
     **dict.fromkeys(("arr", "list", "sequence"), "array"),
 }
+TYPES = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+}
+"""JSON types of Python's; any other is an object."""
 TRUE, FALSE = ("true", "1"), ("false", "0")
 
 
 def is_offered(tools: Sequence[ToolSchema], name: str) -> bool:
-    return any(function.get("name") == name for function in map(_function, tools))
+    return _function(tools, name) is not None
 
 
 def properties_of(tools: Sequence[ToolSchema], name: str) -> dict[str, Any]:
     """The schemas of a tool's arguments; empty for a tool that wasn't offered, or declares none."""
-    for function in map(_function, tools):
-        if function.get("name") == name:
-            parameters = function.get("parameters")
-            properties = parameters.get("properties") if isinstance(parameters, dict) else None
-            return properties if isinstance(properties, dict) else {}
-    return {}
+    parameters = (_function(tools, name) or {}).get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    return properties if isinstance(properties, dict) else {}
 
 
 def typed(arguments: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
@@ -58,9 +64,9 @@ def typed_text(arguments: str, properties: dict[str, Any]) -> str:
         return arguments
 
 
-def _function(tool: ToolSchema) -> dict[str, Any]:
-    function = tool.get("function")
-    return function if isinstance(function, dict) else {}
+def _function(tools: Sequence[ToolSchema], name: str) -> dict[str, Any] | None:
+    functions = (tool.get("function") for tool in tools)
+    return next((each for each in functions if isinstance(each, dict) and each.get("name") == name), None)
 
 
 def _value(value: Any, schema: dict[str, Any]) -> Any:
@@ -83,29 +89,12 @@ def _types(schema: Any) -> set[str]:
     named = schema.get("type")
     types = {each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str)}
     if isinstance(values := schema.get("enum"), list):
-        types.update(_type_of(value) for value in values)
+        types.update(TYPES.get(type(value), "object") for value in values)
     for combination in ("anyOf", "oneOf", "allOf"):
         if isinstance(choices := schema.get(combination), list):
             types.update(*map(_types, choices))
     types = {spelling.strip().lower() for spelling in types}
     return {SPELLINGS.get(spelling, spelling) for spelling in types} or {"string"}
-
-
-def _type_of(value: JsonValue) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-    return "object"
 
 
 def _read(text: str, types: set[str]) -> JsonValue:

@@ -6,8 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from clotho.errors import InvalidInput
-from clotho.models.tool_call_parsers.deepseek_v3 import DeepSeekV3Parser
-from clotho.models.tool_call_parsers.deepseek_v3_1 import DeepSeekV31Parser
+from clotho.models.tool_call_parsers.deepseek import DeepSeekV3Parser, DeepSeekV31Parser
 from clotho.models.tool_call_parsers.glm import GlmParser
 from clotho.models.tool_call_parsers.hermes import HermesParser
 from clotho.models.tool_call_parsers.kimi_k2 import KimiK2Parser

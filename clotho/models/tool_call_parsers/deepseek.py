@@ -1,13 +1,17 @@
-"""The DeepSeek V3 and R1 dialect: a marked section of calls, each a type, a name and fenced JSON.
+"""The DeepSeek dialects: a marked section of calls.
+
+In that of V3 and R1, each is a type, a name and fenced JSON; in that of V3.1, just a name and JSON.
 
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME
     ```json
     {…}
     ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
-As in vLLM: arguments stand on one line and aren't checked; a block of another shape is left out of content
-and calls, and so is text after the section (both are in the remainder); a call whose type isn't `function`
-makes the whole answer content.
+    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+
+As in vLLM: arguments of V3, and whole calls of V3.1, stand on one line and aren't checked; a block of another shape
+is left out of content and calls, and so is text after the section (both are in the remainder); a call of V3 whose
+type isn't `function` makes the whole answer content.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +26,7 @@ FENCE, FENCE_END = "\n```json\n", "\n```" + CALL_END
 
 
 @dataclass(frozen=True)
-class Block:
+class _Block:
     """One call in an answer, at [start, end)."""
 
     type: str
@@ -36,14 +40,23 @@ class DeepSeekV3Parser:
     ends_reasoning = None
 
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
-        blocks = tuple(_blocks(text))
+        blocks = tuple(_fenced_blocks(text))
         foreign = sum(block.type != "function" for block in blocks)
         if SECTION not in text or foreign:
             return ParsedAnswer(content=text, malformed=foreign)
-        return answer(text, blocks)
+        return _answer(text, blocks)
 
 
-def answer(text: str, blocks: Sequence[Block]) -> ParsedAnswer:
+class DeepSeekV31Parser:
+    ends_reasoning = None
+
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
+        if SECTION not in text:
+            return ParsedAnswer(content=text)
+        return _answer(text, tuple(_bare_blocks(text)))
+
+
+def _answer(text: str, blocks: Sequence[_Block]) -> ParsedAnswer:
     """What an answer with a section comes to: its content ends where the section begins."""
     section = text.index(SECTION)
     starts = (*(block.start for block in blocks), len(text))
@@ -57,17 +70,17 @@ def answer(text: str, blocks: Sequence[Block]) -> ParsedAnswer:
     )
 
 
-def _blocks(text: str) -> Iterator[Block]:
+def _fenced_blocks(text: str) -> Iterator[_Block]:
     end = 0
     fence = text.find(FENCE)
     while fence >= 0:
-        if block := _block_at(text, fence, end):
+        if block := _fenced_block(text, fence, end):
             end = block.end
             yield block
         fence = text.find(FENCE, fence + 1)
 
 
-def _block_at(text: str, fence: int, earliest: int) -> Block | None:
+def _fenced_block(text: str, fence: int, earliest: int) -> _Block | None:
     """The block whose JSON is fenced at `fence`: its head is the line before, its arguments the one after."""
     start = text.find(CALL, max(earliest, text.rfind("\n", 0, fence) + 1), fence)
     separator = text.rfind(SEPARATOR, start + len(CALL), fence) if start >= 0 else -1
@@ -75,10 +88,35 @@ def _block_at(text: str, fence: int, earliest: int) -> Block | None:
     arguments_end = text.find("\n", arguments)
     if separator < 0 or not text.startswith(FENCE_END, arguments_end):
         return None
-    return Block(
+    return _Block(
         type=text[start + len(CALL) : separator],
         name=text[separator + len(SEPARATOR) : fence],
         arguments=text[arguments:arguments_end],
         start=start,
         end=arguments_end + len(FENCE_END),
+    )
+
+
+def _bare_blocks(text: str) -> Iterator[_Block]:
+    line = 0
+    for written in text.split("\n"):
+        position = line
+        while block := _bare_block(text, position, line + len(written)):
+            position = block.end
+            yield block
+        line += len(written) + 1
+
+
+def _bare_block(text: str, position: int, limit: int) -> _Block | None:
+    start = text.find(CALL, position, limit)
+    separator = text.find(SEPARATOR, start + len(CALL), limit) if start >= 0 else -1
+    end = text.find(CALL_END, separator + len(SEPARATOR), limit) if separator >= 0 else -1
+    if end < 0:
+        return None
+    return _Block(
+        type="function",
+        name=text[start + len(CALL) : separator],
+        arguments=text[separator + len(SEPARATOR) : end],
+        start=start,
+        end=end + len(CALL_END),
     )
