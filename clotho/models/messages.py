@@ -1,5 +1,6 @@
 """Chat messages and tool calls."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import JsonValue
@@ -60,3 +61,8 @@ class ChatMessage(FrozenModel):
         )
         wire.setdefault("content", None)
         return wire
+
+
+Messages = Sequence[ChatMessage]
+Tools = Sequence[ToolSchema]
+TokenIds = Sequence[int]

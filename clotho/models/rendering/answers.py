@@ -1,8 +1,6 @@
 """Sampled ids as a message: the think block, the tool calls of a dialect, and the rest."""
 
-from collections.abc import Sequence
-
-from clotho.models.messages import ChatMessage, ToolSchema
+from clotho.models.messages import ChatMessage, TokenIds, Tools
 from clotho.models.rendering.reasoning import opened_by, split_reasoning
 from clotho.models.rendering.renderer import ReadAnswer
 from clotho.models.rendering.tokenizers import Tokenizer
@@ -18,20 +16,12 @@ class AnswerReader:
     White space around what is said is left out: templates put it there, and would once more.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, stop_token_ids: Sequence[int], parser: ToolCallParser | None
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, stop_token_ids: TokenIds, parser: ToolCallParser | None) -> None:
         self._tokenizer = tokenizer
         self._stops = frozenset(stop_token_ids)
         self._parser = parser
 
-    def read(
-        self,
-        completion_ids: Sequence[int],
-        tools: Sequence[ToolSchema],
-        prompt_ids: Sequence[int],
-        turn_key: str,
-    ) -> ReadAnswer:
+    def read(self, completion_ids: TokenIds, tools: Tools, prompt_ids: TokenIds, turn_key: str) -> ReadAnswer:
         ended = bool(completion_ids) and completion_ids[-1] in self._stops
         text = self._tokenizer.decode(completion_ids[:-1] if ended else completion_ids)
         reasoning, rest = self._split(text, prompt_ids, tools)
@@ -49,15 +39,11 @@ class AnswerReader:
         )
         return ReadAnswer(message=message, defects=answer.defects)
 
-    def is_open(
-        self, completion_ids: Sequence[int], prompt_ids: Sequence[int], tools: Sequence[ToolSchema]
-    ) -> bool:
+    def is_open(self, completion_ids: TokenIds, prompt_ids: TokenIds, tools: Tools) -> bool:
         """Whether the answer was cut off within its think block."""
         return self._split(self._tokenizer.decode(completion_ids), prompt_ids, tools)[1] is None
 
-    def _split(
-        self, text: str, prompt_ids: Sequence[int], tools: Sequence[ToolSchema]
-    ) -> tuple[str | None, str | None]:
+    def _split(self, text: str, prompt_ids: TokenIds, tools: Tools) -> tuple[str | None, str | None]:
         """The think block and the rest.
 
         The mark of a call ends the block also without its closing tag, as in vLLM. Where there is a closing tag

@@ -6,10 +6,10 @@ common.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from clotho.errors import InvalidInput
-from clotho.models.messages import ChatMessage, FunctionCall, ToolCall, ToolSchema
+from clotho.models.messages import ChatMessage, FunctionCall, Messages, ToolCall, Tools
 from clotho.models.rendering.messages import templated
 from clotho.models.rendering.reasoning import with_reasoning
 from clotho.models.rendering.tokenizers import Tokenizer
@@ -41,9 +41,7 @@ class ChatTemplate:
         self._parsed = self._accepts_calls(parsed=True) or not self._accepts_calls(parsed=False)
         self._inlines = keep_reasoning and not self._shows_reasoning()
 
-    def __call__(
-        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], *, add_generation_prompt: bool
-    ) -> str:
+    def __call__(self, messages: Messages, tools: Tools, *, add_generation_prompt: bool) -> str:
         """The conversation as text; raises InvalidInput where the template refuses it."""
         shown = [_inlined(message) for message in messages] if self._inlines else messages
         written = templated(shown, self._tokenizer.literals, parsed=self._parsed)
@@ -63,12 +61,7 @@ class ChatTemplate:
         return {token: id for token, id in self._tokenizer.added.items() if after.startswith(token)}
 
     def following(
-        self,
-        new_messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema],
-        ends: Collection[str],
-        *,
-        reasoned: bool,
+        self, new_messages: Messages, tools: Tools, ends: Collection[str], *, reasoned: bool
     ) -> str | None:
         """The text from the token in `ends` that closes a turn, through `new_messages`, to the next turn.
 
@@ -101,14 +94,14 @@ class ChatTemplate:
     def _shows_reasoning(self) -> bool:
         return THOUGHT in self._attempt([ASKED, _turn(SAID[0], THOUGHT)])
 
-    def _attempt(self, messages: Sequence[ChatMessage]) -> str:
+    def _attempt(self, messages: Messages) -> str:
         try:
             return self(messages, (), add_generation_prompt=False)
         except InvalidInput:
             return ""
 
 
-def _turn(text: str, reasoning: str | None = None, results: Sequence[ChatMessage] = ()) -> ChatMessage:
+def _turn(text: str, reasoning: str | None = None, results: Messages = ()) -> ChatMessage:
     """An assistant's turn that says `text`, or makes the calls with these `results` with it."""
     calls = tuple(
         ToolCall(

@@ -1,18 +1,17 @@
 """Messages as chat templates and the `renderers` package expect them: plain text, call arguments parsed."""
 
 import json
-from collections.abc import Sequence
 
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
-from clotho.models.messages import ChatMessage
+from clotho.models.messages import ChatMessage, Messages
 from clotho.models.rendering.literals import Literals
 
 Templated = dict[str, JsonValue]
 
 
-def templated(messages: Sequence[ChatMessage], literals: Literals, *, parsed: bool = True) -> list[Templated]:
+def templated(messages: Messages, literals: Literals, *, parsed: bool = True) -> list[Templated]:
     """`messages` for a template, the arguments of calls `parsed` or as text, what looks like tokens marked.
 
     Raises InvalidInput for content that isn't text.

@@ -1,14 +1,13 @@
 """The hand-coded renderers of the `renderers` package behind Clotho's protocol."""
 
 import json
-from collections.abc import Sequence
 from typing import Any, get_args
 
 import renderers
 from renderers.configs import config_from_name
 
 from clotho.errors import InvalidInput
-from clotho.models.messages import ChatMessage, ToolSchema
+from clotho.models.messages import ChatMessage, Messages, TokenIds, Tools
 from clotho.models.rendering.answers import AnswerReader, strip_or_none
 from clotho.models.rendering.messages import templated
 from clotho.models.rendering.renderer import ReadAnswer
@@ -46,11 +45,7 @@ class PackagedRenderer:
         self._own_calls = parser is None
 
     def render(
-        self,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema] = (),
-        *,
-        add_generation_prompt: bool = True,
+        self, messages: Messages, tools: Tools = (), *, add_generation_prompt: bool = True
     ) -> tuple[int, ...]:
         try:
             ids = self._renderer.render_ids(
@@ -63,16 +58,12 @@ class PackagedRenderer:
         return tuple(ids)
 
     def bridge(
-        self,
-        previous_prompt_ids: Sequence[int],
-        previous_completion_ids: Sequence[int],
-        new_messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema] = (),
+        self, prompt_ids: TokenIds, completion_ids: TokenIds, new_messages: Messages, tools: Tools = ()
     ) -> tuple[int, ...] | None:
-        previous = [*previous_prompt_ids, *previous_completion_ids]
+        previous = [*prompt_ids, *completion_ids]
         bridged = self._renderer.bridge_to_next_turn(
-            list(previous_prompt_ids),
-            list(previous_completion_ids),
+            list(prompt_ids),
+            list(completion_ids),
             templated(new_messages, self._tokenizer.literals),
             tools=list(tools) or None,
         )
@@ -81,12 +72,7 @@ class PackagedRenderer:
         return tuple(bridged.token_ids)
 
     def parse(
-        self,
-        completion_ids: Sequence[int],
-        tools: Sequence[ToolSchema] = (),
-        *,
-        prompt_ids: Sequence[int],
-        turn_key: str,
+        self, completion_ids: TokenIds, tools: Tools = (), *, prompt_ids: TokenIds, turn_key: str
     ) -> ReadAnswer:
         if not self._own_calls:
             return self._by_text.read(completion_ids, tools, prompt_ids, turn_key)
@@ -106,7 +92,7 @@ class PackagedRenderer:
         )
         return ReadAnswer(message=message, defects=answer.defects)
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: TokenIds) -> str:
         return self._tokenizer.decode(ids)
 
 

@@ -1,11 +1,10 @@
 """What turns messages into token ids and sampled ids back into messages, for one model."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import PriorTurn
-from clotho.models.messages import CallDefects, ChatMessage, ToolSchema
+from clotho.models.messages import CallDefects, ChatMessage, Messages, TokenIds, Tools
 
 
 class ReadAnswer(FrozenModel):
@@ -35,20 +34,12 @@ class Renderer(Protocol):
         """Ids from here on mean nothing to the tokenizer."""
 
     def render(
-        self,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema] = (),
-        *,
-        add_generation_prompt: bool = True,
+        self, messages: Messages, tools: Tools = (), *, add_generation_prompt: bool = True
     ) -> tuple[int, ...]:
         """The conversation from its first token; raises InvalidInput where the template refuses it."""
 
     def bridge(
-        self,
-        previous_prompt_ids: Sequence[int],
-        previous_completion_ids: Sequence[int],
-        new_messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema] = (),
+        self, prompt_ids: TokenIds, completion_ids: TokenIds, new_messages: Messages, tools: Tools = ()
     ) -> tuple[int, ...] | None:
         """The next turn's prompt: the previous prompt and completion as they are, then `new_messages`.
 
@@ -56,27 +47,19 @@ class Renderer(Protocol):
         """
 
     def parse(
-        self,
-        completion_ids: Sequence[int],
-        tools: Sequence[ToolSchema] = (),
-        *,
-        prompt_ids: Sequence[int],
-        turn_key: str,
+        self, completion_ids: TokenIds, tools: Tools = (), *, prompt_ids: TokenIds, turn_key: str
     ) -> ReadAnswer:
         """The assistant's message that was sampled after `prompt_ids`; never raises, whatever was sampled.
 
         Calls without an id of the model's own get one derived from `turn_key`.
         """
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: TokenIds) -> str:
         """The text of `ids`, special tokens included."""
 
 
 def next_prompt(
-    renderer: Renderer,
-    messages: Sequence[ChatMessage],
-    tools: Sequence[ToolSchema],
-    prior: PriorTurn | None,
+    renderer: Renderer, messages: Messages, tools: Tools, prior: PriorTurn | None
 ) -> tuple[int, ...]:
     """The ids to sample the next turn from; begins with `prior`'s tokens wherever the history allows.
 

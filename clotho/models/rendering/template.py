@@ -1,9 +1,7 @@
 """A renderer for whatever has a chat template: fine-tunes, checkpoints, families that no other is made for."""
 
-from collections.abc import Sequence
-
 from clotho.errors import InvalidInput
-from clotho.models.messages import ChatMessage, ToolSchema
+from clotho.models.messages import Messages, TokenIds, Tools
 from clotho.models.rendering.answers import AnswerReader
 from clotho.models.rendering.chat_template import ChatTemplate
 from clotho.models.rendering.reasoning import TAGS, has_reasoning
@@ -40,11 +38,7 @@ class TemplateRenderer:
         self._answers = AnswerReader(tokenizer, self.stop_token_ids, parser)
 
     def render(
-        self,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema] = (),
-        *,
-        add_generation_prompt: bool = True,
+        self, messages: Messages, tools: Tools = (), *, add_generation_prompt: bool = True
     ) -> tuple[int, ...]:
         if tools and not self._parses:
             raise InvalidInput(self._without_parser)
@@ -53,17 +47,13 @@ class TemplateRenderer:
         )
 
     def bridge(
-        self,
-        previous_prompt_ids: Sequence[int],
-        previous_completion_ids: Sequence[int],
-        new_messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema] = (),
+        self, prompt_ids: TokenIds, completion_ids: TokenIds, new_messages: Messages, tools: Tools = ()
     ) -> tuple[int, ...] | None:
         if not new_messages or any(message.role == "assistant" for message in new_messages):
             return None
-        if self._answers.is_open(previous_completion_ids, previous_prompt_ids, tools):
+        if self._answers.is_open(completion_ids, prompt_ids, tools):
             return None
-        previous = (*previous_prompt_ids, *previous_completion_ids)
+        previous = (*prompt_ids, *completion_ids)
         try:
             reasoned = self._reasoned(previous)
             following = self._template.following(new_messages, tools, self._ends, reasoned=reasoned)
@@ -73,25 +63,20 @@ class TemplateRenderer:
         if following is None:
             return None
         closing, *rest = self._tokenizer.encode(following)
-        last = previous_completion_ids[-1] if previous_completion_ids else None
+        last = completion_ids[-1] if completion_ids else None
         if last == closing:
             return (*previous, *rest)
         return None if last in self.stop_token_ids else (*previous, closing, *rest)
 
     def parse(
-        self,
-        completion_ids: Sequence[int],
-        tools: Sequence[ToolSchema] = (),
-        *,
-        prompt_ids: Sequence[int],
-        turn_key: str,
+        self, completion_ids: TokenIds, tools: Tools = (), *, prompt_ids: TokenIds, turn_key: str
     ) -> ReadAnswer:
         return self._answers.read(completion_ids, tools, prompt_ids, turn_key)
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: TokenIds) -> str:
         return self._tokenizer.decode(ids)
 
-    def _reasoned(self, ids: Sequence[int]) -> bool:
+    def _reasoned(self, ids: TokenIds) -> bool:
         added = self._tokenizer.added
         possible = any(tag not in added or added[tag] in ids for tag, _ in TAGS)
         return possible and has_reasoning(self._tokenizer.decode(ids))

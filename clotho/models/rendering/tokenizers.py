@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
 from clotho.errors import InvalidInput, TokenizerUnavailable
+from clotho.models.messages import TokenIds
 from clotho.models.rendering.literals import Literals, drop_marks
 from clotho.models.rendering.messages import Templated
 
@@ -66,7 +67,7 @@ class Tokenizer:
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.loaded.encode(text, add_special_tokens=False))
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: TokenIds) -> str:
         """The text of `ids` as it is, special tokens included."""
         text: str = self.loaded.decode(
             list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
