@@ -1,8 +1,6 @@
 """Activities of campaigns and groups: items, tools, prompts, repairs, scored groups."""
 
 import asyncio
-import base64
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -38,11 +36,12 @@ from clotho.rollouts.group import (
     ToolManifest,
 )
 from clotho.rollouts.item import Item
-from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.rollout import Prompt, encoded_files
 from clotho.rollouts.run import RunManifest
 from clotho.runs.groups import unfinished
 from clotho.runs.items import enumerate_items, read_item
 from clotho.runs.manifest import read_manifest, read_new_manifest
+from clotho.runs.plans import with_plan
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
 from clotho.tools.registry import Registry
@@ -94,7 +93,10 @@ class Groups:
             for sibling in range(request.size):
                 rollout = rollout_id(request.group, sibling)
                 seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
-                await self._journal.write(prompt_key(rollout), seeded)
+                planned = await with_plan(
+                    self._journal, self._environments, environment, manifest, seeded, rollout
+                )
+                await self._journal.write(prompt_key(rollout), planned)
             siblings = await current_siblings(self._journal, request.group, request.size)
             attempts = await self._journal.keys(attempt_prefix(request.group))
         return PreparedGroup(
@@ -220,10 +222,3 @@ def _message(message: Any) -> ChatMessage:
         return ChatMessage.model_validate(message)
     except ValidationError as error:
         raise EnvironmentFailed(f"format_prompt returned a message that is none: {error}") from error
-
-
-def encoded_files(files: Mapping[str, str | bytes]) -> dict[str, str]:
-    return {
-        path: base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
-        for path, content in files.items()
-    }

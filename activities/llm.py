@@ -21,6 +21,7 @@ from clotho.journal import Journal
 from clotho.models.backend import ModelBackend, SampledTurn, ServedModel, TurnCall
 from clotho.models.endpoint import Endpoint
 from clotho.processes.liveness import is_present
+from clotho.rollouts.agent import AgentKind, planned_turn
 from clotho.rollouts.campaign import ModelCheck
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.rollout import RolloutStart
@@ -49,7 +50,8 @@ class TurnInputs:
     manifest: RunManifest
     tools: ToolManifest
     transcript: Transcript
-    endpoint: Endpoint
+    endpoint: Endpoint | None
+    """None where no model acts."""
 
 
 class Model:
@@ -115,6 +117,8 @@ class Model:
         """Raise what would fail every rollout: keys, permissions, the model's name; keep the capabilities."""
         async with activity_guard(request.run):
             manifest = await read_new_manifest(self._journal, request.run)
+            if manifest.agent.kind is not AgentKind.MODEL:
+                return
             endpoint = _required(await read_endpoint(self._journal, request.run), request.run)
             for server in endpoint.servers:
                 try:
@@ -140,11 +144,13 @@ class Model:
         )
         if paused is not None:
             raise RunPaused
-        return TurnInputs(manifest, tools, transcript, _required(endpoint, request.run))
+        return TurnInputs(manifest, tools, transcript, endpoint)
 
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
         manifest = inputs.manifest
-        server = inputs.endpoint.server_for(request.rollout, activity.info().attempt)
+        if (plan := inputs.transcript.prompt.plan) is not None:
+            return TurnEntry(sampled=planned_turn(plan, request.turn, manifest.agent.kind))
+        server = _required(inputs.endpoint, request.run).server_for(request.rollout, activity.info().attempt)
         backend = self._backends(manifest, server)
         call = _call(request, inputs)
         if manifest.rendering is not None:

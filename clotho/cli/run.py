@@ -32,8 +32,8 @@ from clotho.temporal.links import workflow_link
 @option.with_run_options
 def command(
     environment: option.Environment,
-    model: option.Model,
     run: option.Run,
+    model: option.Model = None,
     groups: option.Groups = 8,
     group_size: option.GroupSize = 4,
     max_open_groups: option.MaxOpenGroups = 16,
@@ -115,5 +115,6 @@ async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
     if not name:
         begun = await journal.read(manifest_key(manifest.run), RunManifest)
         kept = begun is not None and await has_begun(journal, manifest.run)
+        assert order.endpoint is not None  # where no model acts, its name is the agent's
         name = begun.model if begun is not None and kept else await only_model(order.endpoint)
     return order.model_copy(update={"manifest": manifest.named(name)})

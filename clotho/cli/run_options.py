@@ -13,9 +13,11 @@ from clotho.cli.assignments import parse_object, parse_overrides
 from clotho.cli.dataset_options import DatasetOptions
 from clotho.config import Settings, checked_variable_name
 from clotho.errors import InvalidInput
+from clotho.identifiers.ids import checked_run_name
 from clotho.models.backend import Inference, checked_base_url
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
+from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
 from clotho.runs.request import run_manifest
@@ -27,7 +29,7 @@ Environment = Annotated[
     str, typer.Argument(help="A module in environments/, or module:Class.", metavar="ENV")
 ]
 Model = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1.",
         metavar="URL",
@@ -69,6 +71,17 @@ class RunOptions(DatasetOptions):
     model_name: Annotated[
         str | None,
         option(MODEL, "The model's name, as the server knows it.", "NAME", shown="the one it lists"),
+    ] = None
+    agent: Annotated[
+        AgentKind,
+        option(
+            MODEL,
+            "What acts: model; oracle, which runs the environment's solution; nop, which does nothing; or replay.",
+            "AGENT",
+        ),
+    ] = AgentKind.MODEL
+    replays: Annotated[
+        str | None, option(MODEL, "With --agent replay: the run whose turns are made again.", "RUN")
     ] = None
     api_key_env: Annotated[
         str | None, option(MODEL, "Environment variable that holds the key, in the workers.", "NAME")
@@ -168,7 +181,8 @@ class RunOptions(DatasetOptions):
         return run_manifest(
             environment,
             run,
-            self.model_name or "",
+            self.model_name or ("" if self.agent is AgentKind.MODEL else str(self.agent)),
+            agent=self._agent(),
             overrides={**items, **parse_overrides(self.config or [])},
             temperature=self.temperature,
             max_tokens=self.max_tokens,
@@ -180,7 +194,19 @@ class RunOptions(DatasetOptions):
             group_size=group_size,
         ).with_settings(settings.run, self._settings())
 
-    def endpoint(self, model: str) -> Endpoint:
+    def _agent(self) -> Agent:
+        if (self.agent is AgentKind.REPLAY) != (self.replays is not None):
+            raise InvalidInput("--agent replay and --replays RUN go together")
+        return Agent(kind=self.agent, replays=checked_run_name(self.replays) if self.replays else None)
+
+    def endpoint(self, model: str | None) -> Endpoint | None:
+        """Where the model is; raises InvalidInput for a model without a place, and for a place without a model."""
+        if self.agent is not AgentKind.MODEL:
+            if model is not None or self.model_name is not None or self.inference is not Inference.CHAT:
+                raise InvalidInput(f"--agent {self.agent}: no model acts, so give no option of one")
+            return None
+        if model is None:
+            raise InvalidInput("give --model URL, or an --agent that is no model")
         url = checked_base_url(model)
         if self.api_key_env is not None:
             checked_variable_name(self.api_key_env)

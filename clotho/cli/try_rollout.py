@@ -23,6 +23,7 @@ from clotho.embedded.services import EphemeralServices, ephemeral_services
 from clotho.environment.instances import Environments
 from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import group_id, rollout_id
+from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
@@ -110,11 +111,12 @@ async def in_services(
     model: str | None,
     item: Item,
 ) -> None:
-    async with ephemeral_services(settings, with_model=model is None) as services:
-        url = model or services.model_url
-        assert url is not None
-        endpoint = asked.endpoint(url)
-        named = manifest if manifest.model else manifest.named(await only_model(endpoint))
+    with_model = model is None and asked.agent is AgentKind.MODEL
+    async with ephemeral_services(settings, with_model=with_model) as services:
+        endpoint = asked.endpoint(model or services.model_url)
+        named = manifest
+        if endpoint is not None and not manifest.model:
+            named = manifest.named(await only_model(endpoint))
         order = RunRequest(
             manifest=named,
             endpoint=endpoint,

@@ -1,6 +1,6 @@
 """What an environment author imports: Environment, AgentResult, Reward and ToolContext."""
 
-from clotho.environment.environment import AgentResult, Environment, EnvironmentConfig, Reward
+from clotho.environment.environment import AgentResult, Environment, EnvironmentConfig, Reward, Solution
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
@@ -12,6 +12,7 @@ __all__ = [
     "EnvironmentConfig",
     "Item",
     "Reward",
+    "Solution",
     "ToolContext",
     "ToolError",
 ]

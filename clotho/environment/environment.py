@@ -83,6 +83,13 @@ class Reward(FrozenModel):
     log: str = ""
 
 
+class Solution(FrozenModel):
+    """How an item is solved, for the oracle: a shell command, and files that are there before it runs."""
+
+    command: str
+    files: dict[str, str | bytes] = {}
+
+
 class Environment:
     """A task distribution: items, prompts and rewards. Subclass it; nothing here knows of Temporal.
 
@@ -119,6 +126,10 @@ class Environment:
     def hidden_files(self, item: Item) -> Mapping[str, str | bytes]:
         """Files that only verification sees, by path below `ctx.hidden_files`."""
         return {}
+
+    def solution(self, item: Item) -> Solution:
+        """How the oracle solves the item, which proves that it can be solved."""
+        raise InvalidInput("this environment has no solutions for the oracle to run")
 
     async def next_item(self) -> Item | None:
         """The next row of the configured dataset, or else item of `get_next_item`; raises EnvironmentFailed."""

@@ -19,6 +19,7 @@ from clotho.tools.tool import ToolSettings
 
 LARGEST_FILE = 1 << 30
 UNLIMITED = 1 << 40
+A_DAY = 86_400.0
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -73,7 +74,12 @@ class VerifierWorkspace:
             call=("verify", self.epoch, number),
             tool_call_id=f"verify-{number}",
             settings=self.settings.model_copy(
-                update={"max_result_chars": UNLIMITED, "max_turn_chars": UNLIMITED, "result_chars": {}}
+                update={
+                    "longest_command_seconds": A_DAY,
+                    "max_result_chars": UNLIMITED,
+                    "max_turn_chars": UNLIMITED,
+                    "result_chars": {},
+                }
             ),
             state=self.state,
             instance=instance,

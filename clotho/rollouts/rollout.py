@@ -1,7 +1,11 @@
 """A rollout: its request, its prompt, the state of its agent loop, and its end."""
 
+import base64
+from collections.abc import Mapping
+
 from clotho.frozen_model import FrozenModel, Seconds
 from clotho.models.messages import ChatMessage
+from clotho.rollouts.agent import Plan
 from clotho.rollouts.call import CallResult
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity, Lease
@@ -137,6 +141,16 @@ class Prompt(FrozenModel):
     seed: int
     workspace_files: dict[str, str] = {}
     """Path -> base64 content, put into the sandbox before the first command."""
+    plan: Plan | None = None
+    """The turns of an agent that is no model."""
+
+
+def encoded_files(files: Mapping[str, str | bytes]) -> dict[str, str]:
+    """Files as `workspace_files` has them."""
+    return {
+        path: base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
+        for path, content in files.items()
+    }
 
 
 class EndEntry(FrozenModel):

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from clotho.frozen_model import FrozenModel
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
+from clotho.rollouts.agent import Agent
 from clotho.rollouts.group import GroupRequest, RepairBounds
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.task_queues import TaskQueues
@@ -52,7 +53,9 @@ class RunManifest(FrozenModel):
     run: str
     environment: str
     environment_config: dict[str, JsonValue]
+    agent: Agent = Agent()
     model: str
+    """Its name, as its server knows it; the agent's kind where no model acts."""
     sampling: Sampling
     rendering: Rendering | None = None
     """None: chat mode, in which the server renders and returns no tokens."""

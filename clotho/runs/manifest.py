@@ -30,14 +30,15 @@ class Deleted(FrozenModel):
     run: str
 
 
-async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) -> None:
+async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint | None) -> None:
     """Write the run's manifest, or check that it is the one in the store; make `endpoint` the current one.
 
     Settings may change until the run has items: a first try with a wrong model or tokenizer keeps no name taken.
     Raises InvalidInput with both values of every field that may not change and did.
     """
-    checked_base_url(endpoint.base_url)
-    if endpoint.api_key_variable is not None:
+    if endpoint is not None:
+        checked_base_url(endpoint.base_url)
+    if endpoint is not None and endpoint.api_key_variable is not None:
         checked_variable_name(endpoint.api_key_variable)
     if await journal.read(deleted_key(manifest.run), Deleted) is not None:
         raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
@@ -50,7 +51,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint) 
             f"run {manifest.run} exists with other settings ({difference(manifest, stored)}); "
             "give them again or choose another --run"
         )
-    if await read_endpoint(journal, manifest.run) != endpoint:
+    if endpoint is not None and await read_endpoint(journal, manifest.run) != endpoint:
         await journal.append(endpoint_prefix(manifest.run), endpoint)
 
 

@@ -13,6 +13,7 @@ from clotho.identifiers.ids import checked_run_name
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
+from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
@@ -25,13 +26,18 @@ from clotho.tools.resolution import resolve
 from clotho.tools.tool import ToolSettings
 
 NOTHING = RunSettings()
+MODEL = Agent()
+LONGEST_SOLUTION_SECONDS = 86_400.0
+SHELL = ToolSelection(enabled=("terminal",))
+"""What a solution is run with."""
 
 
 class RunRequest(FrozenModel):
     """The request for a run."""
 
     manifest: RunManifest
-    endpoint: Endpoint
+    endpoint: Endpoint | None
+    """Where the model is; None where no model acts."""
     groups: int
     max_open_groups: int
     items: tuple[Item, ...] | None = None
@@ -47,6 +53,7 @@ def run_manifest(
     run: str,
     model_name: str,
     *,
+    agent: Agent = MODEL,
     overrides: Mapping[str, JsonValue] = MappingProxyType({}),
     temperature: float | None = None,
     max_tokens: int | None = None,
@@ -73,13 +80,14 @@ def run_manifest(
         run=checked_run_name(run),
         environment=environment,
         environment_config=asked.model_dump(mode="json"),
+        agent=agent,
         model=model_name,
         sampling=_sampling(asked, temperature, max_tokens, extra_body, standard_sampling),
         rendering=rendering,
         seed=seed,
         system_prompt=asked.system_prompt,
-        selection=tool_selection(asked),
-        tool_settings=ToolSettings(terminal_timeout=asked.terminal_timeout),
+        selection=SHELL if agent.kind is AgentKind.ORACLE else tool_selection(asked),
+        tool_settings=tool_settings(asked, agent),
         sandbox=SandboxSpec(writable_roots=asked.writable_roots, aliases=asked.path_aliases),
         limits=Limits(
             max_turns=asked.max_agent_turns,
@@ -110,6 +118,13 @@ def _sampling(
         raise InvalidInput("; ".join(fault["msg"] for fault in error.errors())) from error
     left_out = {"top_k": None, "min_p": None, "repetition_penalty": None} if standard else {}
     return sampling.model_copy(update=left_out)
+
+
+def tool_settings(asked: EnvironmentConfig, agent: Agent) -> ToolSettings:
+    settings = ToolSettings(terminal_timeout=asked.terminal_timeout)
+    if agent.kind is not AgentKind.ORACLE:
+        return settings
+    return settings.model_copy(update={"longest_command_seconds": LONGEST_SOLUTION_SECONDS})
 
 
 def tool_selection(asked: EnvironmentConfig) -> ToolSelection:

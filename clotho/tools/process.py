@@ -10,7 +10,7 @@ from clotho.sandbox.backend import JobState, JobStatus, SessionInfo
 from clotho.tools import shell, write_once
 from clotho.tools.output import last_output
 from clotho.tools.results import RAN_OUT, problem, text
-from clotho.tools.terminal import MAX_FOREGROUND_SECONDS, MAX_SESSIONS
+from clotho.tools.terminal import MAX_SESSIONS
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 BUFFER_CHARS = 200_000
@@ -93,7 +93,8 @@ async def _log(session: SessionInfo, arguments: Arguments, context: CallContext)
 
 
 async def _wait(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
-    timeout = min(arguments.get("timeout", context.settings.terminal_timeout), MAX_FOREGROUND_SECONDS)
+    settings = context.settings
+    timeout = min(arguments.get("timeout", settings.terminal_timeout), settings.longest_command_seconds)
     status = await shell.follow(context.sandbox, session.key, context, timeout)
     if status.state is JobState.LOST:
         await shell.require_alive(context)

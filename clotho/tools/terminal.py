@@ -12,7 +12,6 @@ from clotho.tools.output import shown_output
 from clotho.tools.results import RAN_OUT, refusal, text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
-MAX_FOREGROUND_SECONDS = 600
 MAX_SESSIONS = 64
 SESSION_PREFIX = "proc_"
 
@@ -38,7 +37,7 @@ class Terminal(Tool):
             },
             "timeout": {
                 "type": "integer",
-                "description": f"Seconds a foreground command may take, at most {MAX_FOREGROUND_SECONDS}",
+                "description": "Seconds a foreground command may take, at most 600",
                 "minimum": 1,
             },
             "workdir": {
@@ -70,7 +69,8 @@ class Terminal(Tool):
         if arguments.get("background", False):
             return await self._background(arguments, context)
         usual = context.settings.terminal_timeout
-        timeout, longest = arguments.get("timeout", usual), max(usual, MAX_FOREGROUND_SECONDS)
+        timeout = arguments.get("timeout", usual)
+        longest = max(usual, context.settings.longest_command_seconds)
         if timeout > longest:
             return refused(
                 f"Foreground timeout {timeout}s is over the maximum of {longest:g}s. "

@@ -17,6 +17,8 @@ class ToolSettings(FrozenModel):
     """How a run's tools behave; part of the run's fingerprint."""
 
     terminal_timeout: float = 120.0
+    longest_command_seconds: float = 600.0
+    """Most that a command in the foreground may ask for."""
     terminal_cwd: str = "/work"
     max_result_chars: int = 100_000
     max_turn_chars: int = 200_000

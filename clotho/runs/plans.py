@@ -1,0 +1,67 @@
+"""The turns of rollouts in which no model acts."""
+
+import json
+
+from clotho.environment import Environment, Solution
+from clotho.environment.instances import Environments
+from clotho.errors import InvalidInput
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.ids import group_of, sibling_number
+from clotho.journal import Journal
+from clotho.rollouts.agent import NO_PLAN, AgentKind, Plan, planned_call
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.item import Item
+from clotho.rollouts.rollout import Prompt, encoded_files
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.transcript import read_transcript
+
+TOOL = "terminal"
+"""By which solutions are run."""
+
+
+async def with_plan(
+    journal: Journal,
+    environments: Environments,
+    environment: Environment,
+    manifest: RunManifest,
+    prompt: Prompt,
+    rollout: str,
+) -> Prompt:
+    """`prompt` with what the run's agent does in `rollout`; as it is where a model acts.
+
+    Raises InvalidInput for an item without a solution, and for a recorded rollout that isn't there.
+    """
+    match manifest.agent.kind:
+        case AgentKind.MODEL:
+            return prompt
+        case AgentKind.NOP:
+            return prompt.model_copy(update={"plan": NO_PLAN})
+        case AgentKind.REPLAY:
+            plan = await _recorded(journal, manifest, prompt.item, rollout)
+            return prompt.model_copy(update={"plan": plan})
+        case AgentKind.ORACLE:
+            solution: Solution = await environments.run(environment.solution, prompt.item)
+            longest = int(manifest.tool_settings.longest_command_seconds)
+            arguments = json.dumps({"command": solution.command, "timeout": longest})
+            files = {**prompt.workspace_files, **encoded_files(solution.files)}
+            plan = (planned_call(TOOL, arguments),)
+            return prompt.model_copy(update={"plan": plan, "workspace_files": files})
+
+
+async def _recorded(journal: Journal, manifest: RunManifest, item: Item, rollout: str) -> Plan:
+    """The assistant's messages of the rollout with the same numbers in the run that is replayed."""
+    group = group_of(rollout)
+    recorded = f"{manifest.agent.replays}{group.removeprefix(manifest.run)}"
+    entry = await journal.read(scored_key(recorded), GroupEntry)
+    if entry is None:
+        raise InvalidInput(f"there is no scored group {recorded} to replay")
+    if entry.item != item:
+        raise InvalidInput(f"{recorded} rolled another item out: replay it with the same items")
+    siblings = {sibling_number(sibling.rollout): sibling for sibling in entry.siblings}
+    if (number := sibling_number(rollout)) not in siblings:
+        raise InvalidInput(
+            f"{recorded} has {len(siblings)} rollouts: replay it with --group-size {len(siblings)}"
+        )
+    sibling = siblings[number]
+    transcript = await read_transcript(journal, sibling.rollout, sibling.turns)
+    return tuple(step.turn.sampled.message for step in transcript.steps if step.turn.sampled is not None)
