@@ -1,8 +1,8 @@
-"""The adapter's command line: Atropos' own, without keys in the log or tracebacks for a typing error."""
+"""The adapter's command line: Atropos' own, without keys in the log; known failures end it in one line."""
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn, Protocol
 
 from pydantic import ValidationError
@@ -11,6 +11,7 @@ from clotho import failpoints
 from clotho.atropos.key_options import Secrets
 from clotho.config import load_settings
 from clotho.errors import ClothoError
+from clotho.host_failures import is_host_failure
 from clotho.logs import configure
 
 REJECTED = 2
@@ -35,6 +36,23 @@ def main(kind: Keyed, cli: Callable[[], None]) -> NoReturn:
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         sys.stderr.write(f"configuration: {faults}\n")
-    except ClothoError as error:
-        sys.stderr.write(f"{error}\n")
+    except Exception as error:
+        causes = tuple(_causes(error))
+        if not all(isinstance(cause, ClothoError | OSError) or is_host_failure(cause) for cause in causes):
+            raise
+        sys.stderr.write("; ".join(dict.fromkeys(map(_in_one_line, causes))) + "\n")
     sys.exit(REJECTED)
+
+
+def _causes(error: Exception) -> Iterator[Exception]:
+    """The exceptions in a group and the groups within it, or the exception itself."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _causes(inner)
+    else:
+        yield error
+
+
+def _in_one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ClothoError) else f"{type(error).__name__}: {text}"

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from atroposlib.frontend.jsonl2html import generate_html
 
+from clotho.atropos.group_sender import retry_outages
 from clotho.atropos.wandb_run import wandb_run
 
 log = logging.getLogger("clotho.atropos")
@@ -54,7 +55,7 @@ async def _process_items(env: Processing, free: asyncio.Semaphore) -> None:
 
 
 async def _process(env: Processing, item: Any) -> None:
-    trajectories, _ = await env.collect_trajectories(item)
+    trajectories, _ = await retry_outages(lambda: env.collect_trajectories(item), "read a group")
     if trajectories is not None:
         trajectories = await env.postprocess_histories(trajectories)
     if trajectories is None:

@@ -179,9 +179,11 @@ class Command:
 
 
 def check_end(life: Life, number: int) -> None:
-    """It failed, and names the cause."""
+    """It failed, and its last line names the cause."""
     assert life.ended.result() > 0, life.said
-    assert os.strerror(number) in life.said or "can't start new thread" in life.said, life.said
+    assert "Traceback" not in life.said, life.said
+    last = life.said.splitlines()[-1]
+    assert os.strerror(number) in last or "can't start new thread" in last, life.said
 
 
 async def sites_of(host: Host, mode: str) -> list[Site]:
