@@ -10,6 +10,7 @@ from clotho.cli.doctor.sandbox_audit import SandboxAudit
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, one_line
 from clotho.config import Settings, load_settings
+from clotho.journal.folder import unfinished_writes
 from clotho.runs.leftovers import find_leftovers
 from clotho.sandbox.registry import backends_beside, open_backend
 from clotho.temporal.connection import connect
@@ -24,8 +25,8 @@ def command(
 ) -> None:
     """Remove what nothing needs any more; runs with open workflows are left alone.
 
-    That is: what is left of deleted runs; entries and checkpoints beside a rollout's sealed object; sandboxes of
-    this host that no rollout wants, and expired ones of other stores.
+    That is: what is left of deleted runs; entries and checkpoints beside a rollout's sealed object; unfinished
+    writes of killed processes; sandboxes of this host that no rollout wants, and expired ones of other stores.
     """
     settings = load_settings(store, temporal)
     asyncio.run(collect(settings, make_console(), dry_run))
@@ -41,6 +42,12 @@ async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
         entries += len(leftover.keys)
         if not dry_run:
             await journal.delete(leftover.keys)
+    files = await asyncio.to_thread(unfinished_writes, settings.store)
+    if files:
+        one_line(console, f"unfinished writes of killed processes: {len(files)} entries")
+        entries += len(files)
+        if not dry_run:
+            await asyncio.to_thread(lambda: [file.unlink(missing_ok=True) for file in files])
     folder = settings.sandbox.folder_of(journal.store_identity)
     own = open_backend(settings.sandbox, folder)
     custody = SandboxAudit(own, journal, client)

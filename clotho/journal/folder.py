@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +16,8 @@ from clotho.journal.keys import checked_key, checked_prefix
 
 THREADS = 16
 TEMPORARY = ".tmp"
+UNFINISHED_SECONDS = 24 * 3600.0
+"""Age at which a temporary file belongs to a writer that was killed: a write takes seconds."""
 
 Result = TypeVar("Result")
 
@@ -80,6 +84,15 @@ class FilesystemStore:
             raise
 
     def _create(self, path: Path, body: bytes) -> bool:
+        try:
+            return self._link(path, body)
+        except FileNotFoundError:
+            # A folder that was known is gone: somebody removed it while this process ran.
+            self._known_folders.clear()
+            self._temporary.mkdir(mode=0o700, exist_ok=True)
+            return self._link(path, body)
+
+    def _link(self, path: Path, body: bytes) -> bool:
         self._make_folder(path.parent)
         temporary = self._write_temporary(body)
         try:
@@ -87,7 +100,7 @@ class FilesystemStore:
         except FileExistsError:
             return False
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
         _flush(path.parent)
         return True
 
@@ -99,7 +112,7 @@ class FilesystemStore:
                 file.flush()
                 os.fsync(file.fileno())
             except OSError:
-                path.unlink()
+                path.unlink(missing_ok=True)
                 raise
         return path
 
@@ -150,3 +163,15 @@ def _flush(folder: Path) -> None:
 def filesystem_identity(root: Path) -> str:
     """The store's name, without opening it."""
     return f"file:{root.absolute()}"
+
+
+def unfinished_writes(location: str) -> list[Path]:
+    """The temporary files that killed writers have left in the store at `location`; other stores have none."""
+    if "://" in location:
+        return []
+    latest, found = time.time() - UNFINISHED_SECONDS, []
+    for path in (Path(location) / TEMPORARY).glob("*"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < latest:
+                found.append(path)
+    return found

@@ -1,5 +1,6 @@
 """`clotho gc`: leftovers go, and a live run keeps everything."""
 
+import os
 import re
 
 from clotho.identifiers.rollout_keys import blob_key, call_key, sealed_key
@@ -79,6 +80,9 @@ async def test_leftovers_go_and_a_live_run_keeps_everything(private_cluster: Clu
         kept = [blob_key("live/g000000/r0", "0" * 64), "done/g000000/r0/unknown"]
         for key in (*planted, *kept):
             assert await store.create(key, b"left")
+        unfinished = cluster.store / ".tmp" / "killed"
+        unfinished.touch()
+        os.utime(unfinished, (0, 0))
         expired = await expired_sandbox(cluster, journal)
 
         async def has_expired() -> bool:
@@ -90,13 +94,14 @@ async def test_leftovers_go_and_a_live_run_keeps_everything(private_cluster: Clu
         assert "deleted run gone: 1 entries\n" in dry.output
         assert "sealed rollout done/g000000/r0: 1 entries\n" in dry.output
         assert "live" not in dry.output
-        assert "would be removed: 2 entries, 1 sandboxes\n" in dry.output
+        assert "would be removed: 3 entries, 1 sandboxes\n" in dry.output
         assert (await keys_of(cluster, "done", "gone", "live"), await leases(cluster)) == (before, held)
 
         wet = await gc(cluster)
         assert without_ages(wet) == without_ages(dry).replace("would be removed", "removed")
         after = await keys_of(cluster, "done", "gone", "live")
         assert set(before) - set(after) == set(planted)
+        assert not unfinished.exists()
         assert held - await leases(cluster) == {expired}
         assert (await gc(cluster)).output == "removed: 0 entries, 0 sandboxes\n"
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import multiprocessing
 import os
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput, StoreUnavailable
-from clotho.journal.folder import FilesystemStore
+from clotho.journal.folder import FilesystemStore, unfinished_writes
 from tests.support import eventually
 
 
@@ -96,3 +97,30 @@ async def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(
             await store.keys("run/entry/")
     assert await store.keys("run/entry/") == ["run/entry/000000"]
     assert await store.keys("run/none/") == []
+
+
+@pytest.mark.parametrize("removed", ["run", "run/group", ".tmp"])
+async def test_a_folder_that_was_removed_by_hand_is_made_again(tmp_path: Path, removed: str) -> None:
+    store = FilesystemStore(tmp_path)
+    assert await store.create("run/group/a", b"first")
+    shutil.rmtree(tmp_path / removed)
+    assert await store.create("run/group/b", b"second")
+    assert await store.read_many(["run/group/b"]) == [b"second"]
+
+
+async def test_a_store_that_is_gone_is_an_outage_and_not_an_empty_one(tmp_path: Path) -> None:
+    """Such as a network file system that was unmounted: what was paid for would be paid for again."""
+    store = FilesystemStore(tmp_path / "store")
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(StoreUnavailable, match="No such file"):
+        await store.create("run/group/a", b"x")
+
+
+def test_writes_of_killed_processes_are_found_after_a_day(tmp_path: Path) -> None:
+    FilesystemStore(tmp_path)
+    left, fresh = tmp_path / ".tmp" / "1-a-0", tmp_path / ".tmp" / "2-a-0"
+    for path in (left, fresh):
+        path.touch()
+    os.utime(left, (0, 0))
+    assert unfinished_writes(str(tmp_path)) == [left]
+    assert unfinished_writes(str(tmp_path / "none")) == unfinished_writes("s3://bucket/prefix") == []
