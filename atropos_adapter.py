@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from clotho.atropos.compat.config import HermesAgentEnvConfig
-from clotho.atropos.compat.environment import PortedEnv, SingletonEnvironments
+from clotho.atropos.compat.environment import CompatEnv, SingletonEnvironments
 from clotho.atropos.compat.manual_rollouts import HermesAgentLoop, ToolContext
 from clotho.atropos.compat.tasks import (
     ToolExecutor,
@@ -45,7 +45,7 @@ log = logging.getLogger("clotho.atropos")
 _tool_executor = ToolExecutor()
 
 
-class HermesAgentBaseEnv(PortedEnv):
+class HermesAgentBaseEnv(CompatEnv):
     """An environment of the in-memory design: `format_prompt` and `compute_reward` run on this instance.
 
     Its sandboxes are on its own host, where a worker with the role tools runs beside it.
@@ -58,11 +58,11 @@ class HermesAgentBaseEnv(PortedEnv):
             try:
                 yield
             finally:
-                await self.hand.close()
+                await self.manual_rollouts.close()
 
     async def _look_for_host(self) -> None:
-        queue = self.durable.groups.order.task_queues.sandbox.queue
-        if not await is_present(self.durable.connections.journal, queue):
+        queue = self.adapter_run.groups.order.task_queues.sandbox.queue
+        if not await is_present(self.adapter_run.connections.journal, queue):
             log.warning(
                 "rollouts wait for a worker with the role tools on this host: nobody serves %s", queue
             )
@@ -75,8 +75,8 @@ class HermesAgentBaseEnv(PortedEnv):
         from activities.host import Host
         from clotho.sandbox.registry import open_backend
 
-        connected = self.durable.connections
-        task_queues = self.durable.groups.order.task_queues
+        connected = self.adapter_run.connections
+        task_queues = self.adapter_run.groups.order.task_queues
         folder = connected.settings.sandbox.folder_of(connected.journal.store_identity)
         host = Host(
             connected.client,

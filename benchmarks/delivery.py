@@ -106,10 +106,10 @@ async def delivery(api: TrainersEnd, folder: Path) -> list[Row]:
         return seconds
 
     async def durably(group: str) -> None:
-        courier = GroupSender(
+        sender = GroupSender(
             Ledger(Journal(FilesystemStore(folder)), "delivery"), trainer_api, current_env, lambda _: None
         )
-        await courier.deliver(group, await from_the_journal(group))
+        await sender.deliver(group, await from_the_journal(group))
 
     ours, theirs = [], []
     (branch_group,) = await from_the_journal("delivery/g000000")

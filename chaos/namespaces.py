@@ -31,5 +31,5 @@ async def move_to_another_namespace(stage: Stage, hit: Hit, rollout: str) -> Non
     stage.cluster = old.in_namespace(client)
     await until(stage.is_usable, "a new namespace")
     await stage.start_more_workers()
-    stage.keep_doing("the old namespace's keeper", old.keeper().look, LOOK_SECONDS)
+    stage.keep_doing("the old namespace's reaper", old.reaper().look, LOOK_SECONDS)
     await stage.start_campaign()

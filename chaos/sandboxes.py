@@ -41,7 +41,7 @@ async def destroy(stage: Stage, rollout: str) -> None:
 
 async def reaper_pass(stage: Host) -> None:
     """The pass that a host's worker makes every minute, made now."""
-    await stage.cluster.keeper().look()
+    await stage.cluster.reaper().look()
 
 
 async def held(stage: Host) -> list[str]:

@@ -107,7 +107,7 @@ class Cluster:
         settings = SandboxSettings(root=self.folder / "sandboxes")
         return open_backend(settings, settings.folder_of(self.store_identity))
 
-    def keeper(self, lease_seconds: float = 600.0) -> SandboxReaper:
+    def reaper(self, lease_seconds: float = 600.0) -> SandboxReaper:
         """The reaper that a worker of this cluster runs every minute, for a test to run at once."""
         journal = self.open_journal()
         labels = namespace_labels(self.client, journal.store_identity).model_copy(

@@ -1,4 +1,4 @@
-"""An open run as the adapter has it: what was drawn for it, in whose hands that is, and what it came to."""
+"""An open run in the adapter: its claims, which of them are pending, and their delivery."""
 
 import asyncio
 import logging
@@ -35,9 +35,9 @@ class AdapterRun:
     endpoint: Endpoint
     groups: Groups
     ledger: Ledger
-    book: PendingGroups
+    pending: PendingGroups
     items: Items
-    courier: GroupSender
+    sender: GroupSender
     tally: Tally
     delivers: bool
     """Groups go to a trainer; else into a file, and what was drawn before is written again."""
@@ -45,47 +45,47 @@ class AdapterRun:
     """Set once the API has said what it takes."""
 
     async def next_claimed(self, step: int, most_open: int) -> ClaimedItem | None:
-        """What is in nobody's hands; else a new item, if not too many are open."""
-        claim = self.book.waiting()
+        """The next unclaimed item, else a new one if fewer than `most_open` groups are open."""
+        claim = self.pending.waiting()
         if claim is None:
-            if self.delivers and len(self.book) >= most_open:
+            if self.delivers and len(self.pending) >= most_open:
                 return None
             item = await self.items.next()
             if item is None:
                 return None
             claim = await self._claim(item, step)
-        return self.book.offer(claim)
+        return self.pending.offer(claim)
 
     async def claim_of(self, item: Any, step: int) -> Claim:
-        """The item's claim; one that Atropos didn't get from here is claimed now."""
+        """The item's claim; an item that wasn't drawn here is claimed now."""
         if isinstance(item, ClaimedItem):
             return item.claim
         plain = json_item(item)
-        found = self.book.find(plain)
+        found = self.pending.find(plain)
         if found is None:
             found = await self._claim(plain, step)
-            self.book.offer(found)
+            self.pending.offer(found)
         return found
 
     def is_free(self, claim: Claim) -> bool:
-        """Whether nobody waits for the claim's group, or brings it to the API."""
-        return claim in self.book and not self.book.is_busy(claim) and not self.courier.has(claim.group)
+        """Whether the claim's group is pending, and neither awaited nor being sent."""
+        return claim in self.pending and not self.pending.is_busy(claim) and not self.sender.has(claim.group)
 
-    async def drop(self, claim: Claim, unfit: GroupRejected) -> None:
-        """Have the claim's group never delivered, and say why."""
-        if claim not in self.book:
+    async def drop(self, claim: Claim, rejected: GroupRejected) -> None:
+        """Never deliver the claim's group; the reason is logged and kept."""
+        if claim not in self.pending:
             return
-        self.tally.add_dropped(unfit.reason)
+        self.tally.add_dropped(rejected.reason)
         if not self.delivers:
-            log.warning("%s left out (%s): %s", claim.group, unfit.reason, unfit)
-            return self.book.settle(claim.group)
-        await self.courier.drop(claim.group, unfit.reason, str(unfit))
+            log.warning("%s left out (%s): %s", claim.group, rejected.reason, rejected)
+            return self.pending.settle(claim.group)
+        await self.sender.drop(claim.group, rejected.reason, str(rejected))
 
     async def drop_stale(self, step: int, bound: int | None) -> None:
-        """What was drawn more than `bound` of the trainer's steps before `step` is not sampled any further."""
+        """Cancel and drop unfinished groups drawn more than `bound` trainer steps before `step`."""
         if bound is None:
             return
-        for claim in self.book.all():
+        for claim in self.pending.all():
             lag = step - claim.step
             if lag > bound and await self.groups.scored(claim) is None:
                 await self.groups.cancel(claim)
@@ -98,7 +98,7 @@ class AdapterRun:
         return claim
 
 
-async def open_durable(
+async def open_run(
     connections: Connections,
     run_lock: RunLock,
     manifest: RunManifest,
@@ -111,12 +111,12 @@ async def open_durable(
     current_env: Callable[[], Awaitable[int]],
     delivers: bool,
 ) -> AdapterRun:
-    """The run, with what is left of it. Raises InvalidInput where it exists with other settings."""
+    """Open the run and load its pending groups. Raises InvalidInput if it exists with other settings."""
     journal = connections.journal
     await open_adapter_run(journal, manifest, endpoint, order)
     ledger = Ledger(journal, manifest.run)
     claims = await ledger.load()
-    book = PendingGroups(await ledger.undelivered(claims) if delivers else claims)
+    pending = PendingGroups(await ledger.undelivered(claims) if delivers else claims)
     return AdapterRun(
         connections=connections,
         run_lock=run_lock,
@@ -126,9 +126,9 @@ async def open_durable(
             client=connections.client, journal=journal, manifest=manifest, order=order, attempts=attempts
         ),
         ledger=ledger,
-        book=book,
+        pending=pending,
         items=Items(draw, ledger.drawn),
-        courier=GroupSender(ledger, api, current_env, book.settle),
+        sender=GroupSender(ledger, api, current_env, pending.settle),
         tally=Tally(),
         delivers=delivers,
         ready=asyncio.Event(),

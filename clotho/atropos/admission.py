@@ -1,4 +1,4 @@
-"""What keeps a finished group from the trainer: staleness, and what Atropos would pass over in silence."""
+"""Checks of finished groups before delivery: staleness, and what Atropos drops without a word."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from clotho.errors import GroupRejected
 
 @dataclass(frozen=True)
 class TrainerLimits:
-    """What the trainer and the configuration ask of a group."""
+    """Requirements of the trainer and of the configuration."""
 
     group_size: int
     max_token_len: int
@@ -20,7 +20,7 @@ class TrainerLimits:
 
 
 def check_staleness(claim: Claim, branch_groups: Sequence[BranchGroup], step: int, bound: int | None) -> None:
-    """By the weight versions of its tokens; without tokens, by the step at which the item was drawn.
+    """Check the age of the weights that sampled a group; without tokens, of the step at which its item was drawn.
 
     Raises GroupRejected for weights more than `bound` steps behind the trainer's `step`, and for unknown versions.
     """
@@ -38,20 +38,20 @@ def check_staleness(claim: Claim, branch_groups: Sequence[BranchGroup], step: in
         )
 
 
-def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], demands: TrainerLimits) -> None:
-    """Raises GroupRejected for what BaseEnv would leave out without a word."""
+def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], limits: TrainerLimits) -> None:
+    """Raise GroupRejected for groups that BaseEnv would drop without a word."""
     if not groups:
         raise GroupRejected("withheld", f"{claim.group}: the environment's hooks returned nothing")
     for group in groups:
         rows = len(group.get("tokens", ()))
-        size = group["group_overrides"].get("group_size", demands.group_size)
+        size = group["group_overrides"].get("group_size", limits.group_size)
         if rows != size:
             raise GroupRejected(
                 "wrong_size", f"{claim.group} has {rows} rows, groups of {size} are registered"
             )
-        if demands.differing_scores and len(set(group["scores"])) == 1:
+        if limits.differing_scores and len(set(group["scores"])) == 1:
             raise GroupRejected("same_scores", f"{claim.group}: every score is {group['scores'][0]}")
         longest = max(map(len, group["tokens"]), default=0)
-        if 0 < demands.max_token_len <= longest:
-            taken = demands.max_token_len - 1
+        if 0 < limits.max_token_len <= longest:
+            taken = limits.max_token_len - 1
             raise GroupRejected("over_length", f"{claim.group}: {longest} tokens, the trainer takes {taken}")

@@ -1,7 +1,7 @@
 """Atropos' BaseEnv around durable rollouts.
 
 `collect_trajectories` starts or attaches to a group's workflow and waits. Atropos may cancel that wait whenever it
-likes: the workflow goes on, and a sweeper delivers what is finished and in nobody's hands.
+likes: the workflow goes on, and a sweeper delivers finished groups that no worker waits for.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import wandb
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
-from clotho.atropos.adapter_run import AdapterRun, open_durable
+from clotho.atropos.adapter_run import AdapterRun, open_run
 from clotho.atropos.admission import TrainerLimits, check_deliverable, check_staleness
 from clotho.atropos.config import ClothoEnvConfig, run_name_of
 from clotho.atropos.evaluation import end_pause, evaluate_held_out
 from clotho.atropos.group_file import GroupFile
-from clotho.atropos.group_sender import Registration, disconnect_ghost, retry_outages
+from clotho.atropos.group_sender import Registration, disconnect_stale_registration, retry_outages
 from clotho.atropos.items import ClaimedItem
 from clotho.atropos.key_options import Secrets
 from clotho.atropos.ledger import Claim
@@ -69,7 +69,7 @@ class ClothoEnv(ReconnectingEnv):
     _noted_step: int | None = None
 
     environment: Environment
-    durable: AdapterRun
+    adapter_run: AdapterRun
     """While the run is open. Apart, since an author's own attributes have names like these."""
 
     def __init__(
@@ -87,7 +87,7 @@ class ClothoEnv(ReconnectingEnv):
         self._draw = self.get_next_item
         self.__dict__["get_next_item"] = self._next_claimed
 
-    # What an environment's author may override.
+    # For environment authors to override.
 
     @classmethod
     def config_init(cls) -> tuple[ClothoEnvConfig, Any]:
@@ -95,7 +95,9 @@ class ClothoEnv(ReconnectingEnv):
 
     async def setup(self) -> None:
         self.environment = await asyncio.to_thread(
-            make_environment, self.durable.manifest.environment, self.durable.manifest.environment_config
+            make_environment,
+            self.adapter_run.manifest.environment,
+            self.adapter_run.manifest.environment_config,
         )
         await self.environment.setup()
 
@@ -104,7 +106,7 @@ class ClothoEnv(ReconnectingEnv):
         return await self.environment.next_item()
 
     async def evaluate(self, *_: Any, **__: Any) -> None:
-        """Roll a held-out set out, and log what it comes to."""
+        """Roll a held-out set out, and log its metrics."""
         await evaluate_held_out(self)
 
     def make_manifest(self, model: str) -> RunManifest:
@@ -122,9 +124,9 @@ class ClothoEnv(ReconnectingEnv):
 
     async def env_manager(self) -> None:
         async with self.opened():
-            await require_trainable(self.durable, accept_chat=self.config.accept_chat_data)
+            await require_trainable(self.adapter_run, accept_chat=self.config.accept_chat_data)
             self.serving = True
-            await end_pause(self.durable.connections.journal, self.durable.manifest.run)
+            await end_pause(self.adapter_run.connections.journal, self.adapter_run.manifest.run)
             sweeper = asyncio.create_task(sweep(self))
             try:
                 with until_stopped():
@@ -133,7 +135,7 @@ class ClothoEnv(ReconnectingEnv):
                 for task in (sweeper, *self.workers):
                     task.cancel()
                 await asyncio.gather(sweeper, return_exceptions=True)
-                await self.durable.courier.finish(LAST_DELIVERIES)
+                await self.adapter_run.sender.finish(LAST_DELIVERIES)
 
     async def process_manager(self) -> None:
         async with self.opened():
@@ -146,12 +148,12 @@ class ClothoEnv(ReconnectingEnv):
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Temporal, the store and the run, for this process alone, with what is left of it."""
+        """Open Temporal, the store and the run, and hold the run's lock."""
         connections = await open_connections(self.config)
         endpoint, model = served_model(self.server_configs, self.config)
         manifest = as_asked(self.make_manifest(model), connections, self.config)
         async with held(connections.journal, manifest.run) as run_lock:
-            self.durable = await open_durable(
+            self.adapter_run = await open_run(
                 connections,
                 run_lock,
                 manifest,
@@ -177,46 +179,46 @@ class ClothoEnv(ReconnectingEnv):
         if self.secrets.given and self.config.api_key_variable is None:
             log.warning("workers aren't told openai.api_key: name their variable with env.api_key_variable")
 
-    # An item's way, from the dataset to the API.
+    # From the dataset to the API.
 
     async def _next_claimed(self) -> ClaimedItem | None:
-        return await self.durable.next_claimed(self.curr_step, self.config.max_open_groups)
+        return await self.adapter_run.next_claimed(self.curr_step, self.config.max_open_groups)
 
     async def handle_env(self, item_uuid: str) -> Trajectories:
         item = self.running_items[item_uuid]["item"]
-        claim = await self.durable.claim_of(item, self.curr_step)
-        if not self.durable.is_free(claim):
+        claim = await self.adapter_run.claim_of(item, self.curr_step)
+        if not self.adapter_run.is_free(claim):
             self.running_items.pop(item_uuid, None)
             return None
-        with self.durable.book.hold(claim):
+        with self.adapter_run.pending.hold(claim):
             done: Trajectories = await super().handle_env(item_uuid)
         # A worker that ended without delivering leaves its claim to the next one.
-        self.durable.book.put_back(claim)
+        self.adapter_run.pending.put_back(claim)
         return done
 
     async def collect_trajectories(self, item: Any) -> tuple[Trajectories, list[Any]]:
-        """The item's scored group, one ScoredDataGroup a wave; None once it is delivered or dropped."""
-        claim = await self.durable.claim_of(item, self.curr_step)
-        if not self.process_mode and await self.durable.ledger.delivery(claim.group) is not None:
+        """The item's scored group, one ScoredDataGroup for each branch; None once it is delivered or dropped."""
+        claim = await self.adapter_run.claim_of(item, self.curr_step)
+        if not self.process_mode and await self.adapter_run.ledger.delivery(claim.group) is not None:
             return None, []
         try:
-            entry = await self.durable.groups.until_scored(
+            entry = await self.adapter_run.groups.until_scored(
                 claim, lambda why: log.warning("%s: %s", claim.group, why)
             )
-            siblings = await read_siblings(self.durable.groups.journal, entry)
+            siblings = await read_siblings(self.adapter_run.groups.journal, entry)
             branch_groups = await self._convert(claim, siblings)
-        except GroupRejected as unfit:
-            await self.durable.drop(claim, unfit)
+        except GroupRejected as rejected:
+            await self.adapter_run.drop(claim, rejected)
             return None, []
         except JournalCorrupt as corrupt:
-            await self.durable.drop(claim, GroupRejected("corrupt", str(corrupt)))
+            await self.adapter_run.drop(claim, GroupRejected("corrupt", str(corrupt)))
             return None, []
-        self.durable.tally.add(entry, siblings)
+        self.adapter_run.tally.add(entry, siblings)
         groups = [branch_group.wire() for branch_group in branch_groups]
         return (groups[0] if len(groups) == 1 else groups), []
 
     async def _convert(self, claim: Claim, siblings: tuple[Sibling, ...]) -> tuple[BranchGroup, ...]:
-        size = self.durable.manifest.group_size
+        size = self.adapter_run.manifest.group_size
         if self.process_mode:
             return await asyncio.to_thread(
                 readable_branch_groups, claim.group, siblings, size, self.config.exclusion
@@ -235,50 +237,50 @@ class ClothoEnv(ReconnectingEnv):
         do_send_to_api: bool = True,
         abort_on_any_max_length_exceeded: bool = True,
     ) -> None:
-        """As BaseEnv's; what that would pass over in silence is dropped with a reason."""
+        """Send groups as BaseEnv does; those that it would drop silently are dropped with a reason."""
         groups = [group for group in _listed(scored_data) if group is not None]
-        claim = await self.durable.claim_of(item, self.curr_step)
+        claim = await self.adapter_run.claim_of(item, self.curr_step)
         for number, group in enumerate(groups):
             group.setdefault("group_id", branch_group_id(claim.group, number))
             group["group_overrides"] = group.get("group_overrides") or {}
         if do_send_to_api:
             try:
-                check_deliverable(claim, groups, self._demands())
-            except GroupRejected as unfit:
-                return await self.durable.drop(claim, unfit)
+                check_deliverable(claim, groups, self._trainer_limits())
+            except GroupRejected as rejected:
+                return await self.adapter_run.drop(claim, rejected)
         await super().handle_send_to_api(groups, item, do_send_to_api, abort_on_any_max_length_exceeded)
 
     async def _send_scored_data_to_api(self, scored_data: Any) -> None:
         branch_groups = _listed(scored_data)
-        await self.durable.courier.deliver(branch_groups[0]["group_id"].partition("~w")[0], branch_groups)
+        await self.adapter_run.sender.deliver(branch_groups[0]["group_id"].partition("~w")[0], branch_groups)
 
-    def _demands(self) -> TrainerLimits:
+    def _trainer_limits(self) -> TrainerLimits:
         return TrainerLimits(
             self.config.group_size, self.max_token_len, self.config.ensure_scores_are_not_same
         )
 
-    # What the trainer's API says.
+    # The trainer's API.
 
     async def current_env_id(self) -> int:
         """Asked before every request that delivers. Raises InvalidInput where another adapter has the run now."""
-        await self.durable.run_lock.confirm()
+        await self.adapter_run.run_lock.confirm()
         return await super().current_env_id()
 
     async def registered(self, env_id: int, name: str) -> None:
         now = Registration(url=self.trainer_api.url, env_id=env_id, name=name)
-        await disconnect_ghost(
-            self.durable.connections.journal, self.trainer_api, self.durable.manifest.run, now
+        await disconnect_stale_registration(
+            self.adapter_run.connections.journal, self.trainer_api, self.adapter_run.manifest.run, now
         )
 
     async def get_server_info(self) -> None:
         await super().get_server_info()
-        self.durable.ready.set()
+        self.adapter_run.ready.set()
 
     async def get_status(self) -> None:
         await super().get_status()
         step = self._trainer_step()
         if step != self._noted_step:
-            journal, run = self.durable.connections.journal, self.durable.manifest.run
+            journal, run = self.adapter_run.connections.journal, self.adapter_run.manifest.run
             await retry_outages(lambda: note_step(journal, run, step), "note the trainer's step")
             self._noted_step = step
 
@@ -286,13 +288,13 @@ class ClothoEnv(ReconnectingEnv):
         before = self.curr_step
         await super().env_step_checks()
         if self.curr_step != before:
-            await self.durable.drop_stale(self._trainer_step(), self.config.max_weight_lag)
+            await self.adapter_run.drop_stale(self._trainer_step(), self.config.max_weight_lag)
 
     def _trainer_step(self) -> int:
         step: int = self.status_dict["current_step"] if self.status_dict else self.curr_step
         return step
 
-    # What goes to wandb.
+    # Metrics.
 
     async def add_rollouts_for_wandb(self, scored_data: Any, item: Any = None) -> None:
         """The rows' conversations; of rows without messages, the text of their tokens."""
@@ -302,16 +304,16 @@ class ClothoEnv(ReconnectingEnv):
         del self.rollouts_for_wandb[: -self.config.num_rollouts_to_keep]
 
     async def evaluate_log(self, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
-        """As BaseEnv's, and to wandb where a run of it has begun."""
+        """Log metrics as BaseEnv does, and to wandb if a run of it is open."""
         await super().evaluate_log(metrics, *arguments, **options)
         if wandb.run is not None:
             wandb.log(metrics, step=self.curr_step)
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
-        metrics = {**(wandb_metrics or {}), **self.durable.tally.flush()}
+        metrics = {**(wandb_metrics or {}), **self.adapter_run.tally.flush()}
         if self.serving:
-            metrics["train/open_groups"] = len(self.durable.book)
-            metrics["train/groups_sent_again"] = self.durable.courier.sent_again
+            metrics["train/open_groups"] = len(self.adapter_run.pending)
+            metrics["train/groups_sent_again"] = self.adapter_run.sender.sent_again
         await super().wandb_log(metrics)
 
 

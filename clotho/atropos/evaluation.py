@@ -45,14 +45,14 @@ class OpenRun(Protocol):
 
 
 class Evaluating(Protocol):
-    """What is needed of the adapter."""
+    """The parts of ClothoEnv that an evaluation uses."""
 
     config: ClothoEnvConfig
     curr_step: int
     serving: bool
 
     @property
-    def durable(self) -> OpenRun: ...
+    def adapter_run(self) -> OpenRun: ...
 
     async def evaluate_log(self, metrics: Metrics, **options: Any) -> None: ...
 
@@ -60,11 +60,11 @@ class Evaluating(Protocol):
 async def evaluate_held_out(env: Evaluating) -> Metrics:
     """Roll the held-out set out and log mean, interval and pass@k."""
     started = time.time()
-    training = env.durable.manifest.run
-    manifest = evaluation_manifest(env.config, env.durable.manifest.model, env.curr_step)
-    manifest = as_asked(manifest, env.durable.connections, env.config)
+    training = env.adapter_run.manifest.run
+    manifest = evaluation_manifest(env.config, env.adapter_run.manifest.model, env.curr_step)
+    manifest = as_asked(manifest, env.adapter_run.connections, env.config)
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
-    async with paused(env.durable.connections.journal, training) if stops else _nothing():
+    async with paused(env.adapter_run.connections.journal, training) if stops else _nothing():
         entries, failed = await roll_out_set(env, manifest)
     metrics = metrics_of(entries, failed, env.config.success_score)
     log.info("evaluation at step %s: %s", env.curr_step, metrics)
@@ -80,21 +80,21 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
 
 async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[GroupEntry], int]:
     """The scored groups of the held-out set, and how many failed for good."""
-    journal = env.durable.connections.journal
-    await open_adapter_run(journal, manifest, env.durable.endpoint, env.durable.groups.order)
+    journal = env.adapter_run.connections.journal
+    await open_adapter_run(journal, manifest, env.adapter_run.endpoint, env.adapter_run.groups.order)
     ledger = Ledger(journal, manifest.run)
     claims = await ledger.load()
     if len(claims) < env.config.evaluation_groups:
         claims = await _draw(ledger, manifest, claims, env.config.evaluation_groups)
-    groups = replace(env.durable.groups, manifest=manifest)
+    groups = replace(env.adapter_run.groups, manifest=manifest)
     free = asyncio.Semaphore(env.config.max_eval_workers)
 
     async def roll_out(claim: Claim) -> GroupEntry | None:
         async with free:
             try:
                 return await groups.until_scored(claim, lambda why: log.warning("%s: %s", claim.group, why))
-            except GroupRejected as unfit:
-                log.warning("%s is left out of the evaluation: %s", claim.group, unfit)
+            except GroupRejected as rejected:
+                log.warning("%s is left out of the evaluation: %s", claim.group, rejected)
                 return None
 
     entries = await asyncio.gather(*map(roll_out, claims))
@@ -103,7 +103,7 @@ async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[Gro
 
 
 def metrics_of(entries: list[GroupEntry], failed: int, success: float) -> Metrics:
-    """Over the groups that were scored; `failed` ones count as neither passed nor failed."""
+    """Metrics of the scored groups; `failed` ones count as neither passed nor failed."""
     if not entries:
         return {"eval/groups": 0, "eval/groups_failed": failed}
     scores = [[sibling.score for sibling in entry.siblings] for entry in entries]
@@ -126,7 +126,7 @@ def metrics_of(entries: list[GroupEntry], failed: int, success: float) -> Metric
 
 @asynccontextmanager
 async def paused(journal: Journal, run: str) -> AsyncIterator[None]:
-    """Rollouts of `run` wait at their turns' boundaries meanwhile; a pause of somebody else's stays."""
+    """Rollouts of `run` wait at their turns' boundaries meanwhile; a pause with another reason stays."""
     await pause_run(journal, run, PAUSED_FOR)
     try:
         yield

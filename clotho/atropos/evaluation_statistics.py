@@ -1,4 +1,4 @@
-"""What an evaluation comes to: mean, pass@k and a confidence interval."""
+"""Statistics of an evaluation: mean, pass@k and a confidence interval."""
 
 import math
 import statistics
@@ -44,7 +44,7 @@ def wilson(share: float, number: int) -> tuple[float, float]:
 
 
 def student_quantile(degrees: int) -> float:
-    """What |t| of so many degrees of freedom stays below at the level CONFIDENCE, by bisection."""
+    """The two-sided quantile of Student's t at the level CONFIDENCE, by bisection."""
     low, high = 0.0, math.pi / 2
     while high - low > 1e-14:
         angle = (low + high) / 2
@@ -53,7 +53,7 @@ def student_quantile(degrees: int) -> float:
 
 
 def _student_within(angle: float, degrees: int) -> float:
-    """How likely |t| is below sqrt(degrees) * tan(angle): Abramowitz and Stegun 1964, 26.7.3 and 26.7.4."""
+    """P(|t| < sqrt(degrees) * tan(angle)): Abramowitz and Stegun 1964, 26.7.3 and 26.7.4."""
     cosine, odd = math.cos(angle), degrees % 2 == 1
     term, total = (cosine if odd else 1.0), 0.0
     for at in range(1 if odd else 0, degrees - 1, 2):
@@ -65,7 +65,7 @@ def _student_within(angle: float, degrees: int) -> float:
 
 
 def pass_at(k: int, scores: Sequence[Sequence[float]], success: float) -> float:
-    """How likely one of `k` rollouts of an item passes: the unbiased estimator of Chen et al. 2021."""
+    """The probability that one of `k` rollouts of an item passes: the unbiased estimator of Chen et al. 2021."""
     chances = []
     for item in scores:
         passed = sum(score >= success for score in item)

@@ -1,7 +1,7 @@
 """Bringing groups to the trainer's API, and being registered there.
 
-Asking it to take a group is noted before, its answer after. Between the two a group may have arrived without
-anybody's knowledge: it is sent again under the same `group_id`, by which Clotho's durable API knows it; Atropos'
+An entry is written before a group is sent, and another when the API has answered. Between the two the group may
+have arrived unnoticed: it is sent again under the same `group_id`, by which Clotho's durable API knows it; Atropos'
 own API then has it twice.
 """
 
@@ -23,7 +23,7 @@ log = logging.getLogger("clotho.atropos")
 
 
 class Registration(FrozenModel):
-    """As what the adapter registered with an API."""
+    """The adapter's registration with an API."""
 
     url: str
     env_id: int
@@ -33,12 +33,14 @@ class Registration(FrozenModel):
     def is_stale_registration_of(self, now: "Registration") -> bool:
         """Whether the same API still counts this registration, of an adapter that is gone.
 
-        Both numbers start over with a restarted API, where this one's id may be somebody else's.
+        Both numbers start over with a restarted API, where this one's id may be another environment's.
         """
         return self.url == now.url and self.env_id < now.env_id and _number(self.name) < _number(now.name)
 
 
-async def disconnect_ghost(journal: Journal, api: TrainerApi, run: str, now: Registration) -> None:
+async def disconnect_stale_registration(
+    journal: Journal, api: TrainerApi, run: str, now: Registration
+) -> None:
     """Have the API forget the registration before this one: it would halve this environment's share."""
     before = await journal.latest(registration_prefix(run), Registration)
     await journal.append(registration_prefix(run), now)
@@ -48,7 +50,7 @@ async def disconnect_ghost(journal: Journal, api: TrainerApi, run: str, now: Reg
 
 
 class GroupSender:
-    """Delivers each group once, as far as the API tells; outages of the API are waited out."""
+    """Delivers each group once, as far as the API tells, and retries through its outages."""
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class GroupSender:
         """Groups that an earlier process may have brought to the API already."""
 
     async def deliver(self, group: str, branch_groups: list[dict[str, Any]]) -> None:
-        """Send all waves of `group` in one request. Cancelling who waits here doesn't stop it."""
+        """Send all branch groups of `group` in one request. Cancelling the caller doesn't stop it."""
         if (task := self._under_way.get(group)) is None:
             task = self._under_way[group] = asyncio.create_task(
                 self._deliver(group, branch_groups), name=group
@@ -75,7 +77,7 @@ class GroupSender:
         await asyncio.shield(task)
 
     def has(self, group: str) -> bool:
-        """Whether `group` is on its way."""
+        """Whether `group` is being sent."""
         return group in self._under_way
 
     async def drop(self, group: str, reason: str, detail: str) -> None:
@@ -85,7 +87,7 @@ class GroupSender:
         self._settled(group)
 
     async def finish(self, seconds: float) -> None:
-        """Wait for what is under way."""
+        """Wait until the groups being sent have arrived."""
         if self._under_way:
             await asyncio.wait(self._under_way.values(), timeout=seconds)
 
@@ -107,8 +109,8 @@ class GroupSender:
             log.warning("%s is sent again: whether it arrived isn't known", group)
         try:
             await retry_outages(send, f"deliver {group}")
-        except GroupRejected as unfit:
-            return await self.drop(group, unfit.reason, str(unfit))
+        except GroupRejected as rejected:
+            return await self.drop(group, rejected.reason, str(rejected))
         await failpoints.reach("delivery.sent", delivered_key(group))
         await retry_outages(lambda: self._ledger.acknowledge(group), f"note that {group} arrived")
         await failpoints.reach("delivery.acknowledged", delivered_key(group))
@@ -116,7 +118,7 @@ class GroupSender:
 
 
 async def retry_outages(work: Callable[[], Awaitable[Any]], what: str) -> Any:
-    """What `work` returns, tried until no outage is in its way."""
+    """The result of `work`, retried through outages with exponential backoff."""
     attempt = 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Items in the order of an environment's dataset, from where the run has come to."""
+"""Items of an environment's dataset that the run hasn't drawn yet."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from clotho.rollouts.item import Item
 
 
 class ClaimedItem(dict[str, Any]):
-    """A dataset item in Atropos' hands, which knows its claim."""
+    """A dataset item, with its claim, as Atropos gets it."""
 
     def __init__(self, claim: Claim) -> None:
         super().__init__(claim.item)
@@ -19,7 +19,7 @@ class ClaimedItem(dict[str, Any]):
 
 
 class Items:
-    """Draws items, and passes over those that the run has drawn before.
+    """Draws items, and skips those that the run has drawn before.
 
     Each was drawn as often as `drawn` says. So a dataset in the same order goes on where it stopped, a shuffled
     one hands out the rest, and one that never repeats itself loses nothing.

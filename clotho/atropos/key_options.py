@@ -16,7 +16,7 @@ SECTIONS = frozenset({"env", "openai", *ServerManagerConfig.model_fields})
 
 
 class Secrets:
-    """The keys that were taken out of a command; what stands in for each names its place."""
+    """The keys that were taken out of a command, by the masks in their places."""
 
     def __init__(self) -> None:
         self._keys: dict[str, str] = {}
@@ -24,7 +24,7 @@ class Secrets:
     def conceal_flags(self, argv: Sequence[str]) -> list[str]:
         """The command with its keys masked, and without them in its YAML file.
 
-        Raises InvalidInput for sections and server fields that nobody knows.
+        Raises InvalidInput for unknown sections and server fields.
         """
         shown = list(argv)
         for index, argument in enumerate(argv):
@@ -75,7 +75,7 @@ class Secrets:
 
 
 def _check_names(path: Path, content: Any) -> None:
-    """Atropos passes over what it doesn't know, a misspelt field among it."""
+    """Refuse unknown names, which Atropos ignores."""
     if not isinstance(content, dict):
         raise InvalidInput(f"{path} must hold sections: {', '.join(sorted(SECTIONS))}")
     known = APIServerConfig.model_fields

@@ -1,4 +1,4 @@
-"""What was drawn, what it came to and whether it was delivered: in the store, so that it outlives the adapter.
+"""The delivery ledger: items drawn, their groups, and the state of each group's delivery, kept in the store.
 
 A group is open when its item was drawn, finished when it is scored, sending while the API is asked to take it, and
 then acknowledged or dropped for good. Every state is an entry of its own; none is ever changed.
@@ -98,7 +98,7 @@ class Ledger:
         return State.OPEN if scored is None else State.FINISHED
 
     async def sending(self, group: str) -> bool:
-        """Note that the API is about to be asked; returns whether it was asked before and may have the group."""
+        """Note an attempt to send; returns whether there was one before, so that the API may have the group."""
         before = await self._journal.keys(sending_prefix(group))
         await self._journal.append(sending_prefix(group), Sending())
         return bool(before)

@@ -1,4 +1,4 @@
-"""What goes to wandb besides Atropos' own: outcomes, tool errors, turns, tokens, and what was restarted."""
+"""Metrics for wandb beside Atropos' own: outcomes, tool errors, turns, tokens and disturbances."""
 
 from collections import Counter
 from collections.abc import Sequence

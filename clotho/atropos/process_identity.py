@@ -1,4 +1,4 @@
-"""A process as others can tell whether it still lives, told from all that had its number before or after it."""
+"""Identity of a process that survives reuse of its pid."""
 
 import os
 import platform
@@ -12,19 +12,19 @@ ENDED = frozenset("ZX")
 
 
 class ProcessIdentity(FrozenModel):
-    """A process that holds something."""
+    """A process that holds a lock."""
 
     host: str
     pid: int
     numbering: str
-    """Of which boot, and which process namespace, `pid` is a number; empty where the system doesn't say."""
+    """Boot and process namespace of `pid`; empty where the system doesn't say."""
     began: int
     """Clock ticks after that boot."""
     since: float
     """Unix seconds at which it took hold."""
 
     def lives(self) -> bool | None:
-        """Whether it does; None where nobody here can tell."""
+        """Whether the process lives; None if that can't be told from here."""
         if not self.numbering or self.numbering != _numbering():
             return None
         seen = _look(self.pid)

@@ -14,7 +14,7 @@ log = logging.getLogger("clotho.atropos")
 
 
 class Processing(Protocol):
-    """What is needed of the adapter."""
+    """The parts of ClothoEnv that `process` uses."""
 
     config: Any
     n_groups_to_process: int

@@ -1,4 +1,4 @@
-"""A BaseEnv that outlives its trainer's API: outages are waited out, a restarted one is registered with."""
+"""A BaseEnv that survives outages of its trainer's API, and registers again with one that was restarted."""
 
 import asyncio
 import logging
@@ -16,18 +16,18 @@ from clotho.errors import InvalidInput
 
 log = logging.getLogger("clotho.atropos")
 TRAINER_SECONDS = 1.0
-"""Between two questions whether a trainer has registered."""
+"""Seconds between two looks for a registered trainer."""
 
 
 class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
-    """Replaces what BaseEnv asks of the API: there, three failures end the process."""
+    """Replaces BaseEnv's requests to the API, three failures of which end the process."""
 
     trainer_api: TrainerApi
     env_id: int
     wandb_group: str | None
     wandb_project: str | None
     status_dict: dict[str, Any]
-    """As the API answered last; empty before."""
+    """The API's last answer; empty before."""
 
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
         super().__init__(config, server_configs, slurm, testing)
@@ -49,7 +49,7 @@ class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
         return self.env_id
 
     async def get_status(self) -> None:
-        """As BaseEnv's, however long the API is away."""
+        """Read the status as BaseEnv does, through outages."""
         self.status_dict = await retry_outages(self._ask_status, "reach the trainer's API")
         self.max_num_workers = self.config.max_num_workers
         if self.max_num_workers == -1:
@@ -69,7 +69,7 @@ class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
             )
 
     async def setup_wandb(self) -> None:
-        """As BaseEnv's, through an API that may be away and may want a token."""
+        """Open the wandb run that the trainer names, through outages and with the token."""
         if not self.config.use_wandb:
             return
         while self.wandb_project is None:
@@ -92,7 +92,7 @@ class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
         return f"{self.config.wandb_name}-{date.today()}-{secrets.token_hex(3)}"
 
     async def _register_env(self) -> dict[str, Any]:
-        """What BaseEnv's `register_env` asks until a trainer is there."""
+        """Register once; BaseEnv repeats it until a trainer is there."""
         request = {
             "max_token_length": self.config.max_token_length,
             "desired_name": self.config.wandb_name or self.config.run,

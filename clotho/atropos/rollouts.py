@@ -1,4 +1,4 @@
-"""The groups' workflows: started or attached to by their ids, waited for, and left running by who stops waiting."""
+"""The groups' workflows: started or attached to by their ids, and left running when their waiter is cancelled."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.adapter_runs import start_group
 
 LONGEST_PAUSE = 60.0
-"""Seconds between two attempts at a group whose failure would meet every other group too."""
+"""Seconds between two attempts at a group whose failure would hit every other group too."""
 
 log = logging.getLogger("clotho.atropos")
 
@@ -34,7 +34,7 @@ class GroupFailed(ClothoError):
 
     @property
     def action(self) -> GroupAction:
-        """Wait for one failure that every group would meet; drop the group if all of them are to be dropped."""
+        """Wait if any failure would hit every group; drop the group if all of them are to be dropped."""
         actions = {policy.group for policy in self.policies}
         if GroupAction.WAIT in actions:
             return GroupAction.WAIT
@@ -56,16 +56,16 @@ class Groups:
     manifest: RunManifest
     order: AdapterRunConfig
     attempts: int
-    """At a group that fails for reasons of its own, before it is given up."""
+    """Attempts at a group that fails for reasons of its own, before it is dropped."""
 
     async def scored(self, claim: Claim) -> GroupEntry | None:
         return await self.journal.read(scored_key(claim.group), GroupEntry)
 
     async def until_scored(self, claim: Claim, waiting: Callable[[str], None]) -> GroupEntry:
-        """The scored group, however long it takes; `waiting` is told what holds it up.
+        """The scored group, however long it takes; `waiting` is called with the reason of each delay.
 
-        What every other group would meet too is waited for. Raises GroupRejected when the group is given up, and
-        asyncio.CancelledError without any harm to the workflow.
+        Failures that would hit every group are retried. Raises GroupRejected when the group is dropped; cancelling
+        doesn't stop the workflow.
         """
         failed = outages = 0
         while True:

@@ -1,7 +1,7 @@
-"""One adapter serves a run at a time: its holder says so in the store, and keeps giving signs of life there.
+"""The lock of a run: one adapter serves it at a time, and renews its heartbeat in the store.
 
-Another takes the run once the holder is proved dead, or has given no sign for as long as several are due. A
-holder that this happened to, since it slept or was cut off, finds out before it delivers anything more.
+Another adapter takes the lock once the holder is proved dead, or has missed several heartbeats. A holder that lost
+the lock, since it slept or was cut off, finds out before it delivers anything more.
 """
 
 import asyncio
@@ -21,82 +21,82 @@ from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Liveness
 KEPT = 8
 LOOK_SECONDS = 1.0
 SAME = 0.5
-"""Seconds by which the time of one sign, as it is computed, may differ. Two signs are at least a second apart."""
+"""Seconds by which the computed time of one heartbeat may vary. Two heartbeats are at least a second apart."""
 
 log = logging.getLogger("clotho.atropos")
 
 
-class TenureEntry(FrozenModel):
-    """Who holds a run from here on, None for nobody: the last entry counts."""
+class RunLockEntry(FrozenModel):
+    """The holder of a run, None if it was released: the last entry counts."""
 
     holder: ProcessIdentity | None
 
 
 class RunLock:
-    """A run in this process's hands. `period` and `lapse`: seconds between two signs, and without one."""
+    """A run's lock. `period`: seconds between heartbeats; `ttl`: seconds without one after which it is free."""
 
     def __init__(self, journal: Journal, run: str, *, period: float, ttl: float) -> None:
         self._journal = journal
         self._run = run
         self._period = period
         self._ttl = ttl
-        self._presence = Liveness(journal, _name(run))
+        self._liveness = Liveness(journal, _name(run))
         self._number = 0
         self._shown = 0.0
         self.lost: InvalidInput | None = None
 
     async def begin(self) -> None:
-        """Take the run. Raises InvalidInput where somebody alive holds it, saying who and since when."""
+        """Take the lock. Raises InvalidInput if a live process holds it, naming that and since when."""
         watch = _Watch(self._journal, self._run, self._ttl)
         while True:
-            last, entry = await self._last() or (None, TenureEntry(holder=None))
+            last, entry = await self._last() or (None, RunLockEntry(holder=None))
             if entry.holder is not None and not await watch.is_over(entry.holder):
                 continue
-            mine = TenureEntry(holder=ProcessIdentity.here(time.time()))
+            mine = RunLockEntry(holder=ProcessIdentity.here(time.time()))
             number = await self._journal.append_after(run_lock_prefix(self._run), last, mine, KEPT)
             if number is not None:
                 self._number = number
                 return await self.show()
 
     async def confirm(self) -> None:
-        """Raises InvalidInput where the run was taken over; asks the store only if a sign is overdue."""
+        """Raise InvalidInput if the lock was taken over; reads the store only if a heartbeat is overdue."""
         if time.monotonic() - self._shown > self._ttl - self._period:
             await self.show()
 
     async def show(self) -> None:
-        """Give a sign of life. Raises InvalidInput where the run was taken over."""
+        """Write a heartbeat. Raises InvalidInput if the lock was taken over."""
         begun = time.monotonic()
-        last, entry = await self._last() or (None, TenureEntry(holder=None))
+        last, entry = await self._last() or (None, RunLockEntry(holder=None))
         if last != self._number:
             successor = described(entry.holder) if entry.holder is not None else "an adapter that has ended"
             self.lost = InvalidInput(f"run {self._run} was taken over by {successor}: this adapter ends")
             raise self.lost
-        await self._presence.beat()
+        await self._liveness.beat()
         self._shown = begun
 
     async def keep(self, body: "asyncio.Task[object]") -> None:
-        """Give signs until the run is taken over, which cancels `body`."""
+        """Write heartbeats until the lock is taken over, which cancels `body`."""
         while True:
             await asyncio.sleep(self._period)
             try:
                 await self.show()
             except StoreUnavailable as error:
-                log.warning("run %s: no sign of life given: %s", self._run, error)
+                log.warning("run %s: no heartbeat written: %s", self._run, error)
             except InvalidInput:
                 body.cancel()
                 return
 
     async def end(self) -> None:
-        """Let the run go, unless it is somebody else's by now."""
-        nobody = TenureEntry(holder=None)
+        """Release the lock, unless another process has it by now."""
+        nobody = RunLockEntry(holder=None)
         await self._journal.append_after(run_lock_prefix(self._run), self._number, nobody, KEPT)
 
-    async def _last(self) -> tuple[int, TenureEntry] | None:
-        return await self._journal.latest_numbered(run_lock_prefix(self._run), TenureEntry)
+    async def _last(self) -> tuple[int, RunLockEntry] | None:
+        return await self._journal.latest_numbered(run_lock_prefix(self._run), RunLockEntry)
 
 
 class _Watch:
-    """Looks whether a run's holder is alive, for as long as it takes to know."""
+    """Observes a lock's holder until it is known whether it is alive."""
 
     def __init__(self, journal: Journal, run: str, ttl: float) -> None:
         self._journal = journal
@@ -106,10 +106,10 @@ class _Watch:
         self._shown: float | None = None
 
     async def is_over(self, holder: ProcessIdentity) -> bool:
-        """Whether `holder` is gone; False asks to look again. Raises InvalidInput where it is alive.
+        """Whether `holder` is gone; False: look again. Raises InvalidInput if it is alive.
 
-        Where its process can't be seen from here, a new sign shows that it lives. Clocks may differ by a part of
-        the lapse.
+        If its process can't be seen from here, a new heartbeat shows that it lives. Clocks may differ by a part of
+        the ttl.
         """
         lives = holder.lives()
         quiet = min(await heartbeat_age(self._journal, _name(self._run)), time.time() - holder.since)
@@ -124,7 +124,9 @@ class _Watch:
             log.info("run %s is taken over from %s, which is gone", self._run, described(holder))
             return True
         if self._shown is None:
-            log.warning("run %s was served by %s: waiting for a sign of it", self._run, described(holder))
+            log.warning(
+                "run %s was served by %s: waiting for its next heartbeat", self._run, described(holder)
+            )
         self._shown = shown
         await asyncio.sleep(LOOK_SECONDS)
         return False
@@ -134,12 +136,12 @@ class _Watch:
 async def held(
     journal: Journal, run: str, *, period: float = PERIOD_SECONDS, ttl: float = LIVENESS_SECONDS
 ) -> AsyncIterator[RunLock]:
-    """The run for this process alone. Raises InvalidInput where another has it, or takes it meanwhile."""
+    """Hold the run's lock. Raises InvalidInput if another process has it, or takes it meanwhile."""
     run_lock = RunLock(journal, run, period=period, ttl=ttl)
     await run_lock.begin()
     body = asyncio.current_task()
     assert body is not None
-    keeper = asyncio.create_task(run_lock.keep(body), name=f"{run}: signs of life")
+    renewal = asyncio.create_task(run_lock.keep(body), name=f"{run}: heartbeats")
     try:
         yield run_lock
     except asyncio.CancelledError:
@@ -148,7 +150,7 @@ async def held(
         body.uncancel()
         raise run_lock.lost from None
     finally:
-        keeper.cancel()
+        renewal.cancel()
         with suppress(StoreUnavailable):
             await run_lock.end()
 

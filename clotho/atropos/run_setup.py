@@ -26,7 +26,7 @@ from clotho.temporal.namespace import ensure_search_attributes
 
 @dataclass(frozen=True)
 class Connections:
-    """What the adapter talks to besides Atropos."""
+    """Temporal and the journal, with their settings."""
 
     settings: Settings
     client: Client
@@ -44,7 +44,7 @@ async def open_connections(config: ClothoEnvConfig) -> Connections:
 
 
 def served_model(configs: Any, config: ClothoEnvConfig) -> tuple[Endpoint, str]:
-    """Where turns are sampled, and the model's name there. Raises InvalidInput unless all serve the same one."""
+    """The model servers, and the model's name there. Raises InvalidInput unless all serve the same model."""
     servers = configs if isinstance(configs, list) else [configs]
     if not servers or not all(isinstance(each, APIServerConfig) and each.base_url for each in servers):
         raise InvalidInput(
@@ -85,7 +85,7 @@ def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunMa
 
 
 def as_asked(manifest: RunManifest, connections: Connections, config: ClothoEnvConfig) -> RunManifest:
-    """With what clotho.yaml asks of runs, and the adapter's configuration of this one."""
+    """The manifest with the run settings of clotho.yaml and of the adapter's configuration."""
     return manifest.with_settings(connections.settings.run, config)
 
 
@@ -102,7 +102,7 @@ def rendering_of(config: ClothoEnvConfig) -> Rendering | None:
 
 
 def thinking(manifest: RunManifest, config: ClothoEnvConfig) -> RunManifest:
-    """With what Atropos' fields for reasoning ask of a chat server, and of the prompt."""
+    """The manifest with Atropos' reasoning fields applied to requests and prompt."""
     asked = ReasoningConfig.from_env_config(config).build_extra_body()
     update: dict[str, object] = {}
     if asked is not None and manifest.rendering is None:

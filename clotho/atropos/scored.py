@@ -1,4 +1,4 @@
-"""A finished group as rows of tokens: branch j of every sibling makes wave j, and every wave is a whole group."""
+"""A finished group as rows of tokens: branch j of every sibling makes branch group j, and each is a whole group."""
 
 import asyncio
 import math
@@ -22,26 +22,26 @@ from clotho.runs.disturbances import Disturbance, disturbances_of, repairs_of
 MASKED = -100
 MASKED_LOGPROB = 1.0
 FILLER_TOKENS = 2
-"""Of the row that stands for a branch which a sibling doesn't have: enough for a trainer that shifts by one."""
+"""Tokens of the row for a branch that a sibling doesn't have: enough for a trainer that shifts by one."""
 ROUNDING = 1e-3
 """Logprobs that servers round to just above zero are zero."""
 
 
 @dataclass(frozen=True)
 class Sibling:
-    """One rollout of a group, as it is converted."""
+    """One rollout of a group, ready for conversion."""
 
     summary: RolloutSummary
     branches: tuple[Branch, ...]
     messages: tuple[ChatMessage, ...]
     sampling: Sampling | None
     chat: bool
-    """Turns were sampled of which no tokens are known."""
+    """Some of its turns were sampled without tokens."""
     tool_errors: tuple[ToolError, ...] = ()
     repairs: tuple[RepairEntry, ...] = ()
     """Those of its group that led to it."""
     excluded: bool = False
-    """It isn't trained on, for what happened to it."""
+    """It is left out of training because of its disturbances."""
 
     @classmethod
     def of(
@@ -69,7 +69,7 @@ class Sibling:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Which rollouts are kept out of training, by what happened to them."""
+    """Which rollouts are left out of training, by their disturbances."""
 
     kinds: frozenset[Disturbance] = frozenset()
     whole_groups: bool = False
@@ -98,7 +98,7 @@ class Row:
     logprobs: list[float]
     messages: tuple[ChatMessage, ...]
     weight_versions: tuple[str, ...]
-    """Of the tokens that are trained on, as far as known, in the order in which they sampled."""
+    """Weight versions of the trained tokens, as far as known, in the order of sampling."""
     versions_known: bool
 
 
@@ -149,10 +149,10 @@ def branch_groups_of(
     max_tokens: int | None = None,
     exclusion: Exclusion = ALL,
 ) -> tuple[BranchGroup, ...]:
-    """The group as waves of exactly `size` rows, each with the scores of all siblings.
+    """The group as branch groups of exactly `size` rows, each with the scores of all siblings.
 
     Rows of chat-mode groups are empty lists. A row of `max_tokens` or more is over-length: trainers refuse it.
-    Raises GroupRejected for what no trainer should see.
+    Raises GroupRejected for groups that no trainer should see.
     """
     _check_complete(group, siblings, size)
     siblings = exclusion.applied(group, siblings)
@@ -178,17 +178,17 @@ def branch_groups_of(
 def readable_branch_groups(
     group: str, siblings: Sequence[Sibling], size: int, exclusion: Exclusion = ALL
 ) -> tuple[BranchGroup, ...]:
-    """As `waves_of`; what no trainer should see is one wave for reading."""
+    """Like `branch_groups_of`; a group that no trainer should see becomes one branch group for reading."""
     try:
         return branch_groups_of(group, siblings, size, exclusion=exclusion)
-    except GroupRejected as unfit:
-        return (untrained_branch_group(group, siblings, unfit.reason),)
+    except GroupRejected as rejected:
+        return (untrained_branch_group(group, siblings, rejected.reason),)
 
 
 def untrained_branch_group(group: str, siblings: Sequence[Sibling], why: str = "chat_mode") -> BranchGroup:
     """The group for reading: its conversations and scores, and empty rows."""
     rows = tuple(Row([], [], [], sibling.messages, (), False) for sibling in siblings)
-    parameters = {**_parameters(siblings, rows, trainable=False), "unfit": why}
+    parameters = {**_parameters(siblings, rows, trainable=False), "rejected": why}
     return BranchGroup(group, rows, tuple(sibling.summary.score for sibling in siblings), parameters)
 
 
@@ -203,7 +203,7 @@ def oldest_version(branch_groups: Sequence[BranchGroup]) -> int | None:
 
 
 def wire_message(message: ChatMessage) -> dict[str, Any]:
-    """With content in any case: Atropos' API refuses a message without."""
+    """The message with content in any case: Atropos' API refuses one without."""
     wire: dict[str, Any] = dict(message.wire())
     wire["content"] = wire["content"] or ""
     return wire

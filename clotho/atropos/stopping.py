@@ -1,4 +1,4 @@
-"""SIGTERM as the end of what runs, and not of the process: there is time for what was begun."""
+"""SIGTERM as cancellation of the running work, so that deliveries that were begun can finish."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ def until_stopped() -> Iterator[None]:
         nonlocal stopped
         stopped = True
         loop.remove_signal_handler(signal.SIGTERM)
-        log.info("told to stop: what is on its way to the trainer is brought there first")
+        log.info("told to stop: groups that are being sent arrive first")
         body.cancel()
 
     loop.add_signal_handler(signal.SIGTERM, stop)

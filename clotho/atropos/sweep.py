@@ -16,12 +16,12 @@ log = logging.getLogger("clotho.atropos")
 
 
 class Sweeping(Protocol):
-    """What is needed of the adapter."""
+    """The parts of ClothoEnv that the sweeper uses."""
 
     backlog: list[Any]
 
     @property
-    def durable(self) -> AdapterRun: ...
+    def adapter_run(self) -> AdapterRun: ...
 
     async def collect_trajectories(self, item: Any) -> Any: ...
     async def postprocess_histories(self, trajectories: Any) -> Any: ...
@@ -29,12 +29,12 @@ class Sweeping(Protocol):
 
 
 async def sweep(env: Sweeping) -> None:
-    """Until it is cancelled; what fails is tried again."""
-    run = env.durable
+    """Deliver finished groups until cancelled; failures are retried."""
+    run = env.adapter_run
     await run.ready.wait()
     while True:
         try:
-            for claim in await run.ledger.finished(run.book.idle()):
+            for claim in await run.ledger.finished(run.pending.idle()):
                 if run.is_free(claim):
                     await _sweep_up(env, claim)
         except ClothoError as error:
@@ -43,21 +43,21 @@ async def sweep(env: Sweeping) -> None:
 
 
 async def _sweep_up(env: Sweeping, claim: Claim) -> None:
-    """Through the author's hooks, as a worker of Atropos would."""
-    run = env.durable
-    item = run.book.item(claim)
-    with run.book.hold(claim):
+    """Deliver the group through the author's hooks, as a worker of Atropos would."""
+    run = env.adapter_run
+    item = run.pending.item(claim)
+    with run.pending.hold(claim):
         try:
             trajectories, further = await env.collect_trajectories(item)
             env.backlog.extend(further)
             if trajectories is not None:
                 trajectories = await env.postprocess_histories(trajectories)
-            if claim in run.book:
+            if claim in run.pending:
                 await env.handle_send_to_api(trajectories, item)
         except Unavailable:
             raise
         except Exception:
             log.exception("%s: a hook of the environment failed", claim.group)
-            if run.book.put_back(claim) >= HOOK_FAILURES:
+            if run.pending.put_back(claim) >= HOOK_FAILURES:
                 failed = GroupRejected("environment_failed", f"its hooks failed {HOOK_FAILURES} times")
                 await run.drop(claim, failed)

@@ -1,4 +1,4 @@
-"""Whether a run's turns can be trained on at all: asked before any is served."""
+"""Checks, before a run is served, that its turns can be trained on."""
 
 from functools import partial
 
@@ -17,9 +17,9 @@ from clotho.runs.manifest import note_served
 
 
 async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:
-    """Raises InvalidInput for runs without tokens, unless they are accepted, and for logprobs that would bias.
+    """Raise InvalidInput for runs without tokens, unless they are accepted, and for biased logprobs.
 
-    Only a run whose logprobs may do so has its model server asked what they are; its outages are waited out.
+    The model servers are probed, through outages, only if the run's sampling makes the kind of logprobs matter.
     """
     manifest = run.manifest
     if run.endpoint.inference is Inference.CHAT:
@@ -39,10 +39,7 @@ async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:
 
 
 def check_sampling(sampling: Sampling, served: ServedModel) -> None:
-    """Raises InvalidInput for logprobs that aren't of the distribution that tokens are sampled from.
-
-    A trainer takes them for that, and would be biased.
-    """
+    """Raise InvalidInput if logprobs aren't of the distribution sampled from: they would bias a trainer."""
     reshaping = ", ".join(sampling.distribution_changes)
     if reshaping and served.logprobs_mode != "processed":
         raise InvalidInput(

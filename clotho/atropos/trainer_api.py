@@ -1,4 +1,4 @@
-"""Atropos' trainer API as an environment talks to it; whoever answers there may be away for a while."""
+"""Client of Atropos' trainer API."""
 
 import asyncio
 import gzip
@@ -13,7 +13,7 @@ from clotho.errors import GroupRejected, InvalidInput, Unavailable, truncate_mid
 TIMEOUT = 120.0
 COMPRESSED_FROM = 1024
 TRY_AGAIN = frozenset({401, 403, 408, 425, 429})
-"""Refusals that say nothing about a group: with a wrong token, all would be lost."""
+"""Refusals that aren't the group's fault: with a wrong token, all groups would be lost."""
 LONGEST_WAIT = 10.0
 
 
@@ -27,7 +27,7 @@ class EnvUnknown(ApiUnavailable):
 
 @dataclass(frozen=True)
 class Receipt:
-    """The API's word that it has a group."""
+    """The API's acknowledgement of a group."""
 
     duplicate: bool
     buffered: bool
@@ -35,7 +35,7 @@ class Receipt:
 
 
 class TrainerApi:
-    """The endpoints of the API at `url`. Raises ApiUnavailable for an outage, whatever form it takes."""
+    """The endpoints of the API at `url`. Raises ApiUnavailable for outages of any kind."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         """`token` is shown with every request. Raises InvalidInput for a URL that holds one: URLs are shown."""
@@ -97,7 +97,7 @@ class TrainerApi:
 
 
 def wait_seconds(attempt: int) -> float:
-    """Before asking again, after `attempt` outages in a row."""
+    """Seconds before the next attempt, after `attempt` outages in a row."""
     return min(0.25 * 2.0 ** min(attempt, 10), LONGEST_WAIT)
 
 

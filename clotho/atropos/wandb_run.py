@@ -1,4 +1,4 @@
-"""A wandb run of the adapter's own, for `process` and `evaluate`, where no trainer names one."""
+"""The wandb run of `process` and `evaluate`, for which no trainer names one."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Rows as a reader of wandb's tables sees them."""
+"""Rows as readable text for wandb's tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -47,11 +47,12 @@ async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
         one_line(console, f"unfinished writes of killed processes: {len(files)} entries")
         entries += len(files)
         if not dry_run:
-            await asyncio.to_thread(lambda: [file.unlink(missing_ok=True) for file in files])
+            for file in files:
+                await asyncio.to_thread(file.unlink, missing_ok=True)
     folder = settings.sandbox.folder_of(journal.store_identity)
     own = open_backend(settings.sandbox, folder)
-    custody = SandboxAudit(own, journal, client)
-    for held in await (custody.orphans() if dry_run else custody.clean()):
+    audit = SandboxAudit(own, journal, client)
+    for held in await (audit.orphans() if dry_run else audit.clean()):
         one_line(console, f"sandbox {held.fact}")
         sandboxes += 1
     for backend in (own, *await asyncio.to_thread(backends_beside, settings.sandbox, folder)):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
-from clotho.atropos.compat.environment import PortedEnv
+from clotho.atropos.compat.environment import CompatEnv
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.env import ClothoEnv
 from tests.atropos.adapter import GROUP_SIZE, TOKENIZER
@@ -15,7 +15,7 @@ from tests.atropos_api.service import Api
 from tests.cluster import Cluster
 from tests.support import ONE_FILE
 
-Ported = TypeVar("Ported", bound=PortedEnv)
+Ported = TypeVar("Ported", bound=CompatEnv)
 
 
 def adapter(cluster: Cluster, run: str, model_url: str, model: str = "scripted", **fields: Any) -> ClothoEnv:

@@ -73,15 +73,17 @@ async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
         sweeper = asyncio.create_task(sweep(env))
 
         async def delivered() -> bool:
-            return await env.durable.ledger.state(item.claim.group) is State.ACKNOWLEDGED
+            return await env.adapter_run.ledger.state(item.claim.group) is State.ACKNOWLEDGED
 
         await eventually(delivered, "the sweeper delivers")
         sweeper.cancel()
         assert await queued(api) == 1
         assert await env.collect_trajectories(item) == (None, [])
-        assert len(env.durable.book) == 0
+        assert len(env.adapter_run.pending) == 0
         assert env.backlog == [more]
-        assert await env.durable.claim_of(more, 0) in env.durable.book, "what Atropos didn't draw is claimed"
+        assert await env.adapter_run.claim_of(more, 0) in env.adapter_run.pending, (
+            "what Atropos didn't draw is claimed"
+        )
 
 
 async def _true_without_error(question: Any) -> bool:
@@ -110,9 +112,9 @@ async def test_a_send_goes_on_when_its_worker_is_cancelled(
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
         (tmp_path / "delivery.sent").unlink()
-        await env.durable.courier.finish(10)
+        await env.adapter_run.sender.finish(10)
         assert await queued(api) == 1
-        assert await env.durable.ledger.state(item.claim.group) is State.ACKNOWLEDGED
+        assert await env.adapter_run.ledger.state(item.claim.group) is State.ACKNOWLEDGED
 
 
 async def test_what_atropos_drops_in_silence_is_recorded(cluster: Cluster, api: Api) -> None:
@@ -140,7 +142,7 @@ async def test_a_group_that_cannot_be_read_or_is_held_back_says_so(
 ) -> None:
     async with serving_inside(cluster, "unreadable", scores, api, group_size=2) as env:
         damaged, held_back = await env.get_next_item(), await env.get_next_item()
-        await env.durable.groups.until_scored(damaged.claim, print)
+        await env.adapter_run.groups.until_scored(damaged.claim, print)
         (cluster.store / sealed_key(f"{damaged.claim.group}/r1")).write_bytes(b"not a rollout")
         assert await env.collect_trajectories(damaged) == (None, [])
         await env.handle_send_to_api(None, held_back)
@@ -191,7 +193,7 @@ async def test_a_verifier_that_gives_no_number_costs_its_group_and_no_other(
         delivery = (await deliveries(cluster, "no-number"))[item.claim.group]
         assert delivery.reason == "environment_failed"
         assert "a reward must be finite" in delivery.detail
-        assert len(env.durable.book) == 0
+        assert len(env.adapter_run.pending) == 0
 
 
 async def test_groups_larger_than_a_batch_are_refused(cluster: Cluster, api: Api, scores: str) -> None:
@@ -217,7 +219,7 @@ async def test_open_groups_are_bounded(cluster: Cluster, api: Api, scores: str) 
         first, second = await env.get_next_item(), await env.get_next_item()
         assert first["number"] != second["number"]
         assert await env.get_next_item() is None
-        await env.durable.drop(first.claim, GroupRejected("test", "to make room"))
+        await env.adapter_run.drop(first.claim, GroupRejected("test", "to make room"))
         assert (await env.get_next_item())["number"] == 2
 
 
@@ -227,7 +229,7 @@ async def test_a_restarted_adapter_goes_on_where_the_cursor_was(
     """First what was drawn and not delivered, then the next of the dataset."""
     async with serving_inside(cluster, "cursor", scores, api) as env:
         items = [await env.get_next_item() for _ in range(3)]
-        await env.durable.ledger.acknowledge(items[1].claim.group)
+        await env.adapter_run.ledger.acknowledge(items[1].claim.group)
     async with serving_inside(cluster, "cursor", scores, api) as env:
         again = [await env.get_next_item() for _ in range(3)]
         assert [item["number"] for item in again] == [0, 2, 3]
@@ -241,7 +243,7 @@ async def test_stale_groups_are_not_sampled_and_not_delivered(
 ) -> None:
     async with serving_inside(cluster, "stale", scores, api, max_weight_lag=1) as env:
         finished, open_ = await env.get_next_item(), await env.get_next_item()
-        await env.durable.groups.until_scored(finished.claim, print)
+        await env.adapter_run.groups.until_scored(finished.claim, print)
         env.status_dict = {"current_step": 2}
         assert await env.collect_trajectories(finished) == (None, [])
         await env.env_step_checks()
@@ -273,7 +275,7 @@ async def test_logprobs_that_would_bias_a_trainer_are_refused_at_the_start(
         env = adapter(cluster, run, url, "clotho-tiny", inference="tokens", temperature=0.5)
         if processed:
             async with env.opened():
-                await require_trainable(env.durable, accept_chat=False)
+                await require_trainable(env.adapter_run, accept_chat=False)
         else:
             with pytest.raises(InvalidInput, match=r"temperature.*raw.*processed_logprobs"):
                 await env.env_manager()
@@ -333,7 +335,7 @@ async def test_an_evaluation_that_stops_training_pauses_its_rollouts(
     """And one that died with its process doesn't hold them for ever."""
     sizes = {"evaluation_groups": 2, "evaluation_group_size": 2}
     async with serving_inside(cluster, "held", scores, api, **sizes) as env:
-        journal, run = env.durable.connections.journal, env.durable.manifest.run
+        journal, run = env.adapter_run.connections.journal, env.adapter_run.manifest.run
         evaluation = asyncio.create_task(env.evaluate())
 
         async def is_paused() -> bool:

@@ -75,7 +75,7 @@ async def test_another_backend_that_an_environment_asks_for_runs_here_and_is_sai
     notes: Notes, caplog: pytest.LogCaptureFixture, cluster: Cluster, model: str, monkeypatch: Any
 ) -> None:
     assert notes.config.terminal_backend == "modal", "it is what the environment asked for"
-    assert notes.durable.manifest.sandbox.backend.name == "local"
+    assert notes.adapter_run.manifest.sandbox.backend.name == "local"
     caplog.clear()
     async with opened_inside(cluster, OtherNotes, model, monkeypatch, run="as-elsewhere"):
         assert "terminal_backend modal isn't configured here: commands run in local sandboxes" in caplog.text
@@ -93,8 +93,8 @@ async def test_a_run_has_its_environments_name(
     kind: type[Notes], run: str, cluster: Cluster, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened_inside(cluster, kind, model, monkeypatch) as env:
-        assert env.durable.manifest.run == env.config.run == run
-        assert await read_manifest(cluster.open_journal(), run) == env.durable.manifest
+        assert env.adapter_run.manifest.run == env.config.run == run
+        assert await read_manifest(cluster.open_journal(), run) == env.adapter_run.manifest
 
 
 async def test_the_old_result_budget_bounds_what_models_are_shown(notes: Notes) -> None:
@@ -102,7 +102,7 @@ async def test_the_old_result_budget_bounds_what_models_are_shown(notes: Notes) 
     assert asked == BudgetConfig(turn_budget=50_000, tool_overrides={"terminal": 9_000})
     assert asked.resolve_threshold("terminal") == 9_000
     assert asked.resolve_threshold("read_file") == float("inf")
-    settings = notes.durable.manifest.tool_settings
+    settings = notes.adapter_run.manifest.tool_settings
     assert (settings.max_turn_chars, settings.result_chars) == (50_000, {"terminal": 9_000})
     assert "persisted-output" in shown(await driven(notes, "as-configured", "print much"))
     wider = BudgetConfig(tool_overrides={"terminal": 20_000}, preview_size=100)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.compat.environment import PortedEnv
+from clotho.atropos.compat.environment import CompatEnv
 from clotho.errors import ModelRejected
 from clotho.testing.script import Script, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -29,7 +29,7 @@ async def model() -> AsyncIterator[str]:
         yield url
 
 
-async def scores_of(env: PortedEnv, groups: int) -> list[list[float]]:
+async def scores_of(env: CompatEnv, groups: int) -> list[list[float]]:
     env.process_mode = True
     found = []
     for _ in range(groups):
@@ -39,7 +39,7 @@ async def scores_of(env: PortedEnv, groups: int) -> list[list[float]]:
     return found
 
 
-async def evaluated(env: PortedEnv, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+async def evaluated(env: CompatEnv, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What its evaluation logs."""
     logged: dict[str, float] = {}
 

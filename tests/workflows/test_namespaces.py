@@ -39,10 +39,10 @@ async def keeper_looking(cluster: Cluster) -> AsyncIterator[None]:
 
     async def look() -> None:
         while True:
-            await keeper.look()
+            await reaper.look()
             await asyncio.sleep(LOOK_SECONDS)
 
-    keeper = cluster.keeper()
+    reaper = cluster.reaper()
     looking = asyncio.create_task(look())
     yield
     assert not looking.done(), looking

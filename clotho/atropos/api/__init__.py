@@ -1,1 +1,1 @@
-"""Atropos' trajectory API with a queue that outlives its process: atroposlib's own, behind a durable front."""
+"""Atropos' trajectory API with a durable queue: atroposlib's application behind a front that writes to disk."""

@@ -1,4 +1,4 @@
-"""Asking atroposlib's application, and holding its answer back until the disk has what it says."""
+"""Requests to atroposlib's application, with its responses held back until the disk has what they say."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from starlette.types import Message, Scope, Send
 
 
 class Answer:
-    """What the application answers, held back."""
+    """A response of the application, held back."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
@@ -33,7 +33,7 @@ class Answer:
 
 
 async def asked(scope: Scope, body: bytes) -> Answer:
-    """Ask atroposlib's application; its answer to a POST is not compressed, to be read here."""
+    """Call atroposlib's application; its response to a POST isn't compressed, so that it can be read."""
     scope = without(scope, b"content-encoding", b"content-length", b"transfer-encoding")
     if scope["method"] == "POST":
         scope = without(scope, b"accept-encoding")

@@ -47,7 +47,7 @@ class DurableFront:
         self._unpacking = asyncio.Lock()
         """Held while a body of groups is unpacked: one at a time has to fit into memory."""
         self._astray = False
-        """Whether memory may hold what the file doesn't."""
+        """Memory may differ from the file."""
         self._answering: dict[Client, Served] = {}
         """The last batch that each connection was sent."""
         self._taking_back: set[asyncio.Task[None]] = set()
@@ -109,7 +109,7 @@ class DurableFront:
     async def _accept_some(
         self, scope: Scope, body: bytes, groups: Sequence[SentGroup], fresh: Sequence[int], *, many: bool
     ) -> Answer:
-        """As if all were new, but for those that are not: they are counted, and left out."""
+        """Accept the new groups; those that are known are counted, and left out."""
         if not many:
             return Answer.of({"status": "received", "duplicate": True})
         sent = json.loads(body)
@@ -152,7 +152,7 @@ class DurableFront:
         self._answering.pop(connection, None)
 
     async def _take_back(self, served: Served) -> None:
-        """Whoever asked for it is gone: the batch is for who asks next."""
+        """Serve the batch again to the next client: this one is gone."""
         async with self._alone():
             self._mirror.requeue(served)
             await self._commit()
@@ -186,7 +186,7 @@ class DurableFront:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """One request at a time, on a memory that is as the file says; it is again when the request fails."""
+        """Run one request at a time, on memory that equals the file; a failed request restores that."""
         async with self._turn:
             if self._astray:
                 await self._reload()

@@ -27,13 +27,13 @@ class Served:
 
 
 class Mirror:
-    """The rows that the file holds, by the identity of their groups."""
+    """The rows in the file, by the identity of their groups."""
 
     def __init__(self) -> None:
         self._rows: dict[int, Row] = {}
         self._served: list[Served] = []
         self._given_up: list[Served] = []
-        """What was served until the changes that are being written."""
+        """Batches that arrived, until their removal is written."""
         self._next_row = self._next_position = 1
         self._registration = Registration()
         self._latest: int | None = None

@@ -1,4 +1,4 @@
-"""An author's `collect_trajectories`: every wave of a group passes through it, one at a time."""
+"""An author's `collect_trajectories`: every branch group passes through it, one at a time."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -9,7 +9,7 @@ Collected = tuple[Group | list[Group] | None, list[Any]]
 
 
 class _BranchGroups:
-    """A group's waves, and which of them the hook is called for."""
+    """A group's branch groups, and which of them the hook is called for."""
 
     def __init__(self) -> None:
         self.groups: list[Group] | None = None
@@ -20,9 +20,10 @@ _current: ContextVar[_BranchGroups | None] = ContextVar("branch_groups", default
 
 
 async def branch_groups_through(hook: Callable[[Any], Awaitable[Collected]], item: Any) -> Collected:
-    """The item's waves as `hook` would have them, and what it puts into the backlog; no group where it wants none.
+    """The item's branch groups as `hook` changes them, and the items that it adds to the backlog.
 
-    It is called for each wave, since one that expects a single group may pass over a list of them.
+    The hook is called for each branch group, since one that expects a single group may ignore a list of them.
+    None for one of them withholds all.
     """
     branch_groups = _BranchGroups()
     _current.set(branch_groups)
@@ -40,7 +41,7 @@ async def branch_groups_through(hook: Callable[[Any], Awaitable[Collected]], ite
 
 
 async def this_branch_group(collect: Callable[[], Awaitable[Collected]]) -> Collected:
-    """The wave that a hook is called for; `collect` gives all of them, and is called once."""
+    """The branch group that a hook is called for; `collect` gives all of them, and is called once."""
     branch_groups = _current.get()
     if branch_groups is None:
         return await collect()

@@ -1,7 +1,7 @@
 """Environments of the in-memory design: one instance, in the adapter, on which every hook runs.
 
 They keep state between their methods, so no worker makes an instance of its own: the adapter serves the queue of
-their prompts and rewards, which wait while it is down.
+their prompts and rewards; these wait while it is down.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from clotho.atropos.compat.branch_group_hook import branch_groups_through, this_branch_group
 from clotho.atropos.compat.config import HermesAgentEnvConfig, own_fields
-from clotho.atropos.compat.manual_rollouts import BY_HAND, ManualRollouts
+from clotho.atropos.compat.manual_rollouts import MANUAL, ManualRollouts
 from clotho.atropos.compat.row_hook import current_row, rows_through
 from clotho.atropos.compat.server_handle import ServerHandle, Teacher
 from clotho.atropos.env import ClothoEnv, Trajectories
@@ -41,23 +41,23 @@ from clotho.tools.resolution import resolve
 from clotho.tools.tool import ToolSettings
 
 PATIENCE = timedelta(days=30)
-"""How long prompts and rewards wait for an adapter that is down."""
+"""Time that prompts and rewards wait for an adapter that is down."""
 
 
 log = logging.getLogger("clotho.atropos")
 
 
 class EvaluationDistorted(ClothoError):
-    """An evaluation by hand ended, and some of its rollouts had failed without a result."""
+    """An evaluation of manual rollouts ended, and some of its rollouts had failed without a result."""
 
 
-class PortedEnv(ClothoEnv):
-    """What an environment of the in-memory design derives from, without the worker that serves its queue."""
+class CompatEnv(ClothoEnv):
+    """Base of environments of the in-memory design, without the worker that serves its queue."""
 
     name: ClassVar[str | None] = None
     env_config_cls = HermesAgentEnvConfig
     server: Any
-    hand: ManualRollouts
+    manual_rollouts: ManualRollouts
     _toolsets_sampled = 0
     _said_chat = False
 
@@ -71,10 +71,10 @@ class PortedEnv(ClothoEnv):
         self._author_evaluate = self.evaluate
         self.__dict__["evaluate"] = self._evaluate
 
-    # What an author overrides.
+    # For authors to override.
 
     async def setup(self) -> None:
-        """Load what the other methods need."""
+        """Load datasets and the like."""
 
     async def get_next_item(self) -> Any:
         raise NotImplementedError
@@ -86,7 +86,7 @@ class PortedEnv(ClothoEnv):
         raise NotImplementedError
 
     async def collect_trajectory(self, item: Any) -> tuple[dict[str, Any] | None, list[Any]]:
-        """The row of the rollout that its group is being put together of; for an override to change.
+        """The rollout's row while its group is put together; for an override to change.
 
         Its score counts for all rows of that rollout. None withholds the group. Raises InvalidInput elsewhere.
         """
@@ -98,7 +98,7 @@ class PortedEnv(ClothoEnv):
     # The durable path.
 
     async def collect_trajectories(self, item: Any) -> tuple[Trajectories, list[Any]]:
-        """The scored group of an item that was rolled out; for an override, the wave that it is called for."""
+        """The scored group of an item; for an override, the branch group that it is called for."""
         return await this_branch_group(lambda: self._rolled_out(item))
 
     async def _collect(self, item: Any) -> tuple[Trajectories, list[Any]]:
@@ -106,7 +106,7 @@ class PortedEnv(ClothoEnv):
 
     async def _rolled_out(self, item: Any) -> tuple[Trajectories, list[Any]]:
         groups, further = await super().collect_trajectories(item)
-        if groups is None or type(self).collect_trajectory is PortedEnv.collect_trajectory:
+        if groups is None or type(self).collect_trajectory is CompatEnv.collect_trajectory:
             return groups, further
         return await rows_through(self.collect_trajectory, groups, item)
 
@@ -159,15 +159,15 @@ class PortedEnv(ClothoEnv):
     async def opened(self) -> Any:
         self._say_where_commands_run()
         async with super().opened(), self._teacher() as teacher:
-            run, home = self.durable, asyncio.get_running_loop()
-            self.hand = ManualRollouts(run.manifest, run.endpoint, run.groups)
-            self.server = ServerHandle(self.server, home, self.hand, teacher, self.tokenizer)
+            run, home = self.adapter_run, asyncio.get_running_loop()
+            self.manual_rollouts = ManualRollouts(run.manifest, run.endpoint, run.groups)
+            self.server = ServerHandle(self.server, home, self.manual_rollouts, teacher, self.tokenizer)
             self._say_what_is_not_offered()
             yield
 
     @asynccontextmanager
     async def _teacher(self) -> AsyncIterator[Teacher]:
-        """What scores tokens for the environment. Where no server can, the adapter ends, and raises why."""
+        """The scorer of tokens for the environment. If no server can score, the adapter ends with the reason."""
         body = asyncio.current_task()
         assert body is not None
         refusals: list[ClothoError] = []
@@ -176,11 +176,11 @@ class PortedEnv(ClothoEnv):
             refusals.append(error)
             body.cancel()
 
-        servers = [self._connection(server) for server in self.durable.endpoint.servers]
-        scorers = [TokenScorer(server, self.durable.endpoint.inference) for server in servers]
-        chat = self.durable.endpoint.inference is Inference.CHAT
+        servers = [self._connection(server) for server in self.adapter_run.endpoint.servers]
+        scorers = [TokenScorer(server, self.adapter_run.endpoint.inference) for server in servers]
+        chat = self.adapter_run.endpoint.inference is Inference.CHAT
         try:
-            yield Teacher(self.durable.manifest.model, [] if chat else scorers, give_up)
+            yield Teacher(self.adapter_run.manifest.model, [] if chat else scorers, give_up)
         except asyncio.CancelledError:
             if not refusals:
                 raise
@@ -191,14 +191,14 @@ class PortedEnv(ClothoEnv):
                 await server.aclose()
 
     def _connection(self, server: Endpoint) -> ModelHTTP:
-        """With the key that the command line gave for the server, or the variable that workers read."""
+        """A connection with the key from the command line, or from the variable that workers read."""
         given = self.secrets.reveal(self.server_configs)
         keys = {
             checked_base_url(each.base_url): each.api_key
             for each in (given if isinstance(given, list) else [given])
         }
         named = secret(server.api_key_variable) if server.api_key_variable is not None else None
-        timeout = self.durable.connections.settings.worker.model_call_timeout_seconds
+        timeout = self.adapter_run.connections.settings.worker.model_call_timeout_seconds
         return ModelHTTP(server.base_url, named or keys.get(server.base_url), timeout)
 
     def _say_where_commands_run(self) -> None:
@@ -209,14 +209,14 @@ class PortedEnv(ClothoEnv):
             )
 
     def _say_what_is_not_offered(self) -> None:
-        selection = self.durable.manifest.selection
+        selection = self.adapter_run.manifest.selection
         found = resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
         for tool, why in found.unavailable.items():
             log.warning("%s asks for the tool %s, which isn't offered: %s", type(self).__name__, tool, why)
 
     def _resolve_tools_for_group(self) -> tuple[list[dict[str, JsonValue]], set[str]]:
         """Schemas and names of tools for one task; of a distribution, another sample each time."""
-        manifest = self.durable.manifest
+        manifest = self.adapter_run.manifest
         selection = manifest.selection
         seed = derived_seed(manifest.seed, manifest.run, "toolsets", self._toolsets_sampled)
         self._toolsets_sampled += 1
@@ -227,7 +227,7 @@ class PortedEnv(ClothoEnv):
 
     def _use_managed_server(self) -> bool:
         """Whether rollouts have tokens, and `server.get_logprobs` scores them: not where turns are chat."""
-        if self.durable.endpoint.inference is not Inference.CHAT:
+        if self.adapter_run.endpoint.inference is not Inference.CHAT:
             return True
         if not self._said_chat:
             self._said_chat = True
@@ -238,13 +238,13 @@ class PortedEnv(ClothoEnv):
         return False
 
     async def _evaluate(self, *arguments: Any, **options: Any) -> None:
-        """In a thread: an author's evaluation blocks it while it looks into a workspace.
+        """Run the author's evaluation in a thread, which it blocks while it looks into a workspace.
 
         Raises EvaluationDistorted where its figures count failures of the infrastructure as a policy's.
         """
-        self.hand.take_failed()
+        self.manual_rollouts.take_failed()
         await asyncio.to_thread(asyncio.run, self._author_evaluate(*arguments, **options))
-        if failed := self.hand.take_failed():
+        if failed := self.manual_rollouts.take_failed():
             reason = next(iter(failed.values()))
             message = (
                 f"{len(failed)} of the evaluation's rollouts failed, and count as it takes that: {reason}"
@@ -258,9 +258,9 @@ class PortedEnv(ClothoEnv):
 
 
 class EnvironmentAdapter(Environment):
-    """The adapter's own instance, as activities know environments."""
+    """The adapter's instance behind the interface that activities call."""
 
-    def __init__(self, env: PortedEnv) -> None:
+    def __init__(self, env: CompatEnv) -> None:
         config = env.config
         super().__init__(
             EnvironmentConfig(
@@ -272,18 +272,18 @@ class EnvironmentAdapter(Environment):
         self._env = env
 
     def format_prompt(self, item: Item) -> Any:
-        return item[BY_HAND] if BY_HAND in item else self._env.format_prompt(item)
+        return item[MANUAL] if MANUAL in item else self._env.format_prompt(item)
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
-        if BY_HAND in item:
-            return self._env.hand.park(item, result, ctx)
+        if MANUAL in item:
+            return self._env.manual_rollouts.park(item, result, ctx)
         return self._env.compute_reward(item, result, ctx)
 
 
 class SingletonEnvironments(Environments):
-    """Has one environment, whatever is asked for, as soon as it is set up."""
+    """Returns the adapter's instance for every manifest, once it is set up."""
 
-    def __init__(self, env: PortedEnv) -> None:
+    def __init__(self, env: CompatEnv) -> None:
         super().__init__()
         self._env = env
 

@@ -1,4 +1,4 @@
-"""Rollouts that an environment drives by hand, as evaluations of the in-memory design do: durable all the same.
+"""Rollouts that an environment drives itself, as evaluations of the in-memory design do.
 
 The agent's part runs as a workflow. Its verification then waits, with the sandbox open, until the environment has
 looked into it and calls `cleanup`.
@@ -29,10 +29,10 @@ from clotho.rollouts.run import RunManifest, ToolSelection
 from clotho.runs.adapter_runs import open_adapter_run
 from clotho.tools.registry import Registry
 
-BY_HAND = "~by-hand"
+MANUAL = "~manual"
 """The field of an item that holds the messages of such a rollout."""
 LONGEST_LOOK = 6 * 3600.0
-"""Seconds after which a context that nobody cleaned up is let go."""
+"""Seconds after which a context that wasn't cleaned up is released."""
 LAST_STEPS = 30.0
 
 log = logging.getLogger("clotho.atropos")
@@ -62,7 +62,7 @@ class ToolContext(RewardContext):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a loop is told beside its messages."""
+    """Settings of an agent loop, beside its messages."""
 
     temperature: float
     max_tokens: int | None
@@ -97,7 +97,7 @@ class Asked:
 
 
 class ManualRollouts:
-    """Runs such rollouts, each as a group of one, on the event loop of the adapter."""
+    """Runs manual rollouts, each as a group of one, on the adapter's event loop."""
 
     def __init__(self, manifest: RunManifest, endpoint: Endpoint, groups: Groups) -> None:
         self._manifest = manifest
@@ -106,10 +106,10 @@ class ManualRollouts:
         self._home = asyncio.get_running_loop()
         self._ledgers: dict[str, Ledger] = {}
         self._running: set[asyncio.Task[Any]] = set()
-        self._held_up: dict[str, str] = {}
+        self._stall_reasons: dict[str, str] = {}
 
     async def run(self, task_id: str, messages: Sequence[dict[str, Any]], asked: Asked) -> AgentResult:
-        """What the agent came to; its sandbox stays. Callable from every event loop."""
+        """Run the agent, and keep its sandbox. Callable from every event loop."""
         work = self._run(task_id, list(messages), asked)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
@@ -117,7 +117,7 @@ class ManualRollouts:
         manifest = self._manifest_for(asked)
         await open_adapter_run(self._groups.journal, manifest, self._endpoint, self._groups.order)
         ledger = self._ledgers.setdefault(manifest.run, Ledger(self._groups.journal, manifest.run))
-        claim = await ledger.claim({"id": task_id, BY_HAND: messages}, 0)
+        claim = await ledger.claim({"id": task_id, MANUAL: messages}, 0)
         groups = replace(self._groups, manifest=manifest)
         task = open_tasks[task_id] = OpenTask(
             claim.group, self._home.create_future(), self._canceller(groups, claim)
@@ -127,41 +127,41 @@ class ManualRollouts:
         whole.add_done_callback(lambda _: self._end(task_id, whole))
         await asyncio.wait((whole, task.result), return_when=asyncio.FIRST_COMPLETED)
         if not task.result.done():
-            self._held_up.setdefault(task_id, "its group was given up")
+            self._stall_reasons.setdefault(task_id, "its group was given up")
             await whole
             raise InvalidInput(f"task id {task_id!r} was used before: its rollout is scored")
-        self._held_up.pop(task_id, None)
+        self._stall_reasons.pop(task_id, None)
         return task.result.result()
 
     def take_failed(self) -> dict[str, str]:
-        """The tasks that failures kept from a result since this was asked, and why."""
-        failed, self._held_up = self._held_up, {}
+        """Tasks that failed without a result since the last call, and why."""
+        failed, self._stall_reasons = self._stall_reasons, {}
         return failed
 
     async def close(self) -> None:
-        """Let all workspaces go, and wait until their rollouts have ended."""
+        """Release all workspaces, and wait until their rollouts have ended."""
         cleanup_all_environments()
         if self._running:
             await asyncio.wait(self._running, timeout=LAST_STEPS)
 
     def park(self, item: Item, result: AgentResult, context: RewardContext) -> float:
-        """Its verification: hand the workspace over, and keep it until `cleanup`. Runs in a thread."""
+        """Hand the workspace over to the environment until `cleanup`: the verification of a manual rollout."""
         task = open_tasks.get(str(item["id"]))
         if task is None:
-            return 0.0  # whoever drove it is gone
+            return 0.0  # the loop that drove it is gone
         task.context = HeldContext(context.aio, self._home, task.done)
         self._home.call_soon_threadsafe(_set, task.result, result)
         task.done.wait(LONGEST_LOOK)
         return 0.0
 
     def _manifest_for(self, asked: Asked) -> RunManifest:
-        """One run for each way of asking, apart from training."""
+        """The manifest of the run for these settings, apart from training."""
         named = asked.applied_to(self._manifest)
         digest = hashlib.sha256(named.model_dump_json().encode()).hexdigest()[:8]
-        return named.model_copy(update={"run": f"{self._manifest.run[:48]}-hand-{digest}"})
+        return named.model_copy(update={"run": f"{self._manifest.run[:48]}-manual-{digest}"})
 
     def _wait_for(self, task_id: str, why: str) -> None:
-        self._held_up[task_id] = why
+        self._stall_reasons[task_id] = why
         log.warning("task %s waits: %s", task_id, why)
 
     def _canceller(self, groups: Groups, claim: Claim) -> Callable[[], None]:
@@ -198,7 +198,7 @@ class HermesAgentLoop:
     ) -> None:
         if task_id is None:
             raise InvalidInput("give HermesAgentLoop a task_id: ToolContext finds its workspace by it")
-        self._hand: ManualRollouts = server.hand
+        self._manual_rollouts: ManualRollouts = server.manual_rollouts
         self._task_id = task_id
         self._asked = Asked(
             temperature=temperature,
@@ -211,7 +211,7 @@ class HermesAgentLoop:
         )
 
     async def run(self, messages: Sequence[dict[str, Any]]) -> AgentResult:
-        return await self._hand.run(self._task_id, messages, self._asked)
+        return await self._manual_rollouts.run(self._task_id, messages, self._asked)
 
 
 def offered_names(

@@ -27,23 +27,23 @@ _current: ContextVar[Row] = ContextVar("row")
 
 
 def current_row() -> Row:
-    """The row that a hook was called for. Raises InvalidInput where nobody called it for one."""
+    """The row that a hook was called for. Raises InvalidInput outside of such a call."""
     try:
         return _current.get()
     except LookupError:
         raise InvalidInput(
             "collect_trajectory has no rollout to return: it is called for the rows of finished groups; "
-            "HermesAgentLoop runs rollouts by hand"
+            "HermesAgentLoop runs manual rollouts"
         ) from None
 
 
 async def rows_through(
     hook: Hook, groups: dict[str, Any] | list[dict[str, Any]], item: Any
 ) -> tuple[Any, list[Any]]:
-    """`groups`, a group's waves, as `hook` would have them, and what it puts into the backlog.
+    """The branch groups as `hook` changes them, and the items that it adds to the backlog.
 
-    It sees every rollout once, in its row of the first wave; the scores that it gives count in all of them. No
-    group at all is left where it returns None for one.
+    The hook sees every rollout once, in its row of the first branch group; its scores count in all of them. None
+    for one row withholds the group.
     """
     first, *others = groups if isinstance(groups, list) else [groups]
     results = await asyncio.gather(*(_through(hook, row, item) for row in _rows(first)))

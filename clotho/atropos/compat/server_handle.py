@@ -1,4 +1,4 @@
-"""The model server in an author's hands: Atropos' own methods, rollouts by hand, and a teacher that scores."""
+"""The model server as authors use it: Atropos' own methods, manual rollouts, and scores of tokens."""
 
 import asyncio
 import inspect
@@ -14,9 +14,9 @@ from clotho.models.scoring import PromptScores, TokenScorer
 
 
 class Teacher:
-    """Scores tokens at a run's model servers, one after another; outages are waited out.
+    """Scores tokens at a run's model servers in turn, through outages.
 
-    A server that can't ends the adapter, by `give_up`: nothing is delivered that lacks its scores.
+    A server that can't score ends the adapter, by `give_up`: no group is delivered without its scores.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ServerHandle:
         self,
         inner: Any,
         home: asyncio.AbstractEventLoop,
-        hand: ManualRollouts,
+        manual_rollouts: ManualRollouts,
         teacher: Teacher,
         tokenizer: Any,
     ) -> None:
@@ -60,7 +60,7 @@ class ServerHandle:
         self._home = home
         self._teacher = teacher
         self._tokenizer = tokenizer
-        self.hand = hand
+        self.manual_rollouts = manual_rollouts
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -74,7 +74,7 @@ class ServerHandle:
         top_logprobs: int | None = None,
         **_: Any,
     ) -> dict[str, Any]:
-        """How likely the model finds each token of `input_ids`, or of `prompt`.
+        """The model's log-probability of each token of `input_ids`, or of `prompt`.
 
         `prompt_tokens`, `prompt_topk_token_ids` and `prompt_topk_logprobs`, for each position the token itself and
         the `top_k` most likely ones; for the first, nothing. How to sample doesn't matter here.
@@ -91,7 +91,7 @@ class ServerHandle:
 
     @asynccontextmanager
     async def managed_server(self, **_: Any) -> AsyncIterator["ServerHandle"]:
-        """This handle: the tokens of every rollout are kept, whoever drives it."""
+        """This handle: the tokens of every rollout are kept anyway."""
         yield self
 
     def _at_home(self, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Tasks that an environment drives by hand: what it asks for each, and their open workspaces, by its own ids.
+"""Tasks that an environment drives itself: their settings and open workspaces, by its own ids.
 
 The functions have the names that environments of the in-memory design import.
 """
@@ -29,7 +29,7 @@ class OpenTask:
     done: threading.Event = field(default_factory=threading.Event)
 
     def release(self) -> None:
-        """Let its workspace go, and end its agent where that is still at work."""
+        """Release its workspace, and end its agent if that is still at work."""
         self.done.set()
         if not self.result.done():
             self.cancel()
@@ -41,7 +41,7 @@ _said: set[str] = set()
 
 
 def register_task_env_overrides(task_id: str, overrides: Mapping[str, Any]) -> None:
-    """Have the task's commands start in the directory `cwd`; images are without effect, and said to be."""
+    """Have the task's commands start in the directory `cwd`; images have no effect, which is logged."""
     if "cwd" in overrides:
         _directories[task_id] = str(overrides["cwd"])
     for name in sorted(overrides.keys() - {"cwd"} - _said):
@@ -51,23 +51,23 @@ def register_task_env_overrides(task_id: str, overrides: Mapping[str, Any]) -> N
 
 
 def clear_task_env_overrides(task_id: str) -> None:
-    """Forget what was asked for the task."""
+    """Forget the task's settings."""
     _directories.pop(task_id, None)
 
 
 def directory_of(task_id: str) -> str | None:
-    """Where the task's commands start, if that was asked for."""
+    """The directory in which the task's commands start, if one was set."""
     return _directories.get(task_id)
 
 
 def cleanup_vm(task_id: str) -> None:
-    """Let the task's workspace go; an agent that is still at work ends."""
+    """Release the task's workspace; an agent that is still at work ends."""
     if (task := open_tasks.get(task_id)) is not None:
         task.release()
 
 
 def cleanup_all_environments() -> int:
-    """Let all tasks' workspaces go; returns how many there were."""
+    """Release all tasks' workspaces; returns how many there were."""
     tasks = list(open_tasks.values())
     for task in tasks:
         task.release()
@@ -75,8 +75,8 @@ def cleanup_all_environments() -> int:
 
 
 class ToolExecutor:
-    """Where environments of the in-memory design end what their tasks left running."""
+    """The executor that environments of the in-memory design shut down at their end."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let all tasks' workspaces go."""
+        """Release all tasks' workspaces."""
         cleanup_all_environments()

@@ -6,18 +6,18 @@ from clotho.frozen_model import FrozenModel
 from clotho.tools.tool import ToolSettings
 
 NEVER_SPILLED = "read_file"
-"""Exempt whatever is asked for: it would be read from the file that it was spilled to."""
+"""Never cut: its result would be read from the file that it was spilled to."""
 
 
 class BudgetConfig(FrozenModel):
     """Characters that tool results may take up before they go to files in the sandbox."""
 
     default_result_size: int = ToolSettings().max_result_chars
-    """Of one result."""
+    """Characters of one result."""
     turn_budget: int = ToolSettings().max_turn_chars
-    """Of all results of one turn."""
+    """Characters of all results of one turn."""
     preview_size: int = ToolSettings().preview_chars
-    """Of what is shown of a result that went to a file."""
+    """Characters shown of a result that went to a file."""
     tool_overrides: dict[str, int] = {}
     """Tool -> characters of one of its results."""
 

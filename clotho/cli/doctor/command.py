@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.findings import Finding, show
-from clotho.cli.doctor.sandbox_audit import Held, OwnerStatus, SandboxAudit
+from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, rerun_command
@@ -60,10 +60,10 @@ class Doctor:
         sections = {"machine": [await isolation(backend), self._bubblewrap(), of_store, of_temporal]}
         if journal is not None:
             seen = await heartbeat_ages(journal)
-            custody = SandboxAudit(backend, journal, client)
-            cleaned = [cleaned_up(held) for held in await custody.clean()] if clean else []
-            sections["sandboxes of this host"] = cleaned + await self._leases(custody, seen)
-            sections["workers"] = presence(seen)
+            audit = SandboxAudit(backend, journal, client)
+            cleaned = [cleaned_up(held) for held in await audit.clean()] if clean else []
+            sections["sandboxes of this host"] = cleaned + await self._leases(audit, seen)
+            sections["workers"] = heartbeats(seen)
         if client is not None:
             sections["open runs"] = await self._stuck(client)
         for title, findings in sections.items():
@@ -100,22 +100,22 @@ class Doctor:
             return Finding("bubblewrap: not installed", "install it: apt install bubblewrap")
         return Finding(f"bubblewrap: {found}")
 
-    async def _leases(self, custody: SandboxAudit, seen: dict[str, float]) -> list[Finding]:
+    async def _leases(self, audit: SandboxAudit, seen: dict[str, float]) -> list[Finding]:
         queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
         present = seen.get(queue, float("inf")) < LIVENESS_SECONDS
-        held = sorted(await custody.held(), key=lambda each: each.record.lease)
+        held = sorted(await audit.held(), key=lambda each: each.record.lease)
         return [self._lease(each, present) for each in held] or [Finding("none")]
 
-    def _lease(self, held: Held, present: bool) -> Finding:
-        if held.verdict.orphan and present:
+    def _lease(self, held: AuditedSandbox, present: bool) -> Finding:
+        if held.owner.orphan and present:
             return Finding(
                 f"{held.fact}; orphan: this host's worker destroys it within {PERIOD_SECONDS:.0f} s"
             )
-        if held.verdict.orphan:
+        if held.owner.orphan:
             now = rerun_command("doctor --clean", self.settings)
             advice = f"no worker is here to destroy it: start one, or destroy all orphans now: {now}"
             return Finding(f"{held.fact}; orphan", advice)
-        if not present and held.verdict is not OwnerStatus.ELSEWHERE:
+        if not present and held.owner is not OwnerStatus.ELSEWHERE:
             return Finding(held.fact, "no worker is here to renew its lease: start one")
         return Finding(held.fact)
 
@@ -143,11 +143,11 @@ async def isolation(backend: SandboxBackend) -> Finding:
     return Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")
 
 
-def cleaned_up(held: Held) -> Finding:
+def cleaned_up(held: AuditedSandbox) -> Finding:
     return Finding(f"destroyed {held.fact}")
 
 
-def presence(seen: dict[str, float]) -> list[Finding]:
+def heartbeats(seen: dict[str, float]) -> list[Finding]:
     """Who was seen, the last first. One that is gone may have been stopped: that alone needs nobody's attention."""
     latest = sorted(seen.items(), key=lambda sign: sign[1])
     return [

@@ -32,15 +32,15 @@ class OwnerStatus(StrEnum):
 
 
 @dataclass(frozen=True)
-class Held:
+class AuditedSandbox:
     record: LeaseRecord
-    verdict: OwnerStatus
+    owner: OwnerStatus
 
     @property
     def fact(self) -> str:
         left = self.record.expires - time.time()
         lease = f"expires in {left:.0f} s" if left > 0 else f"expired {-left:.0f} s ago"
-        return f"{self.record.lease}: {lease}; {self.verdict}"
+        return f"{self.record.lease}: {lease}; {self.owner}"
 
 
 class SandboxAudit:
@@ -51,22 +51,22 @@ class SandboxAudit:
         self._journal = journal
         self._client = client
 
-    async def held(self) -> Sequence[Held]:
-        return [Held(record, await self._judge(record)) for record in await self._backend.leases()]
+    async def held(self) -> Sequence[AuditedSandbox]:
+        return [AuditedSandbox(record, await self._judge(record)) for record in await self._backend.leases()]
 
-    async def orphans(self) -> Sequence[Held]:
+    async def orphans(self) -> Sequence[AuditedSandbox]:
         """What `clean` would destroy."""
-        return [held for held in await self.held() if held.verdict.orphan]
+        return [held for held in await self.held() if held.owner.orphan]
 
-    async def clean(self) -> Sequence[Held]:
+    async def clean(self) -> Sequence[AuditedSandbox]:
         """Destroy the orphans, each judged just before, as a rollout may be started again; returns them."""
         destroyed = []
         for record in await self._backend.leases():
-            verdict = await self._judge(record)
-            if verdict.orphan:
-                labels = record.labels if verdict is OwnerStatus.CLOSED else None
+            owner = await self._judge(record)
+            if owner.orphan:
+                labels = record.labels if owner is OwnerStatus.CLOSED else None
                 await self._backend.destroy(record.lease, labels)
-                destroyed.append(Held(record, verdict))
+                destroyed.append(AuditedSandbox(record, owner))
         return destroyed
 
     async def _judge(self, record: LeaseRecord) -> OwnerStatus:

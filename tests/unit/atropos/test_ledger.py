@@ -1,4 +1,4 @@
-"""The ledger, the cursor and the book: what survives, and in what order."""
+"""The ledger, the cursor and the pending: what survives, and in what order."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -117,14 +117,14 @@ def test_a_rollout_of_a_drawn_group_has_its_number() -> None:
 
 def test_the_book_offers_each_claim_once_until_it_comes_back() -> None:
     claims = [Claim(number, f"run/i-{number}.0", {"id": number}, 0) for number in range(2)]
-    book = PendingGroups(claims)
-    assert [book.offer(claim).claim for claim in claims if book.waiting() == claim] == claims
-    assert book.waiting() is None
-    with book.hold(claims[0]):
-        assert book.idle() == [claims[1]]
-    assert book.idle() == claims
-    assert book.put_back(claims[0]) == 1
-    assert book.waiting() is None, "only after a pause"
-    book.settle(claims[0].group)
-    assert claims[0] not in book
-    assert len(book) == 1
+    pending = PendingGroups(claims)
+    assert [pending.offer(claim).claim for claim in claims if pending.waiting() == claim] == claims
+    assert pending.waiting() is None
+    with pending.hold(claims[0]):
+        assert pending.idle() == [claims[1]]
+    assert pending.idle() == claims
+    assert pending.put_back(claims[0]) == 1
+    assert pending.waiting() is None, "only after a pause"
+    pending.settle(claims[0].group)
+    assert claims[0] not in pending
+    assert len(pending) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clotho.atropos.process_identity import ProcessIdentity
-from clotho.atropos.run_lock import TenureEntry, held
+from clotho.atropos.run_lock import RunLockEntry, held
 from clotho.errors import InvalidInput
 from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
@@ -37,7 +37,7 @@ def elsewhere(holder: ProcessIdentity) -> ProcessIdentity:
 
 
 async def let_hold(journal: Journal, holder: ProcessIdentity) -> None:
-    await journal.write(f"{run_lock_prefix(RUN)}000000", TenureEntry(holder=holder))
+    await journal.write(f"{run_lock_prefix(RUN)}000000", RunLockEntry(holder=holder))
 
 
 @asynccontextmanager
@@ -116,11 +116,11 @@ async def test_a_holder_that_was_followed_ends_before_it_delivers(journal: Journ
     with pytest.raises(InvalidInput, match=r"run was taken over by process \d+ on elsewhere"):
         async with held(journal, RUN, period=1, ttl=1) as run_lock:
             await run_lock.confirm()
-            following = TenureEntry(holder=elsewhere(ProcessIdentity.here(since=0.0)))
+            following = RunLockEntry(holder=elsewhere(ProcessIdentity.here(since=0.0)))
             await journal.write(f"{run_lock_prefix(RUN)}000001", following)
             with pytest.raises(InvalidInput, match="taken over"):
                 await run_lock.confirm()
             followed = True
             await asyncio.sleep(60)
     assert followed
-    assert await journal.latest(run_lock_prefix(RUN), TenureEntry) == following, "the run stays the other's"
+    assert await journal.latest(run_lock_prefix(RUN), RunLockEntry) == following, "the run stays the other's"

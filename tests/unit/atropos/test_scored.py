@@ -1,4 +1,4 @@
-"""Groups as rows: whole waves, masks, logprobs, and what is refused."""
+"""Groups as rows: whole branch groups, masks, logprobs, and what is refused."""
 
 import math
 from typing import Any
@@ -106,9 +106,9 @@ def test_excluded_rollouts_have_masked_rows_and_say_why() -> None:
     )
     assert branch_group.generation_params["excluded"] == [False, False]
     for exclusion, some in ((Exclusion(diverged, True), siblings), (Exclusion(diverged), siblings[:1])):
-        with pytest.raises(GroupRejected) as unfit:
+        with pytest.raises(GroupRejected) as rejected:
             branch_groups_of(GROUP, some, len(some), exclusion=exclusion)
-        assert unfit.value.reason == "excluded"
+        assert rejected.value.reason == "excluded"
 
 
 def test_chat_mode_gives_empty_rows_that_say_so() -> None:
@@ -175,4 +175,4 @@ def test_a_version_that_is_not_wholly_known_is_unknown(versions: tuple[VersionSp
 def test_an_unfit_group_can_still_be_read() -> None:
     branch_group = untrained_branch_group(GROUP, [sibling(0, branch(0)), sibling(1, branch(1))], "biased")
     assert branch_group.wire()["tokens"] == [[], []]
-    assert branch_group.generation_params["unfit"] == "biased"
+    assert branch_group.generation_params["rejected"] == "biased"

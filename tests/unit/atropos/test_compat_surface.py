@@ -94,7 +94,7 @@ async def test_each_rollouts_row_passes_through_the_hook() -> None:
         halve, [branch_group(1.0, 0.5), branch_group(1.0, 0.5)], "a"
     )
     assert first == branch_group(0.5, 0.25) | {"overrides": [{"item": "a"}] * 2}
-    assert second == branch_group(0.5, 0.25), "a rollout has one score in all waves"
+    assert second == branch_group(0.5, 0.25), "a rollout has one score in all branch groups"
     assert further == [0, 1]
 
 
@@ -104,5 +104,5 @@ async def test_a_row_that_the_hook_withholds_withholds_its_group() -> None:
         return (row if row["scores"] else None), []
 
     assert await rows_through(choose, branch_group(1.0, 0.0), "a") == (None, [])
-    with pytest.raises(InvalidInput, match="HermesAgentLoop runs rollouts by hand"):
+    with pytest.raises(InvalidInput, match="HermesAgentLoop runs manual rollouts"):
         current_row()
