@@ -18,7 +18,7 @@ from clotho.identifiers.hashed import derived_seed
 from clotho.identifiers.ids import displayable, group_of
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.journal import Journal
-from clotho.models.backend import ModelBackend, SampledTurn, ServedModel, TurnCall
+from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
 from clotho.models.endpoint import Endpoint
 from clotho.processes.liveness import is_present
 from clotho.rollouts.agent import AgentKind, planned_turn
@@ -28,7 +28,7 @@ from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.turn import ModelProcessRequest, ToolCallReference, TurnEntry, TurnRequest, TurnResult
-from clotho.runs.manifest import note_served, read_endpoint, read_manifest, read_new_manifest
+from clotho.runs.manifest import note_capabilities, read_endpoint, read_manifest, read_new_manifest
 from clotho.runs.pauses import RunPaused, paused_because
 from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import known_step
@@ -67,8 +67,8 @@ class Model:
         self._queue = queue
         self._pauses = TTLCache(partial(paused_because, journal))
         self._endpoints = TTLCache(partial(read_endpoint, journal))
-        self._capabilities: dict[str, ServedModel] = {}
-        self._noted: dict[tuple[str, str], ServedModel] = {}
+        self._capabilities: dict[str, ServerCapabilities] = {}
+        self._noted: dict[tuple[str, str], ServerCapabilities] = {}
         self._steps = TTLCache(partial(known_step, journal))
 
     @activity.defn
@@ -128,7 +128,7 @@ class Model:
                     raise InvalidInput(str(error)) from error
                 if served is not None:
                     log.info("model server: %s", served)
-                    await note_served(self._journal, request.run, served)
+                    await note_capabilities(self._journal, request.run, served)
 
     async def _queue_for(self, request: ModelProcessRequest) -> str:
         kept = request.queue is not None and await is_present(self._journal, request.queue)
@@ -169,7 +169,7 @@ class Model:
         """Keep the server's capabilities after a turn, since a run without a campaign checks no model before."""
         found = self._capabilities.get(run)
         if found is not None and self._noted.get((run, found.base_url)) != found:
-            await note_served(self._journal, run, found)
+            await note_capabilities(self._journal, run, found)
             self._noted[run, found.base_url] = found
 
 

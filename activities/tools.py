@@ -123,7 +123,7 @@ class Tools:
             changes=dispatched.changes,
             spilled=dispatched.spilled,
             exit_code=dispatched.exit_code,
-            troubled=dispatched.troubled,
+            names_error=dispatched.names_error,
         )
         if context.instance is None:
             return entry

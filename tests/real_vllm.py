@@ -32,7 +32,7 @@ from clotho.models.backend import (
     PriorTurn,
     SampledTokens,
     SampledTurn,
-    ServedModel,
+    ServerCapabilities,
     TurnCall,
 )
 from clotho.models.messages import ChatMessage
@@ -415,7 +415,7 @@ async def same_in_one_piece(url: str, turn: SampledTurn) -> bool:
     return tuple(choice["token_ids"]) == turn.tokens.ids
 
 
-def is_taken(sampling: Sampling, found: ServedModel) -> bool:
+def is_taken(sampling: Sampling, found: ServerCapabilities) -> bool:
     try:
         check_sampling(sampling, found)
     except InvalidInput:

@@ -252,7 +252,7 @@ class ClothoEnv(ReconnectingEnv):
 
     async def _send_scored_data_to_api(self, scored_data: Any) -> None:
         branch_groups = _listed(scored_data)
-        await self.adapter_run.sender.deliver(branch_groups[0]["group_id"].partition("~w")[0], branch_groups)
+        await self.adapter_run.sender.deliver(branch_groups[0]["group_id"].partition("~b")[0], branch_groups)
 
     def _trainer_limits(self) -> TrainerLimits:
         return TrainerLimits(

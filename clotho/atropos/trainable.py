@@ -8,12 +8,12 @@ from clotho.atropos.run_setup import Connections
 from clotho.config import secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import InvalidInput
-from clotho.models.backend import Inference, ServedModel
+from clotho.models.backend import Inference, ServerCapabilities
 from clotho.models.endpoint import Endpoint
 from clotho.models.sampling import Sampling
 from clotho.models.write_ahead import FlushPolicy
 from clotho.rollouts.run import RunManifest
-from clotho.runs.manifest import note_served
+from clotho.runs.manifest import note_capabilities
 
 
 async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:
@@ -34,11 +34,11 @@ async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:
                 partial(_found, run.connections, manifest, server),
                 "find out what the model server's logprobs are of",
             )
-            await note_served(run.connections.journal, manifest.run, served)
+            await note_capabilities(run.connections.journal, manifest.run, served)
             check_sampling(manifest.sampling, served)
 
 
-def check_sampling(sampling: Sampling, served: ServedModel) -> None:
+def check_sampling(sampling: Sampling, served: ServerCapabilities) -> None:
     """Raise InvalidInput if logprobs aren't of the distribution sampled from: they would bias a trainer."""
     reshaping = ", ".join(sampling.distribution_changes)
     if reshaping and served.logprobs_mode != "processed":
@@ -49,7 +49,9 @@ def check_sampling(sampling: Sampling, served: ServedModel) -> None:
         )
 
 
-async def _found(connections: Connections, manifest: RunManifest, endpoint: Endpoint) -> ServedModel | None:
+async def _found(
+    connections: Connections, manifest: RunManifest, endpoint: Endpoint
+) -> ServerCapabilities | None:
     # Imported here: few runs need it, and every adapter would start later for it.
     from clotho.models.backends import Backends
 

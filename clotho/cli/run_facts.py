@@ -5,7 +5,7 @@ from collections import Counter
 
 from clotho.identifiers.group_keys import delivered_key, scored_key
 from clotho.journal import Journal
-from clotho.models.backend import ServedModel
+from clotho.models.backend import ServerCapabilities
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Delivery
 from clotho.rollouts.run import RunManifest
@@ -21,7 +21,7 @@ def settings_text(manifest: RunManifest) -> str:
     return f"settings: {' · '.join(f'{name} {value}' for name, value in shown.items())}"
 
 
-def served_text(served: ServedModel) -> str:
+def served_text(served: ServerCapabilities) -> str:
     """What a token-exact server was found to be."""
     parts = (
         f"{served.backend} at {served.base_url}",

@@ -24,7 +24,7 @@ from clotho.journal import Journal
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import read_adapter_config
 from clotho.runs.counts import RunCounter
-from clotho.runs.manifest import read_manifest, read_served
+from clotho.runs.manifest import read_capabilities, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
@@ -83,7 +83,7 @@ async def show_stored(console: Console, journal: Journal, manifest: RunManifest)
     run = manifest.run
     console.print(await groups_table(journal, run))
     console.print(sanitized_text(settings_text(manifest)), soft_wrap=True)
-    if (served := await read_served(journal, run)) is not None:
+    if (served := await read_capabilities(journal, run)) is not None:
         console.print(sanitized_text(served_text(served)), soft_wrap=True)
     if (drawn := await drawn_text(journal, run)) is not None:
         one_line(console, drawn)

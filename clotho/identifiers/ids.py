@@ -55,7 +55,7 @@ ADAPTER_GROUP = r"(?:i-[A-Za-z0-9_-]{1,64}|h-[0-9a-f]{32})\.\d+"
 
 def branch_group_id(group: str, branch_group: int) -> str:
     """The name under which a group's branch group number `branch_group` is delivered."""
-    return f"{group}~w{branch_group}" if branch_group else group
+    return f"{group}~b{branch_group}" if branch_group else group
 
 
 def rollout_id(group: str, sibling: int) -> str:

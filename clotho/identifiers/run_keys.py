@@ -20,12 +20,12 @@ def endpoint_prefix(run: str) -> str:
     return f"{run}/~endpoint/"
 
 
-def served_prefix(run: str) -> str:
-    return f"{run}/~served/"
+def capabilities_prefix(run: str) -> str:
+    return f"{run}/~capabilities/"
 
 
 def campaign_request_prefix(run: str) -> str:
-    return f"{run}/~order/"
+    return f"{run}/~campaign-request/"
 
 
 def pause_prefix(run: str) -> str:
@@ -46,7 +46,7 @@ def items_key(run: str, chunk: int) -> str:
 
 def adapter_items_prefix(run: str) -> str:
     """Items that the adapter took one at a time, in order."""
-    return f"{run}/~drawn/"
+    return f"{run}/~adapter-items/"
 
 
 def adapter_item_key(run: str, number: int) -> str:
@@ -54,7 +54,7 @@ def adapter_item_key(run: str, number: int) -> str:
 
 
 def adapter_config_prefix(run: str) -> str:
-    return f"{run}/~drawn-order/"
+    return f"{run}/~adapter-config/"
 
 
 def trainer_step_prefix(run: str) -> str:

@@ -110,7 +110,7 @@ class SampledTurn(FrozenModel):
     defects: CallDefects = CallDefects()
 
 
-class ServedModel(FrozenModel):
+class ServerCapabilities(FrozenModel):
     """The capabilities of a token-exact server, found by probing it."""
 
     backend: Inference
@@ -135,10 +135,10 @@ class ModelBackend(Protocol):
         """
 
     @property
-    def capabilities(self) -> ServedModel | None:
+    def capabilities(self) -> ServerCapabilities | None:
         """Capabilities of a token-exact server, once a turn was sampled or a model checked."""
 
-    async def check(self, model: str) -> ServedModel | None:
+    async def check(self, model: str) -> ServerCapabilities | None:
         """Raise what every turn of `model` would raise: an unknown model, a refused key, no server.
 
         Token-exact backends return their capabilities.

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ValidationError
 
 from clotho.errors import InexactTokens, InvalidInput, ModelRejected, ModelUnavailable
-from clotho.models.backend import Inference, LogprobsMode, ServedModel
+from clotho.models.backend import Inference, LogprobsMode, ServerCapabilities
 from clotho.models.model_http import ModelHTTP
 from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
@@ -37,7 +37,7 @@ HOT = Sampling(temperature=HIGHEST, max_tokens=TOKENS, seed=SEED)
 @dataclass(frozen=True)
 class ProbedServer:
     server: TokenServer
-    capabilities: ServedModel
+    capabilities: ServerCapabilities
 
 
 class _Card(BaseModel):
@@ -139,7 +139,7 @@ async def probe(
     confused = (*prompt_ids, *seen.ids)
     return ProbedServer(
         server=server,
-        capabilities=ServedModel(
+        capabilities=ServerCapabilities(
             backend=server.inference,
             base_url=http.base_url,
             renderer=renderer,

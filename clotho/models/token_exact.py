@@ -10,7 +10,7 @@ from typing import TypeVar
 from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
 from clotho.identifiers.hashed import derived_seed
 from clotho.journal import Journal
-from clotho.models.backend import Inference, SampledTurn, ServedModel, TurnCall, Usage
+from clotho.models.backend import Inference, SampledTurn, ServerCapabilities, TurnCall, Usage
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.partial_turn import PartialTurn
@@ -74,10 +74,10 @@ class TokenExact:
         self._version: str | None = None
 
     @property
-    def capabilities(self) -> ServedModel | None:
+    def capabilities(self) -> ServerCapabilities | None:
         return self._probed.capabilities if self._probed is not None else None
 
-    async def check(self, model: str) -> ServedModel:
+    async def check(self, model: str) -> ServerCapabilities:
         self._probed = None
         return (await self._server(model)).capabilities
 
@@ -179,7 +179,7 @@ def _explicit(sampling: Sampling, renderer: Renderer, prompt: int, context: int 
 
 
 def _request(
-    call: TurnCall, turn: PartialTurn, sampling: Sampling, served: ServedModel, version: str | None
+    call: TurnCall, turn: PartialTurn, sampling: Sampling, served: ServerCapabilities, version: str | None
 ) -> TokenRequest:
     """The request for the rest of the turn, with another seed if the same would repeat its random numbers."""
     offset = len(turn.ids)

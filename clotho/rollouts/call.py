@@ -57,7 +57,7 @@ class CallEntry(FrozenModel):
     """The model is shown the beginning of a file in the sandbox."""
     exit_code: int | None = None
     """Of its command, if there was one. A replay is compared by it, and by whether the result names an error."""
-    troubled: bool = False
+    names_error: bool = False
     checkpoint: Checkpoint | None = None
     """The sandbox after this call; the blob is beside the entry."""
     manifest: str | None = None

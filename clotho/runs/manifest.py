@@ -12,14 +12,14 @@ from clotho.identifiers.run_keys import (
     DELETED,
     RUNS,
     adapter_items_prefix,
+    capabilities_prefix,
     deleted_key,
     endpoint_prefix,
     items_prefix,
     manifest_key,
-    served_prefix,
 )
 from clotho.journal import Journal
-from clotho.models.backend import ServedModel, checked_base_url
+from clotho.models.backend import ServerCapabilities, checked_base_url
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.run import RunManifest
 
@@ -118,12 +118,12 @@ async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:
     return await journal.latest(endpoint_prefix(run), Endpoint)
 
 
-async def note_served(journal: Journal, run: str, served: ServedModel) -> None:
+async def note_capabilities(journal: Journal, run: str, served: ServerCapabilities) -> None:
     """Keep the capabilities of the run's token-exact server, if they changed."""
-    if await read_served(journal, run) != served:
-        await journal.append(served_prefix(run), served)
+    if await read_capabilities(journal, run) != served:
+        await journal.append(capabilities_prefix(run), served)
 
 
-async def read_served(journal: Journal, run: str) -> ServedModel | None:
+async def read_capabilities(journal: Journal, run: str) -> ServerCapabilities | None:
     """The last known capabilities of the run's server; None before a probe, and in chat mode."""
-    return await journal.latest(served_prefix(run), ServedModel)
+    return await journal.latest(capabilities_prefix(run), ServerCapabilities)

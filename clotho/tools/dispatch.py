@@ -34,7 +34,7 @@ class Judged(Protocol):
     def exit_code(self) -> int | None: ...
 
     @property
-    def troubled(self) -> bool: ...
+    def names_error(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class Dispatched:
     """The result was too long, and went into a file of the sandbox."""
     exit_code: int | None = None
     """The exit code in a command's result."""
-    troubled: bool = False
+    names_error: bool = False
     """The result names an error, whether or not it counts as one."""
 
     def same_as(self, other: "Judged") -> bool:
         """Whether two calls had the same outcome, by exit code and error: times and names in their output vary."""
-        return (self.exit_code, self.troubled) == (other.exit_code, other.troubled)
+        return (self.exit_code, self.names_error) == (other.exit_code, other.names_error)
 
 
 class Dispatcher:
@@ -148,7 +148,7 @@ class Dispatcher:
             failure or None,
             outcome.state,
             exit_code=code if isinstance(code, int) else None,
-            troubled=bool(result.get("error")),
+            names_error=bool(result.get("error")),
         )
 
 

@@ -17,7 +17,7 @@ from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import GroupRejected, InvalidInput
 from clotho.identifiers.rollout_keys import sealed_key
-from clotho.runs.manifest import read_served
+from clotho.runs.manifest import read_capabilities
 from clotho.runs.pauses import pause_run, paused_because
 from clotho.runs.trainer_steps import known_step
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
@@ -279,7 +279,7 @@ async def test_logprobs_that_would_bias_a_trainer_are_refused_at_the_start(
         else:
             with pytest.raises(InvalidInput, match=r"temperature.*raw.*processed_logprobs"):
                 await env.env_manager()
-        served = await read_served(cluster.open_journal(), run)
+        served = await read_capabilities(cluster.open_journal(), run)
     assert served is not None and served.logprobs_mode == ("processed" if processed else "raw")
 
 

@@ -12,13 +12,13 @@ from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.rollouts import Groups
 from clotho.cli.show import show
 from clotho.errors import GroupRejected, InvalidInput
-from clotho.models.backend import Inference, ServedModel
+from clotho.models.backend import Inference, ServerCapabilities
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import AdapterRunConfig
 from clotho.runs.adapter_runs import open_adapter_run
 from clotho.runs.export import Format, export_lines
-from clotho.runs.manifest import note_served
+from clotho.runs.manifest import note_capabilities
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.request import run_manifest
 from clotho.runs.targets import Target
@@ -76,7 +76,7 @@ async def test_a_run_that_an_adapter_draws_is_operated_by_the_command(
     async with serving(ScriptedModel(SLOW)) as url:
         groups, claims = await opened(cluster, name, url)
         first, second = (claim.group for claim in claims)
-        await note_served(cluster.open_journal(), name, served_at(url))
+        await note_capabilities(cluster.open_journal(), name, served_at(url))
         waiting = [asyncio.create_task(groups.until_scored(claim, print)) for claim in claims]
         await operate.pause(Target.named(name))
         await stopped(cluster, name, len(claims))
@@ -111,8 +111,8 @@ async def test_a_run_that_an_adapter_draws_is_operated_by_the_command(
         await operate.cancel(Target.named(name))
 
 
-def served_at(url: str) -> ServedModel:
-    return ServedModel(
+def served_at(url: str) -> ServerCapabilities:
+    return ServerCapabilities(
         backend=Inference.VLLM_GENERATE,
         base_url=url,
         renderer="generic, parser hermes",

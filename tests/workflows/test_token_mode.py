@@ -10,7 +10,7 @@ from clotho.models.rendering.rendering import Rendering
 from clotho.rollouts.branches import read_branches
 from clotho.rollouts.turn import TurnEntry
 from clotho.runs.groups import scored_groups
-from clotho.runs.manifest import read_served
+from clotho.runs.manifest import read_capabilities
 from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import note_step
 from clotho.testing.scripted_model import serving
@@ -54,7 +54,7 @@ async def test_every_sampled_token_of_a_run_is_in_one_branch(
     )
     await handle.result()
     journal = cluster.open_journal()
-    served = await read_served(journal, "exact")
+    served = await read_capabilities(journal, "exact")
     assert served is not None
     assert (served.backend, served.logprobs_mode) == (Inference.VLLM_GENERATE, "raw")
     for _, group in await scored_groups(journal, "exact"):
@@ -93,7 +93,7 @@ async def test_turns_name_the_trainers_step_where_the_server_has_no_versions(
     (branch,) = await read_branches(journal, f"{name}/g000000/r0", 1)
     assert {span.version for span in branch.versions} == {"step:12"}
     assert sum(span.end - span.start for span in branch.versions) == sum(branch.mask) > 0
-    served = await read_served(journal, name)
+    served = await read_capabilities(journal, name)
     assert served is not None and served.weight_version is None
 
 

@@ -7,7 +7,7 @@ from clotho.atropos.ledger import Claim
 from clotho.atropos.scored import BranchGroup, Row
 from clotho.atropos.trainable import check_sampling
 from clotho.errors import GroupRejected, InvalidInput
-from clotho.models.backend import Inference, LogprobsMode, ServedModel
+from clotho.models.backend import Inference, LogprobsMode, ServerCapabilities
 from clotho.models.sampling import Sampling
 
 CLAIM = Claim(number=0, group="run/i-a.0", item={"id": "a"}, step=2)
@@ -50,8 +50,8 @@ def test_without_a_bound_everything_is_taken() -> None:
     check_staleness(CLAIM, branch_groups(()), 99, None)
 
 
-def served(mode: LogprobsMode) -> ServedModel:
-    return ServedModel(
+def served(mode: LogprobsMode) -> ServerCapabilities:
+    return ServerCapabilities(
         backend=Inference.SGLANG,
         base_url="http://host:8000/v1",
         renderer="generic",

@@ -81,7 +81,7 @@ def test_every_wave_is_a_whole_group_with_the_same_scores() -> None:
         sibling(2),
     ]
     branch_groups = branch_groups_of(GROUP, siblings, 3)
-    assert [branch_group.group_id for branch_group in branch_groups] == [GROUP, f"{GROUP}~w1", f"{GROUP}~w2"]
+    assert [branch_group.group_id for branch_group in branch_groups] == [GROUP, f"{GROUP}~b1", f"{GROUP}~b2"]
     assert {len(branch_group.rows) for branch_group in branch_groups} == {3}
     assert {branch_group.scores for branch_group in branch_groups} == {(1.0, 0.5, 0.0)}
     trained = [
