@@ -76,7 +76,7 @@ class Composition:
     def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
         """The version of all queues but those of one host or process, which serve every live version."""
         worker = self.settings.worker
-        if worker.build_id is None:
+        if not worker.build_id:
             return UNVERSIONED
         version = WorkerDeploymentVersion(deployment_name=worker.deployment, build_id=worker.build_id)
         return {"deployment_config": WorkerDeploymentConfig(version, True, behavior)}

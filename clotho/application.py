@@ -28,6 +28,11 @@ def command(program: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", __name__, program, *arguments]
 
 
+def unversioned_worker(store: str, temporal: str) -> list[str]:
+    """The command line of workers for a Temporal server of Clotho's own, on which no version was made current."""
+    return ["env", "CLOTHO_WORKER__BUILD_ID=", *command("worker", "--store", store, "--temporal", temporal)]
+
+
 def replace_process(program: str, *arguments: str) -> NoReturn:
     """Replace this process by `program`."""
     argv = command(program, *arguments)

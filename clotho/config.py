@@ -99,7 +99,7 @@ class WorkerSettings(Section):
     deployment: str = "clotho"
     """The name under which Temporal keeps this deployment's versions."""
     build_id: str | None = None
-    """This code's version: rollouts and groups end on the one that they began with. None: no versioning."""
+    """This code's version: rollouts and groups end on the one that they began with. Empty: no versioning."""
 
 
 class SandboxSettings(Section):

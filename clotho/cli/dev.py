@@ -12,7 +12,6 @@ from clotho.cli.terminal import rerun_command
 from clotho.cli.waiting import until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import MODEL_PORT, TEMPORAL_PORT, UI_PORT, Ports, Services, local_services
-from clotho.rollouts.task_queues import TaskQueues
 from clotho.temporal.connection import connect
 
 
@@ -48,7 +47,7 @@ def command(
 async def attend(services: Services, settings: Settings) -> None:
     """Say when and how work can be given; never returns."""
     client = await connect(settings.temporal.model_copy(update={"address": services.temporal.address}))
-    await until_served(client, TaskQueues())
+    await until_served(client, services.worker)
     order = f"run file_tasks --run my-first --model {services.model_url}"
     typer.echo(f"ready; in another terminal:\n  {rerun_command(order, settings)}\nCtrl-C stops everything")
     await asyncio.Event().wait()

@@ -27,7 +27,6 @@ from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
-from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest
 from clotho.temporal.failures import Failure, failure_of
@@ -139,7 +138,7 @@ class Trial:
     async def roll_out(self, order: RunRequest) -> None:
         """Print it to its end; raises RolloutFailed if it has no reward."""
         client, journal = self.services.client, self.services.journal
-        await until_served(client, TaskQueues())
+        await until_served(client, self.services.worker)
         handle = await start_campaign(client, journal, order)
         failed = await self._follow(handle)
         if failed is not None:

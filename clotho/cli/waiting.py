@@ -9,7 +9,9 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from clotho.errors import Unavailable
 from clotho.identifiers.ids import campaign_id
+from clotho.processes.child import ChildProcess
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.temporal.search_attributes import RUN
 from clotho.temporal.states import is_running
@@ -20,15 +22,22 @@ LOOK_AT = 5
 """Rollouts and groups looked at for what they wait for."""
 QUICKLY = timedelta(seconds=2)
 LOOK_SECONDS = 5.0
+START_SECONDS = 60.0
+"""Time for workers to start, also on a busy machine."""
 PERIOD = 0.1
 
 
-async def until_served(client: Client, task_queues: TaskQueues) -> None:
-    """Return when workers ask for every kind of work."""
-    while True:
-        if not await unserved(client, task_queues):
-            return
-        await asyncio.sleep(PERIOD)
+async def until_served(client: Client, worker: ChildProcess) -> None:
+    """Return when `worker` asks for every kind of work; raises Unavailable with its last words if it never does."""
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                if not await unserved(client, TaskQueues()):
+                    return
+                await asyncio.sleep(PERIOD)
+    except TimeoutError:
+        why = f"{worker.last_words} [{worker.log}]"
+        raise Unavailable(f"the workers don't serve after {START_SECONDS:.0f} s: {why}") from None
 
 
 async def unserved(client: Client, task_queues: TaskQueues) -> list[str]:

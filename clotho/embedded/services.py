@@ -99,7 +99,7 @@ async def local_services(
         await together(temporal.start(), model.start())
         announce(f"Temporal         {temporal.address}, UI {temporal.ui_url}")
         announce(f"embedded model   {model.url}/v1")
-        command = application.command("worker", "--store", settings.store, "--temporal", temporal.address)
+        command = application.unversioned_worker(settings.store, temporal.address)
         worker = ChildProcess(command, logs / "worker.log")
         stack.push_async_callback(drained, worker, settings.worker.drain_seconds, hurry)
         await worker.start()
@@ -157,7 +157,7 @@ async def ephemeral_services(settings: Settings, *, with_model: bool) -> AsyncIt
 def _worker_command(folder: Path, address: str) -> list[str]:
     without = [word for name in ELSEWHERE for word in ("-u", name)]
     variables = ["TEMPORAL_CONFIG_FILE=/dev/null", "CLOTHO_TEMPORAL__NAMESPACE=default"]
-    worker = application.command("worker", "--store", str(folder / "store"), "--temporal", address)
+    worker = application.unversioned_worker(str(folder / "store"), address)
     return ["env", *without, *variables, *worker]
 
 

@@ -48,6 +48,8 @@ def author(folder: Path, request: pytest.FixtureRequest) -> Path:
     own = folder / str(request.node.name)
     own.mkdir(mode=0o711)
     (own / "numbers_task.py").write_text(ENVIRONMENT)
+    # A deployment's version, which is current on no server of a try's own.
+    (own / "clotho.yaml").write_text("worker: {build_id: deployed}\n")
     return own
 
 
@@ -60,7 +62,7 @@ async def tried(author: Path, command: str, *options: str) -> Finished:
 
 def left(author: Path) -> list[str]:
     """What a try leaves beside the author's files."""
-    own = {"numbers_task.py", "__pycache__"}
+    own = {"numbers_task.py", "clotho.yaml", "__pycache__"}
     beside = [path.name for path in author.iterdir() if path.name not in {*own, "sandboxes"}]
     return beside + [path.name for path in (author / "sandboxes").glob("*")]
 

@@ -17,6 +17,7 @@ from clotho.cli.follow import follow
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
 from clotho.cli.terminal import make_console, one_line, rerun_command
+from clotho.cli.waiting import until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
 from clotho.errors import InvalidInput
@@ -94,6 +95,7 @@ class Demonstration:
         journal = await open_journal(settings)
         run = await unused_name(journal)
         client = await connect(settings.temporal.model_copy(update={"address": services.temporal.address}))
+        await until_served(client, services.worker)
         if self.atropos:
             batches = max(1, self.groups // GROUPS_PER_BATCH)
             chain = TrainingChain(services, settings, ENVIRONMENT, self.group_size, batches, self.say)
