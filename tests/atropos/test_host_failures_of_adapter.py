@@ -31,7 +31,7 @@ MODES = ("process", "evaluate", "serve")
 SAMPLE = 6
 """Of the calls, in the quick test."""
 KINDS = {
-    **dict.fromkeys(("_create", "_write_temporary", "_private", "_make_folder", "_flush"), "create"),
+    **dict.fromkeys(("_create", "_link", "_write_temporary", "_private", "_make_folder", "_flush"), "create"),
     **dict.fromkeys(("_keys", "<genexpr>"), "keys"),
     **{"_read": "read", "__init__": "open", "_in_thread": "thread", "remove": "delete"},
 }
