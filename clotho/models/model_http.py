@@ -27,12 +27,6 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Answer:
-    body: bytes
-    headers: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Reply:
     """An answer of any status."""
 
@@ -71,19 +65,11 @@ class ModelHTTP:
             await self._check(answer, None)
             return self._freed(await read_whole(answer, self._answer_bytes))
 
-    async def post(
-        self,
-        url: str,
-        body: dict[str, JsonValue],
-        key: str,
-        max_tokens: int | None,
-        answer_bytes: int | None = None,
-    ) -> Answer:
-        """A successful answer. Raises ModelUnavailable, and what an error's status stands for."""
-        async with _outages(self.redact), self._posted(url, body, key, ACCEPTED) as answer:
-            await self._check(answer, max_tokens)
-            whole = self._freed(await read_whole(answer, answer_bytes or self._answer_bytes))
-            return Answer(whole, answer.headers)
+    async def post(self, url: str, body: dict[str, JsonValue], answer_bytes: int) -> bytes:
+        """The body of a successful answer. Raises ModelUnavailable, and what an error's status stands for."""
+        async with _outages(self.redact), self._posted(url, body, ACCEPTED) as answer:
+            await self._check(answer, None)
+            return self._freed(await read_whole(answer, answer_bytes))
 
     async def exchange(self, method: str, url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
         """Any answer but a redirect: the whole body of a successful one, the beginning of a refusal's."""
@@ -109,7 +95,7 @@ class ModelHTTP:
         Raises ModelUnavailable where it breaks off before, or has no end, and what an error's status stands for.
         """
         left = SPARE_EVENTS + (max_tokens or 0)
-        async with _outages(self.redact), self._posted(url, body, key, "identity") as answer:
+        async with _outages(self.redact), self._posted(url, body, "identity", key) as answer:
             await self._check(answer, max_tokens)
             line = b""
             async for line in lines(answer, self._answer_bytes):
@@ -134,7 +120,7 @@ class ModelHTTP:
             await self._opened.close()
 
     def _posted(
-        self, url: str, body: dict[str, JsonValue], key: str, encodings: str
+        self, url: str, body: dict[str, JsonValue], encodings: str, key: str = ""
     ) -> "aiohttp.client._RequestContextManager":
         headers = {"accept-encoding": encodings} | ({"idempotency-key": key} if key else {})
         return self._session().post(url, json=body, headers=headers, allow_redirects=False)

@@ -107,4 +107,4 @@ class TokenScorer:
 
     async def _answer(self, path: str, body: dict[str, JsonValue], candidates: int) -> bytes:
         most = ERROR_BYTES + CANDIDATE_BYTES * candidates
-        return (await self._http.post(f"{self._http.root}{path}", body, "", None, most)).body
+        return await self._http.post(f"{self._http.root}{path}", body, most)

@@ -15,7 +15,7 @@ from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.partial_turn import PartialTurn
 from clotho.models.probes import ProbedServer, probe
-from clotho.models.rendering.renderer import Renderer, next_prompt
+from clotho.models.rendering.renderer import Renderer
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenRequest
 from clotho.models.weight_versions import at_step
@@ -137,7 +137,7 @@ class TokenExact:
         if entries := await ahead.read():
             return PartialTurn.resumed(entries, renderer.vocabulary_size)
         prompt_ids = await self._rendering.run(
-            lambda renderer: next_prompt(renderer, call.messages, call.tools, call.prior)
+            lambda renderer: renderer.next_prompt(call.messages, call.tools, call.prior)
         )
         return PartialTurn(prompt_ids, renderer.vocabulary_size)
 

@@ -14,7 +14,6 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTokens, VersionSpan
 from clotho.models.messages import ChatMessage
-from clotho.models.rendering.renderer import next_prompt
 from clotho.models.rendering.resolve import open_renderer
 from clotho.rollouts.branches import branches_of, read_branches
 from clotho.rollouts.call import CallEntry
@@ -117,7 +116,7 @@ async def test_a_rollout_read_at_any_turn_goes_on_from_the_same_tokens(tmp_path:
     prompts = []
     for turn in range(4):
         read = await read_transcript(journal, ROLLOUT, turn)
-        prompts.append(next_prompt(renderer, read.messages, TOOLS, read.prior))
+        prompts.append(renderer.next_prompt(read.messages, TOOLS, read.prior))
         written = (
             f'<tool_call>\n{{"name": "terminal", "arguments": {{"command": "ls {turn}"}}}}\n</tool_call>'
         )
@@ -130,7 +129,7 @@ async def test_a_rollout_read_at_any_turn_goes_on_from_the_same_tokens(tmp_path:
     for turn in range(4):
         again = open_renderer(str(POLICY), tool_call_parser="hermes")
         read = await read_transcript(Journal(FilesystemStore(tmp_path)), ROLLOUT, turn)
-        assert next_prompt(again, read.messages, TOOLS, read.prior) == prompts[turn]
+        assert again.next_prompt(read.messages, TOOLS, read.prior) == prompts[turn]
     (branch,) = await read_branches(Journal(FilesystemStore(tmp_path)), ROLLOUT, 4)
     assert branch.turns == (0, 1, 2, 3)
     assert branch.ids[: len(prompts[3])] == prompts[3]

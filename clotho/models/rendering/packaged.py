@@ -7,10 +7,9 @@ import renderers
 from renderers.configs import config_from_name
 
 from clotho.errors import InvalidInput
-from clotho.models.messages import ChatMessage, Messages, TokenIds, Tools
-from clotho.models.rendering.answers import AnswerReader, strip_or_none
+from clotho.models.messages import Messages, TokenIds, Tools
 from clotho.models.rendering.messages import templated
-from clotho.models.rendering.renderer import ReadAnswer
+from clotho.models.rendering.renderer import ReadAnswer, Renderer
 from clotho.models.rendering.tokenizers import Tokenizer
 from clotho.models.tool_call_parsers import ParsedAnswer, ParsedCall, ToolCallParser
 from clotho.models.tool_call_parsers.parser import parsed_call
@@ -19,7 +18,7 @@ READABLE = frozenset({renderers.ToolCallParseStatus.OK, renderers.ToolCallParseS
 """A call of a tool that wasn't offered is a call: its result tells the model so."""
 
 
-class PackagedRenderer:
+class PackagedRenderer(Renderer):
     """The package's renderer `name` on `tokenizer`; `parser` reads tool calls in its stead.
 
     `thinking_mode` extends what was sampled across user messages, where the templates of reasoning models
@@ -35,14 +34,9 @@ class PackagedRenderer:
         thinking_mode: bool,
         description: str,
     ) -> None:
-        self.description = description
-        self.thinking_mode = thinking_mode
-        self.vocabulary_size = tokenizer.size
         self._renderer = _created(tokenizer, name, thinking_mode)
-        self.stop_token_ids = tuple(self._renderer.get_stop_token_ids())
-        self._tokenizer = tokenizer
-        self._by_text = AnswerReader(tokenizer, self.stop_token_ids, parser)
-        self._own_calls = parser is None
+        stops = self._renderer.get_stop_token_ids()
+        super().__init__(tokenizer, parser, stops, thinking_mode=thinking_mode, description=description)
 
     def render(
         self, messages: Messages, tools: Tools = (), *, add_generation_prompt: bool = True
@@ -74,26 +68,16 @@ class PackagedRenderer:
     def parse(
         self, completion_ids: TokenIds, tools: Tools = (), *, prompt_ids: TokenIds, turn_key: str
     ) -> ReadAnswer:
-        if not self._own_calls:
-            return self._by_text.read(completion_ids, tools, prompt_ids, turn_key)
+        if self._parser is not None:
+            return super().parse(completion_ids, tools, prompt_ids=prompt_ids, turn_key=turn_key)
         try:
             parsed = self._renderer.parse_response(
                 list(completion_ids), tools=list(tools) or None, prompt_ids=list(prompt_ids)
             )
         except (ValueError, RecursionError):
             # JSON nested too deeply or with a number too long for the interpreter: no call can be read.
-            return self._by_text.read(completion_ids, tools, prompt_ids, turn_key)
-        answer = _answer(parsed, bool(tools))
-        message = ChatMessage(
-            role="assistant",
-            content=strip_or_none(answer.content),
-            reasoning_content=strip_or_none(parsed.reasoning_content),
-            tool_calls=answer.tool_calls(turn_key),
-        )
-        return ReadAnswer(message=message, defects=answer.defects)
-
-    def decode(self, ids: TokenIds) -> str:
-        return self._tokenizer.decode(ids)
+            return super().parse(completion_ids, tools, prompt_ids=prompt_ids, turn_key=turn_key)
+        return ReadAnswer.of(_answer(parsed, bool(tools)), parsed.reasoning_content, turn_key)
 
 
 def names() -> tuple[str, ...]:

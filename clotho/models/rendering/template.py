@@ -2,15 +2,14 @@
 
 from clotho.errors import InvalidInput
 from clotho.models.messages import Messages, TokenIds, Tools
-from clotho.models.rendering.answers import AnswerReader
 from clotho.models.rendering.chat_template import ChatTemplate
 from clotho.models.rendering.reasoning import TAGS, has_reasoning
-from clotho.models.rendering.renderer import ReadAnswer
+from clotho.models.rendering.renderer import Renderer
 from clotho.models.rendering.tokenizers import Tokenizer
 from clotho.models.tool_call_parsers import ToolCallParser
 
 
-class TemplateRenderer:
+class TemplateRenderer(Renderer):
     """Renders by the tokenizer's chat template, reads tool calls by a parser, and bridges by suffix.
 
     `without_parser`: what to say of tools that are offered without a parser. Raises InvalidInput for a tokenizer
@@ -26,21 +25,16 @@ class TemplateRenderer:
         description: str,
         without_parser: str = "",
     ) -> None:
-        self.description = description
-        self.thinking_mode = thinking_mode
-        self.vocabulary_size = tokenizer.size
-        self._tokenizer = tokenizer
-        self._parses = parser is not None
-        self._without_parser = without_parser
         self._template = ChatTemplate(tokenizer, keep_reasoning=thinking_mode)
-        self.stop_token_ids = tuple(dict.fromkeys([*tokenizer.end_ids, *self._template.turn_ends().values()]))
-        self._ends = [tokenizer.decode([end]) for end in self.stop_token_ids]
-        self._answers = AnswerReader(tokenizer, self.stop_token_ids, parser)
+        stops = tuple(dict.fromkeys([*tokenizer.end_ids, *self._template.turn_ends().values()]))
+        super().__init__(tokenizer, parser, stops, thinking_mode=thinking_mode, description=description)
+        self._without_parser = without_parser
+        self._ends = [tokenizer.decode([end]) for end in stops]
 
     def render(
         self, messages: Messages, tools: Tools = (), *, add_generation_prompt: bool = True
     ) -> tuple[int, ...]:
-        if tools and not self._parses:
+        if tools and self._parser is None:
             raise InvalidInput(self._without_parser)
         return self._tokenizer.encode(
             self._template(messages, tools, add_generation_prompt=add_generation_prompt)
@@ -51,8 +45,8 @@ class TemplateRenderer:
     ) -> tuple[int, ...] | None:
         if not new_messages or any(message.role == "assistant" for message in new_messages):
             return None
-        if self._answers.is_open(completion_ids, prompt_ids, tools):
-            return None
+        if self._split(self.decode(completion_ids), prompt_ids, tools)[1] is None:
+            return None  # cut off within its think block
         previous = (*prompt_ids, *completion_ids)
         try:
             reasoned = self._reasoned(previous)
@@ -67,14 +61,6 @@ class TemplateRenderer:
         if last == closing:
             return (*previous, *rest)
         return None if last in self.stop_token_ids else (*previous, closing, *rest)
-
-    def parse(
-        self, completion_ids: TokenIds, tools: Tools = (), *, prompt_ids: TokenIds, turn_key: str
-    ) -> ReadAnswer:
-        return self._answers.read(completion_ids, tools, prompt_ids, turn_key)
-
-    def decode(self, ids: TokenIds) -> str:
-        return self._tokenizer.decode(ids)
 
     def _reasoned(self, ids: TokenIds) -> bool:
         added = self._tokenizer.added

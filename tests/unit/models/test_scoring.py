@@ -40,8 +40,8 @@ async def test_given_tokens_have_the_logprobs_that_they_were_sampled_with(
         "seed": 3,
         "logprobs": 0,
     }
-    answer = await http.post(f"{http.root}/v1/completions", {**body, "return_token_ids": True}, "k", 12)
-    sampled = json.loads(answer.body)["choices"][0]
+    answer = await http.post(f"{http.root}/v1/completions", {**body, "return_token_ids": True}, 1 << 20)
+    sampled = json.loads(answer)["choices"][0]
     await http.aclose()
     ids = prompt + sampled["token_ids"]
     found = await scored(embedded_model.url, Inference.TOKENS, ids, 3)

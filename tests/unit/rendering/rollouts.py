@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clotho.models.backend import PriorTurn, SampledTokens, SampledTurn, Usage, VersionSpan
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall, ToolSchema
-from clotho.models.rendering.renderer import Renderer, next_prompt
+from clotho.models.rendering.renderer import Renderer
 from clotho.models.sampling import Sampling
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import Step, Transcript
@@ -94,7 +94,7 @@ def roll(
     """Sample the planned turns one after the other, each prompt made from the turn before."""
     messages, prior, taken = opening, None, []
     for number, plan in enumerate(planned):
-        prompt = next_prompt(renderer, messages, TOOLS, prior)
+        prompt = renderer.next_prompt(messages, TOOLS, prior)
         ids = written(renderer, family, messages, prompt, plan)
         tokens = SampledTokens(
             prompt_ids=prompt,
@@ -177,12 +177,12 @@ def sampled_turn(message: ChatMessage, tokens: SampledTokens | None, temperature
 
 def structure(renderer: Renderer, ids: Sequence[int]) -> list[int]:
     """The tokens that aren't text."""
-    tokens = set(renderer._tokenizer.added.values())  # type: ignore[attr-defined]
+    tokens = set(renderer._tokenizer.added.values())
     return [id for id in ids if id in tokens]
 
 
 def encode(renderer: Renderer, text: str) -> tuple[int, ...]:
-    tokenizer = renderer._tokenizer  # type: ignore[attr-defined]
+    tokenizer = renderer._tokenizer
     ids: tuple[int, ...] = tokenizer.encode(text)
     return ids
 

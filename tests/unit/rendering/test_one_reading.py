@@ -9,8 +9,7 @@ from renderers.base import MODEL_RENDERER_MAP
 
 from clotho.errors import InvalidInput
 from clotho.models.messages import CallDefects
-from clotho.models.rendering.answers import strip_or_none
-from clotho.models.rendering.renderer import ReadAnswer, Renderer
+from clotho.models.rendering.renderer import ReadAnswer, Renderer, strip_or_none
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.rendering.resolve import open_renderer
 from clotho.models.tool_call_parsers import PARSERS, family_parser

@@ -8,7 +8,7 @@ from clotho.embedded.model.tokenizer import Tokenizer as PolicyTokenizer
 from clotho.errors import InvalidInput
 from clotho.models.backend import PriorTurn, SampledTokens
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
-from clotho.models.rendering.renderer import Renderer, next_prompt
+from clotho.models.rendering.renderer import Renderer
 from clotho.models.rendering.resolve import open_renderer
 from tests.unit.rendering.conftest import OpenFamily
 from tests.unit.rendering.families import FAMILIES, POLICY, R1, Family, make_model
@@ -109,12 +109,12 @@ def test_an_edited_or_compacted_history_is_rendered_afresh(open_family: OpenFami
     prompt, ids = renderer.render(ASKED, TOOLS), encode(renderer, "Done.  <|im_end|>")
     message = parsed(renderer, prompt, ids)
     prior = PriorTurn(messages=(*ASKED, message), tokens=sampled(prompt, ids))
-    kept = next_prompt(renderer, (*ASKED, message, MORE), TOOLS, prior)
+    kept = renderer.next_prompt((*ASKED, message, MORE), TOOLS, prior)
     assert kept[: len(prompt) + len(ids)] == prompt + ids
     edited = (*ASKED, message.model_copy(update={"content": "Not done."}), MORE)
-    assert next_prompt(renderer, edited, TOOLS, prior) == renderer.render(edited, TOOLS)
+    assert renderer.next_prompt(edited, TOOLS, prior) == renderer.render(edited, TOOLS)
     compacted = (ChatMessage(role="user", content="In short: it was read."),)
-    assert next_prompt(renderer, compacted, TOOLS, prior) == renderer.render(compacted, TOOLS)
+    assert renderer.next_prompt(compacted, TOOLS, prior) == renderer.render(compacted, TOOLS)
 
 
 @pytest.mark.parametrize("packaged", [False, True])

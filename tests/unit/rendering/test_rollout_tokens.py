@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clotho.models.backend import PriorTurn
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
-from clotho.models.rendering.renderer import next_prompt
 from clotho.rollouts.branches import branches_of
 from tests.unit.rendering.conftest import OpenFamily
 from tests.unit.rendering.families import FAMILIES
@@ -96,7 +95,7 @@ def test_a_restart_at_any_turn_finds_the_same_prompt(
     for before, each in itertools.pairwise(taken):
         prior = PriorTurn(messages=(*before.before, before.message), tokens=before.tokens)
         restored = PriorTurn.model_validate_json(prior.model_dump_json())
-        assert next_prompt(again, each.before, TOOLS, restored) == each.tokens.prompt_ids
+        assert again.next_prompt(each.before, TOOLS, restored) == each.tokens.prompt_ids
 
 
 @pytest.mark.parametrize(("name", "packaged"), sorted(FORMATS))
@@ -116,7 +115,7 @@ def test_a_turn_cut_off_anywhere_is_extended_or_rendered_afresh(
     results = [ChatMessage(role="tool", tool_call_id=each.id, content="a") for each in message.tool_calls]
     history = (*whole.before, message, *(results or [ChatMessage(role="user", content="Go on.")]))
     prior = PriorTurn(messages=(*whole.before, message), tokens=tokens)
-    prompt, before = next_prompt(renderer, history, TOOLS, prior), (*tokens.prompt_ids, *cut)
+    prompt, before = renderer.next_prompt(history, TOOLS, prior), (*tokens.prompt_ids, *cut)
     assert prompt[: len(before)] == before or prompt == renderer.render(history, TOOLS)
 
 
