@@ -244,6 +244,7 @@ async def strike_all(host: Host, plan: dict[Site, str]) -> None:
     assert results.count(True) >= FIRED * len(plan)
 
 
+@pytest.mark.slow
 async def test_errors_at_calls_of_the_adapter_lose_no_group(host: Host) -> None:
     """A sample; the slow test strikes all."""
     plan = await planned(host)

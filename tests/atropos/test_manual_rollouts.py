@@ -87,6 +87,7 @@ async def test_what_wraps_its_hooks_sees_every_rollout_and_group(
     assert all(int(tools) > 0 for _, tools in kept)
 
 
+@pytest.mark.slow
 async def test_an_evaluation_by_hand_looks_into_the_workspaces(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:

@@ -120,6 +120,7 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
         assert stale_registration["env_weight"] == 1.0, "the adapter before this one is disconnected"
 
 
+@pytest.mark.slow
 async def test_an_api_that_dies_is_waited_for(
     cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path
 ) -> None:
@@ -151,6 +152,7 @@ async def test_an_api_that_dies_is_waited_for(
         assert status["env_weight"] == 1.0
 
 
+@pytest.mark.slow
 async def test_an_adapter_that_is_told_to_stop_brings_what_is_on_its_way(
     cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path, tmp_path: Path
 ) -> None:

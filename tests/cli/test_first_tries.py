@@ -97,6 +97,7 @@ async def test_a_tokenizer_that_can_not_be_fetched_fails_at_once_and_takes_no_na
     assert (right.status, right.error) == (0, "")
 
 
+@pytest.mark.slow
 async def test_fewer_items_than_groups_and_a_mended_environment_are_said(beginners: Cluster) -> None:
     order = ("author:Author", "--run", "mended", "--groups", "5", "--group-size", "1")
     async with serving(ScriptedModel(DONE)) as url:

@@ -3,6 +3,8 @@
 import os
 import re
 
+import pytest
+
 from clotho.identifiers.rollout_keys import blob_key, call_key, sealed_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
@@ -55,6 +57,7 @@ async def leases(cluster: Cluster) -> set[str]:
     return {held.lease for held in await cluster.sandboxes().leases()}
 
 
+@pytest.mark.slow
 async def test_leftovers_go_and_a_live_run_keeps_everything(private_cluster: Cluster) -> None:
     cluster = private_cluster
     store, journal = FilesystemStore(cluster.store), cluster.open_journal()

@@ -41,6 +41,7 @@ async def status(cluster: Cluster, *options: str, **variables: str) -> Finished:
     return answer
 
 
+@pytest.mark.slow
 async def test_work_is_counted_while_groups_run_and_failures_and_pauses_show(
     private_cluster: Cluster, temporal: TemporalServer
 ) -> None:

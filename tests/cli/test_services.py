@@ -63,6 +63,7 @@ async def test_commands_find_the_services_of_their_store(dev: Dev) -> None:
     await eventually(refused, "the killed server's address to be forgotten")
 
 
+@pytest.mark.slow
 async def test_an_outage_of_temporal_is_one_plain_line(dev: Dev) -> None:
     """While a run is followed: the client tries again for ever, and says nothing of each attempt."""
     started = await dev.ready()
@@ -113,6 +114,7 @@ async def test_an_outage_of_temporal_is_one_plain_line(dev: Dev) -> None:
             await following.wait()
 
 
+@pytest.mark.slow
 async def test_ctrl_c_waits_for_calls_in_flight_and_a_second_one_does_not(dev: Dev) -> None:
     started = await dev.ready()
     slow = ScriptedModel(Script(conversations=(Conversation(variants=((ScriptedTurn(),),)),), latency=600))

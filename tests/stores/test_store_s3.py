@@ -247,6 +247,7 @@ async def test_renewed_credentials_are_picked_up_without_a_restart(
     assert await store.create("a/b", b"x")
 
 
+@pytest.mark.slow
 async def test_more_keys_than_fit_one_request(s3_place: Place) -> None:
     store = await asyncio.to_thread(s3_place.open)
     keys = [f"many/{number:06}" for number in range(1_010)]

@@ -20,6 +20,7 @@ from tests.workflows.scripts import run, say
 from tests.workflows.test_runs import failure
 
 
+@pytest.mark.slow
 async def test_a_run_goes_on_without_its_database(folder: Path) -> None:
     """Server and workers die with the database. The same run, started again, pays for no completed turn again,
     re-runs no finished command, and goes on in the sandboxes that it had."""
@@ -53,6 +54,7 @@ async def test_a_run_goes_on_without_its_database(folder: Path) -> None:
         assert await read_end(cluster.open_journal(), "outlived/g000001/r1") is not None
 
 
+@pytest.mark.slow
 async def test_an_emptied_store_is_said_to_be_one(private_cluster: Cluster) -> None:
     """What Temporal has as completed can't be done again by that name: a whole group, and one of two siblings."""
     cluster = private_cluster

@@ -95,6 +95,7 @@ async def test_a_host_with_other_programs_restores_less_than_exactly(private_clu
     assert systems[0] != systems[1]
 
 
+@pytest.mark.slow
 async def test_a_rolling_restart_moves_nobody(private_cluster: Cluster) -> None:
     cluster, rollout = private_cluster, "restarted/g000000/r0"
     turns = (*[run("sleep 0.2")] * 25, run("echo -n 1 > /work/score"), say("Done."))

@@ -21,6 +21,7 @@ def script(latency: float, commands: int = 2) -> Script:
     return Script(conversations=(Conversation(variants=(turns,)),), latency=latency)
 
 
+@pytest.mark.slow
 async def test_a_stopped_process_pays_for_no_call_twice(private_cluster: Cluster) -> None:
     """One of two is stopped in the middle of its calls for longer than heartbeats may be silent."""
     cluster = private_cluster

@@ -66,6 +66,7 @@ async def test_a_paused_run_stops_at_turn_boundaries_and_goes_on(cluster: Cluste
     assert set(model.calls.requests.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_paused_run_outlives_its_workers(private_cluster: Cluster) -> None:
     """One is killed and one told to stop while rollouts wait in them."""
     cluster, model, target = private_cluster, ScriptedModel(SLOW), Target.named("restarted")
@@ -107,6 +108,7 @@ async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) ->
     assert set(model.calls.requests.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_cancelled_paused_run_is_retried_as_it_was_ordered(cluster: Cluster, tmp_path: Path) -> None:
     """By the real command, which needs none of the options that the run was started with."""
     model = ScriptedModel(SLOW.model_copy(update={"latency": 1.2}))
@@ -168,6 +170,7 @@ async def test_retry_starts_nothing_that_the_run_does_not_have(cluster: Cluster)
             await operations(cluster).retry(Target.named("two-by-two/g000001/r2"))
 
 
+@pytest.mark.slow
 async def test_a_deleted_run_is_gone_and_its_name_stays_taken(cluster: Cluster, tmp_path: Path) -> None:
     """By the real command; a run that goes on is refused, another whose name begins alike stays."""
     slow = ScriptedModel(SLOW.model_copy(update={"latency": 1.0}))
@@ -181,7 +184,9 @@ async def test_a_deleted_run_is_gone_and_its_name_stays_taken(cluster: Cluster, 
         ]
         assert "run unwanted is running" in refused.complaint
         assert "`clotho cancel unwanted` first" in refused.complaint
-        await handle.result()
+        await operations(cluster).cancel(Target.named("unwanted"))
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
     quick = ScriptedModel(Script(conversations=(Conversation(variants=((say("Done."),),)),)))
     async with serving(quick) as url:
         await (await start(cluster, "unwanted-too", url)).result()

@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from clotho.identifiers.rollout_keys import call_key, turn_key
 from clotho.rollouts.call import CallEntry
 from clotho.runs.rollouts import read_end
@@ -109,6 +111,7 @@ async def test_a_worker_told_to_stop_finishes_its_calls(private_cluster: Cluster
     assert set(model.calls.requests.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_models_and_tools_in_processes_of_their_own_die_together(private_cluster: Cluster) -> None:
     cluster = private_cluster
     turns = (run("true"), run("true"), say("Done."))
@@ -128,6 +131,7 @@ async def test_models_and_tools_in_processes_of_their_own_die_together(private_c
     assert {model.calls.requests[key] for key in journalled} == {1}
 
 
+@pytest.mark.slow
 async def test_a_file_is_patched_once_though_its_worker_dies_before_that_is_journalled(
     private_cluster: Cluster,
 ) -> None:

@@ -31,6 +31,7 @@ async def reward(journal: Journal, run_name: str) -> RewardEntry | None:
     return await journal.read(reward_key(f"{run_name}/g000000/r0"), RewardEntry)
 
 
+@pytest.mark.slow
 async def test_a_retried_verification_finds_its_finished_commands(private_cluster: Cluster) -> None:
     """The worker is killed in the second command: the first isn't run again, the second is attached to."""
     cluster = private_cluster
