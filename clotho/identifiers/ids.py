@@ -3,19 +3,20 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-
-
 ITEM_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-
-
 TOOL_NAME_CHARACTERS = 64
+
+
+def below(ending: str) -> Callable[[str], str]:
+    """The key, or the prefix of keys, with this ending below a run, group or rollout."""
+    return lambda owner: f"{owner}/{ending}"
 
 
 def checked_run_name(name: str) -> str:
@@ -27,8 +28,7 @@ def checked_run_name(name: str) -> str:
     return name
 
 
-def campaign_id(run: str) -> str:
-    return f"{run}/~campaign"
+campaign_id = below("~campaign")
 
 
 def group_id(run: str, item: int) -> str:

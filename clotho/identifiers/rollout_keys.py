@@ -1,20 +1,20 @@
-"""Journal keys of a rollout."""
+"""Journal keys of a rollout, and prefixes of those that are numbered."""
 
+from clotho.identifiers.ids import below
 
-def prompt_key(rollout: str) -> str:
-    return f"{rollout}/prompt"
-
-
-def turn_prefix(rollout: str) -> str:
-    return f"{rollout}/turn/"
+prompt_key = below("prompt")
+turn_prefix = below("turn/")
+streams_prefix = below("stream/")
+final_key = below("final")
+"""The checkpoint before verification."""
+epoch_prefix = below("epoch/")
+reward_key = below("reward")
+end_key = below("end")
+sealed_key = below("sealed")
 
 
 def turn_key(rollout: str, turn: int) -> str:
     return f"{turn_prefix(rollout)}{turn:04}"
-
-
-def streams_prefix(rollout: str) -> str:
-    return f"{rollout}/stream/"
 
 
 def stream_prefix(turn: str) -> str:
@@ -31,26 +31,5 @@ def lease_key(rollout: str, number: int) -> str:
     return f"{rollout}/lease/{number}"
 
 
-def final_key(rollout: str) -> str:
-    """The checkpoint before verification."""
-    return f"{rollout}/final"
-
-
 def blob_key(rollout: str, digest: str) -> str:
     return f"{rollout}/checkpoint/{digest}"
-
-
-def epoch_prefix(rollout: str) -> str:
-    return f"{rollout}/epoch/"
-
-
-def reward_key(rollout: str) -> str:
-    return f"{rollout}/reward"
-
-
-def end_key(rollout: str) -> str:
-    return f"{rollout}/end"
-
-
-def sealed_key(rollout: str) -> str:
-    return f"{rollout}/sealed"
