@@ -4,25 +4,11 @@ import random
 
 from clotho.errors import InvalidInput
 
+EVERYDAY = ("browser", "file", "image_gen", "moa", "terminal", "vision", "web")
+
 DISTRIBUTIONS: dict[str, dict[str, float]] = {
-    "default": {
-        "browser": 1,
-        "file": 1,
-        "image_gen": 1,
-        "moa": 1,
-        "terminal": 1,
-        "vision": 1,
-        "web": 1,
-    },
-    "balanced": {
-        "browser": 0.5,
-        "file": 0.5,
-        "image_gen": 0.5,
-        "moa": 0.5,
-        "terminal": 0.5,
-        "vision": 0.5,
-        "web": 0.5,
-    },
+    "default": dict.fromkeys(EVERYDAY, 1),
+    "balanced": dict.fromkeys(EVERYDAY, 0.5),
     "browser_only": {"browser": 1},
     "browser_tasks": {"browser": 0.97, "terminal": 0.15, "vision": 0.12},
     "browser_use": {"browser": 1, "vision": 0.7, "web": 0.8},

@@ -1,15 +1,13 @@
 """The `process` tool: background processes that `terminal` started."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import Any
 
 from clotho.sandbox.backend import JobState, JobStatus, SessionInfo
 from clotho.tools import shell, write_once
 from clotho.tools.output import last_output
-from clotho.tools.results import RAN_OUT, problem, text
+from clotho.tools.results import RAN_OUT, answer, problem
+from clotho.tools.schemas import integer, object_schema, string
 from clotho.tools.terminal import MAX_SESSIONS
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
@@ -19,6 +17,7 @@ WAIT_CHARS = 2_000
 LOG_LINES = 200
 COMMAND_CHARS = 200
 KILLED_EXIT = -15
+ACTIONS = ("poll", "log", "wait", "kill", "write", "submit", "close")
 ONLY_LOOKS = frozenset({"list", "poll", "log", "wait"})
 """The actions that change nothing. The others reach a process that its sandbox took along: none is replayed."""
 
@@ -32,22 +31,15 @@ class Process(Tool):
         "the timeout is over. kill: end it. write: send data to its input. submit: send data and Enter. "
         "close: end its input."
     )
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {
-            "action": {
-                "type": "string",
-                "enum": ["list", "poll", "log", "wait", "kill", "write", "submit", "close"],
-                "description": "What to do",
-            },
-            "session_id": {"type": "string", "description": "From terminal; for every action but list"},
-            "data": {"type": "string", "description": "Text for write and submit"},
-            "timeout": {"type": "integer", "description": "Seconds that wait waits at most", "minimum": 1},
-            "offset": {"type": "integer", "description": "Lines that log skips; 0 shows the last lines"},
-            "limit": {"type": "integer", "description": "How many lines log shows", "minimum": 1},
-        },
-        "required": ["action"],
-    }
+    parameters = object_schema(
+        "action",
+        action=string("What to do", one_of=("list", *ACTIONS)),
+        session_id=string("From terminal; for every action but list"),
+        data=string("Text for write and submit"),
+        timeout=integer("Seconds that wait waits at most", minimum=1),
+        offset=integer("Lines that log skips; 0 shows the last lines"),
+        limit=integer("How many lines log shows", minimum=1),
+    )
 
     def changes(self, arguments: Arguments) -> bool:
         return arguments["action"] not in ONLY_LOOKS
@@ -58,22 +50,26 @@ class Process(Tool):
             await shell.require_alive(context)
         action = arguments["action"]
         if action == "list":
-            return await _list(sessions, context)
+            newest = sorted(sessions, key=lambda session: session.started)[-MAX_SESSIONS:]
+            return answer(processes=[await _description(session, context) for session in newest])
         if "session_id" not in arguments:
             return problem(f"session_id is required for {action}")
         session = next((s for s in sessions if s.session == arguments["session_id"]), None)
         if session is None:
             return problem(f"No process with id {arguments['session_id']}", status="not_found")
-        return await ACTIONS[action](session, arguments, context)
-
-
-async def _list(sessions: Sequence[SessionInfo], context: CallContext) -> ToolOutcome:
-    newest = sorted(sessions, key=lambda session: session.started)[-MAX_SESSIONS:]
-    return ToolOutcome(content=text(processes=[await _description(session, context) for session in newest]))
-
-
-async def _poll(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
-    return ToolOutcome(content=text(**await _description(session, context)))
+        match action:
+            case "poll":
+                return answer(**await _description(session, context))
+            case "log":
+                return await _log(session, arguments, context)
+            case "wait":
+                return await _wait(session, arguments, context)
+            case "kill":
+                return await _kill(session, context)
+            case "close":
+                await context.sandbox.close_input(session.key)
+                return answer(status="ok", message="The process's input is closed")
+        return await _send(session, arguments.get("data", "") + ("\n" if action == "submit" else ""), context)
 
 
 async def _log(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
@@ -81,14 +77,12 @@ async def _log(session: SessionInfo, arguments: Arguments, context: CallContext)
     lines = output.removesuffix("\n").split("\n") if output else []
     limit, offset = arguments.get("limit", LOG_LINES), arguments.get("offset", 0)
     shown = lines[offset : offset + limit] if offset > 0 else lines[-limit:]
-    return ToolOutcome(
-        content=text(
-            session_id=session.session,
-            status=_state(session.status),
-            output="\n".join(shown),
-            total_lines=len(lines),
-            showing=f"{len(shown)} lines",
-        )
+    return answer(
+        session_id=session.session,
+        status=_state(session.status),
+        output="\n".join(shown),
+        total_lines=len(lines),
+        showing=f"{len(shown)} lines",
     )
 
 
@@ -100,43 +94,15 @@ async def _wait(session: SessionInfo, arguments: Arguments, context: CallContext
         await shell.require_alive(context)
     output = await last_output(context.sandbox, session.key, status.output_size, WAIT_CHARS)
     if status.state in shell.UNFINISHED:
-        return ToolOutcome(
-            content=text(status="timeout", output=output, timeout_note=f"Still running after {timeout:g}s")
-        )
-    return ToolOutcome(content=text(status=_state(status), **_end(status), output=output))
+        return answer(status="timeout", output=output, timeout_note=f"Still running after {timeout:g}s")
+    return answer(status=_state(status), **_end(status), output=output)
 
 
-async def _kill(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
+async def _kill(session: SessionInfo, context: CallContext) -> ToolOutcome:
     if session.status.state not in (JobState.RUNNING, JobState.KILLED):
-        return ToolOutcome(content=text(status="already_exited", exit_code=_exit_code(session.status)))
+        return answer(status="already_exited", exit_code=_exit_code(session.status))
     await context.sandbox.kill(session.key)
-    return ToolOutcome(content=text(status="killed", session_id=session.session, exit_code=KILLED_EXIT))
-
-
-async def _write(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
-    return await _send(session, arguments.get("data", ""), context)
-
-
-async def _submit(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
-    return await _send(session, arguments.get("data", "") + "\n", context)
-
-
-async def _close(session: SessionInfo, arguments: Arguments, context: CallContext) -> ToolOutcome:
-    await context.sandbox.close_input(session.key)
-    return ToolOutcome(content=text(status="ok", message="The process's input is closed"))
-
-
-Action = Callable[[SessionInfo, Arguments, CallContext], Awaitable[ToolOutcome]]
-
-ACTIONS: dict[str, Action] = {
-    "poll": _poll,
-    "log": _log,
-    "wait": _wait,
-    "kill": _kill,
-    "write": _write,
-    "submit": _submit,
-    "close": _close,
-}
+    return answer(status="killed", session_id=session.session, exit_code=KILLED_EXIT)
 
 
 async def _send(session: SessionInfo, data: str, context: CallContext) -> ToolOutcome:
@@ -148,7 +114,7 @@ async def _send(session: SessionInfo, data: str, context: CallContext) -> ToolOu
             )
         await write_once.record(context, "input", b"")
     await context.sandbox.send_input(session.key, data.encode(), context.job_key("input"))
-    return ToolOutcome(content=text(status="ok", bytes_written=len(data.encode())))
+    return answer(status="ok", bytes_written=len(data.encode()))
 
 
 async def _description(session: SessionInfo, context: CallContext) -> dict[str, Any]:

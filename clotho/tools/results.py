@@ -18,6 +18,11 @@ def text(**fields: Any) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
+def answer(**fields: Any) -> ToolOutcome:
+    """The outcome of a call that did what it should."""
+    return ToolOutcome(content=text(**fields))
+
+
 def problem(error: str, **fields: Any) -> ToolOutcome:
     """The outcome of a call that ran and found no way: the model reads why, and nothing counts as a tool error."""
     return ToolOutcome(content=text(**fields, error=error))

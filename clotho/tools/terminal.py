@@ -1,15 +1,14 @@
 """The `terminal` tool: shell commands in the rollout's sandbox."""
 
 import json
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import Any
 
 from clotho.sandbox.backend import Job, JobState, JobStatus
 from clotho.tools import shell
 from clotho.tools.exit_codes import meaning
 from clotho.tools.output import shown_output
-from clotho.tools.results import RAN_OUT, refusal, text
+from clotho.tools.results import RAN_OUT, answer, refusal, text
+from clotho.tools.schemas import boolean, integer, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 MAX_SESSIONS = 64
@@ -26,42 +25,22 @@ class Terminal(Tool):
         "tool to look at them; do not use nohup or a trailing &. To read, write, edit or search files, prefer "
         "read_file, write_file, patch and search_files over cat, echo, sed and grep."
     )
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "description": "The command, run by bash"},
-            "background": {
-                "type": "boolean",
-                "description": "Start it and return at once with a session_id for the process tool",
-                "default": False,
-            },
-            "timeout": {
-                "type": "integer",
-                "description": "Seconds a foreground command may take, at most 600",
-                "minimum": 1,
-            },
-            "workdir": {
-                "type": "string",
-                "description": "Directory to run it in; the current one by default",
-            },
-            "pty": {
-                "type": "boolean",
-                "description": "Give it a terminal, for interactive programs",
-                "default": False,
-            },
-            "notify_on_complete": {
-                "type": "boolean",
-                "description": "Nothing interrupts you here: wait with the process tool",
-                "default": False,
-            },
-            "watch_patterns": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Nothing interrupts you here: look at the output with the process tool",
-            },
+    parameters = object_schema(
+        "command",
+        command=string("The command, run by bash"),
+        background=boolean(
+            "Start it and return at once with a session_id for the process tool", default=False
+        ),
+        timeout=integer("Seconds a foreground command may take, at most 600", minimum=1),
+        workdir=string("Directory to run it in; the current one by default"),
+        pty=boolean("Give it a terminal, for interactive programs", default=False),
+        notify_on_complete=boolean("Nothing interrupts you here: wait with the process tool", default=False),
+        watch_patterns={
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Nothing interrupts you here: look at the output with the process tool",
         },
-        "required": ["command"],
-    }
+    )
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         if "\0" in arguments["command"] + arguments.get("workdir", ""):
@@ -110,7 +89,7 @@ class Terminal(Tool):
         }
         if arguments.get("notify_on_complete", False) or arguments.get("watch_patterns"):
             fields["note"] = "Nothing will notify you here: use the process tool to wait or to look."
-        return ToolOutcome(content=text(**fields))
+        return answer(**fields)
 
 
 def session_id(key: str) -> str:

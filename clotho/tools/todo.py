@@ -1,10 +1,9 @@
 """The `todo` tool: a model's list of what it has to do, kept in the rollout's state."""
 
-from typing import Any, ClassVar, cast
-
-from pydantic import JsonValue
+from typing import Any, cast
 
 from clotho.tools.results import problem, text
+from clotho.tools.schemas import boolean, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 STATUSES = ("pending", "in_progress", "completed", "cancelled")
@@ -23,34 +22,24 @@ class Todo(Tool):
         "order is the priority. Keep one task in_progress at a time, and mark it completed as soon as it is done. "
         "The result is always the whole list."
     )
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {
-            "todos": {
-                "type": "array",
-                "description": "The tasks to write. Leave it out to read the list.",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "id": {"type": "string", "description": "Unique name of the task"},
-                        "content": {"type": "string", "description": "What is to be done"},
-                        "status": {
-                            "type": "string",
-                            "enum": list(STATUSES),
-                            "description": "Where it stands",
-                        },
-                    },
-                    "required": ["id"],
+    parameters = object_schema(
+        todos={
+            "type": "array",
+            "description": "The tasks to write. Leave it out to read the list.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": string("Unique name of the task"),
+                    "content": string("What is to be done"),
+                    "status": string("Where it stands", one_of=STATUSES),
                 },
-            },
-            "merge": {
-                "type": "boolean",
-                "description": "true changes tasks by id and keeps the others; false replaces the list",
-                "default": False,
+                "required": ["id"],
             },
         },
-        "required": [],
-    }
+        merge=boolean(
+            "true changes tasks by id and keeps the others; false replaces the list", default=False
+        ),
+    )
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         current = cast(list[TodoItem], context.state.get(SLOT, []))

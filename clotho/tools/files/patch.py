@@ -8,9 +8,7 @@ old one, and the result. An attempt that finds this record carries it out, whate
 import asyncio
 import hashlib
 from collections.abc import Mapping
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import Any
 
 from clotho.errors import FileRefused, InvalidInput
 from clotho.frozen_model import FrozenModel
@@ -21,6 +19,7 @@ from clotho.tools.files.lint import lint
 from clotho.tools.files.paths import absolute_path, quoted, refuse_protected
 from clotho.tools.files.text_file import TextFile, is_text
 from clotho.tools.results import problem, text
+from clotho.tools.schemas import boolean, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 MAX_FILE_BYTES = 5_000_000
@@ -53,26 +52,19 @@ class Patch(Tool):
         "'@@ a line before @@', '*** Add File: path' with '+' lines, '*** Delete File: path', "
         "'*** Move File: old -> new', and '*** End Patch'. The result has the diff, and a syntax check."
     )
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {
-            "mode": {
-                "type": "string",
-                "enum": ["replace", "patch"],
-                "description": "replace needs path, old_string and new_string; patch needs patch",
-                "default": "replace",
-            },
-            "path": {"type": "string", "description": "File to edit"},
-            "old_string": {
-                "type": "string",
-                "description": "Text to replace, with enough around it to be unique",
-            },
-            "new_string": {"type": "string", "description": "What to put there; empty deletes"},
-            "replace_all": {"type": "boolean", "description": "Replace every match", "default": False},
-            "patch": {"type": "string", "description": "A patch in the V4A format"},
-        },
-        "required": ["mode"],
-    }
+    parameters = object_schema(
+        "mode",
+        mode=string(
+            "replace needs path, old_string and new_string; patch needs patch",
+            one_of=("replace", "patch"),
+            default="replace",
+        ),
+        path=string("File to edit"),
+        old_string=string("Text to replace, with enough around it to be unique"),
+        new_string=string("What to put there; empty deletes"),
+        replace_all=boolean("Replace every match", default=False),
+        patch=string("A patch in the V4A format"),
+    )
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
         return await self.run(arguments, context)

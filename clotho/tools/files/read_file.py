@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Any, ClassVar
-
-from pydantic import JsonValue
+from typing import Any
 
 from clotho.sandbox.backend import FileContent
 from clotho.tools import shell
 from clotho.tools.files.paths import absolute_path, quoted
 from clotho.tools.files.text_file import MARK, is_binary
 from clotho.tools.files.windows import window
-from clotho.tools.results import problem, text
+from clotho.tools.results import answer, problem
+from clotho.tools.schemas import integer, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 MAX_LINES = 2_000
@@ -49,20 +48,12 @@ class ReadFile(Tool):
         f"the terminal. For long files give offset and limit; at most {MAX_LINES} lines and {MAX_CHARS:,} "
         "characters at a time. A path that doesn't exist is answered with similar ones."
     )
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "Absolute, relative or ~ path"},
-            "offset": {"type": "integer", "description": "First line, from 1", "default": 1, "minimum": 1},
-            "limit": {
-                "type": "integer",
-                "description": f"Lines to read, at most {MAX_LINES}",
-                "default": DEFAULT_LINES,
-                "minimum": 1,
-            },
-        },
-        "required": ["path"],
-    }
+    parameters = object_schema(
+        "path",
+        path=string("Absolute, relative or ~ path"),
+        offset=integer("First line, from 1", default=1, minimum=1),
+        limit=integer(f"Lines to read, at most {MAX_LINES}", default=DEFAULT_LINES, minimum=1),
+    )
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         path = absolute_path(arguments["path"], context)
@@ -108,7 +99,7 @@ def _shown(file: FileContent, arguments: Arguments) -> ToolOutcome:
         fields["hint"] = (
             f"Use offset={part.last + 1} to go on (lines {part.first}-{part.last} of {part.total})"
         )
-    return ToolOutcome(content=text(**fields))
+    return answer(**fields)
 
 
 async def _similar(path: str, context: CallContext) -> list[str]:

@@ -1,15 +1,13 @@
 """The `search_files` tool: ripgrep in the sandbox, or grep and find where it isn't installed."""
 
 import asyncio
-from typing import ClassVar
-
-from pydantic import JsonValue
 
 from clotho.sandbox.backend import JobState
 from clotho.tools import shell
 from clotho.tools.files import search_script as search
 from clotho.tools.files.paths import checked
 from clotho.tools.results import problem, text
+from clotho.tools.schemas import integer, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 TIMEOUT_SECONDS = 60
@@ -26,36 +24,21 @@ class SearchFiles(Tool):
         "target=content looks for a regular expression in files; target=files looks for file names that match a "
         "glob such as '*.py', the latest modified first. Hidden files are left out."
     )
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "description": "Regular expression, or glob for target=files"},
-            "target": {
-                "type": "string",
-                "enum": ["content", "files"],
-                "description": "Look into files, or at their names",
-                "default": "content",
-            },
-            "path": {"type": "string", "description": "File or directory to search", "default": "."},
-            "file_glob": {"type": "string", "description": "Only look into files of such names, e.g. '*.py'"},
-            "limit": {"type": "integer", "description": "Results shown at most", "default": 50, "minimum": 1},
-            "offset": {"type": "integer", "description": "Results skipped", "default": 0, "minimum": 0},
-            "output_mode": {
-                "type": "string",
-                "enum": ["content", "files_only", "count"],
-                "description": "Matching lines, the paths of files that have some, or how many each has",
-                "default": "content",
-            },
-            "context": {
-                "type": "integer",
-                "description": "Lines shown before and after each match",
-                "default": 0,
-                "minimum": 0,
-                "maximum": 100,
-            },
-        },
-        "required": ["pattern"],
-    }
+    parameters = object_schema(
+        "pattern",
+        pattern=string("Regular expression, or glob for target=files"),
+        target=string("Look into files, or at their names", one_of=("content", "files"), default="content"),
+        path=string("File or directory to search", default="."),
+        file_glob=string("Only look into files of such names, e.g. '*.py'"),
+        limit=integer("Results shown at most", default=50, minimum=1),
+        offset=integer("Results skipped", default=0, minimum=0),
+        output_mode=string(
+            "Matching lines, the paths of files that have some, or how many each has",
+            one_of=("content", "files_only", "count"),
+            default="content",
+        ),
+        context=integer("Lines shown before and after each match", default=0, minimum=0, maximum=100),
+    )
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         path = checked(arguments.get("path", "."))

@@ -2,14 +2,12 @@
 
 import asyncio
 import posixpath
-from typing import ClassVar
-
-from pydantic import JsonValue
 
 from clotho.tools import shell, write_once
 from clotho.tools.files.lint import lint
 from clotho.tools.files.paths import absolute_path, refuse_protected
-from clotho.tools.results import text
+from clotho.tools.results import answer
+from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 CREATED, PRESENT = b"created", b"present"
@@ -23,14 +21,12 @@ class WriteFile(Tool):
         "a heredoc in the terminal; to change a part of a file use patch. The syntax of Python, JSON and TOML "
         "files is checked, and the finding is in the result."
     )
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "Absolute, relative or ~ path"},
-            "content": {"type": "string", "description": "The whole content of the file"},
-        },
-        "required": ["path", "content"],
-    }
+    parameters = object_schema(
+        "path",
+        "content",
+        path=string("Absolute, relative or ~ path"),
+        content=string("The whole content of the file"),
+    )
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
         return await self.run(arguments, context)
@@ -41,12 +37,10 @@ class WriteFile(Tool):
         parents = await write_once.recall(context, "parents") or await _look_at_parents(path, context)
         content = arguments["content"].encode()
         await context.sandbox.write_file(path, content, shell.last_command(context), context.job_key("write"))
-        return ToolOutcome(
-            content=text(
-                bytes_written=len(content),
-                dirs_created=parents == CREATED,
-                lint=await asyncio.to_thread(lint, path, arguments["content"]),
-            )
+        return answer(
+            bytes_written=len(content),
+            dirs_created=parents == CREATED,
+            lint=await asyncio.to_thread(lint, path, arguments["content"]),
         )
 
 
