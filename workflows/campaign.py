@@ -33,14 +33,14 @@ with workflow.unsafe.imports_passed_through():
     from clotho.temporal.search_attributes import identify
 
 from workflows import attributes
-from workflows.pausing import run_resume
+from workflows.pausing import PausedWithRun
 from workflows.rollout_group import RolloutGroup
 from workflows.slots import Slots
 from workflows.steps import clean_up, run_activity, without_deadline
 
 
 @workflow.defn
-class Campaign:
+class Campaign(PausedWithRun):
     """Start groups in the manifest's order, with at most `max_open_groups` running.
 
     Started again, it skips scored groups and retries failed ones. If one rollout after the other fails for the same
@@ -54,6 +54,7 @@ class Campaign:
     def __init__(self, request: CampaignRequest) -> None:
         self.request = request
         self.task_queues = request.task_queues
+        self.environment = request.task_queues.environment
         self.next_group = request.next_group
         self.waiting = list(request.waiting)
         self.progress = request.progress or CampaignProgress()
@@ -62,14 +63,13 @@ class Campaign:
         self.slots = Slots(request.max_open_groups, request.open)
         self.stopping = False
         self.stops = 0
-        self.pause_may_have_changed = True
 
     @workflow.run
     async def run(self, request: CampaignRequest) -> CampaignProgress:
         if request.progress is None:
-            await self.hold_while_paused()
+            await self.hold_while_paused(request.run, self.task_queues.model)
             await self.prepare()
-        watch = self.slots.background(self.watch_pause())
+        watch = self.slots.background(self.watch_pause(request.run, self.task_queues.model))
         try:
             await self.run_groups()
             return await self.conclude()
@@ -83,23 +83,18 @@ class Campaign:
     async def prepare(self) -> None:
         """Check the model server, then write the items into the store."""
         run = self.request.run
-        await run_activity(
-            Model.check_model, ModelCheck(run=run), self.task_queues.model, "check model server"
-        )
+        check = ModelCheck(run=run)
+        await run_activity(Model.check_model, check, self.task_queues.model, "check model server")
         items = ItemsRequest(run=run, groups=self.request.groups)
-        activity_queue = self.task_queues.environment
-        self.count(
-            groups=await run_activity(Groups.enumerate_items, items, activity_queue, "enumerate items")
-        )
+        groups = await run_activity(Groups.enumerate_items, items, self.environment, "enumerate items")
+        self.count(groups=groups)
 
     async def unfinished(self, first: int) -> list[int]:
         """The next items from `first` whose groups aren't scored."""
         self.next_group = min(first + self.request.look_ahead, self.progress.groups)
         request = UnfinishedRequest(run=self.request.run, first=first, groups=self.next_group - first)
-        activity_queue = self.task_queues.environment
-        items = await run_activity(
-            Groups.unfinished_groups, request, activity_queue, f"look up groups from {first}"
-        )
+        what = f"look up groups from {first}"
+        items = await run_activity(Groups.unfinished_groups, request, self.environment, what)
         self.count(skipped=self.progress.skipped + request.groups - len(items))
         return items
 
@@ -170,16 +165,13 @@ class Campaign:
 
     async def follow(self, items: list[int]) -> None:
         """Wait for groups that another run of this campaign, or an operator, has started."""
-        run, activity_queue = self.request.run, self.task_queues.environment
-        groups = {group_id(run, item): item for item in items}
+        groups = {group_id(self.request.run, item): item for item in items}
         while groups:
-            request = AwaitAnyClosed(run=run, workflows=tuple(groups))
-            what = f"wait for {len(groups)} groups"
-            for group in await run_activity(
-                Groups.await_any_closed, request, without_deadline(activity_queue), what
-            ):
+            request = AwaitAnyClosed(run=self.request.run, workflows=tuple(groups))
+            endless, what = without_deadline(self.environment), f"wait for {len(groups)} groups"
+            for group in await run_activity(Groups.await_any_closed, request, endless, what):
                 item = groups.pop(group)
-                scored = await run_activity(Groups.find_scored, group, activity_queue, f"look up {group}")
+                scored = await run_activity(Groups.find_scored, group, self.environment, f"look up {group}")
                 self.slots.release(item)
                 if scored is not None:
                     self.note_scored(scored)
@@ -233,28 +225,8 @@ class Campaign:
         self.waiting += items
         self.count(failed=self.progress.failed - len(items), failures=kept)
 
-    async def watch_pause(self) -> None:
-        while True:
-            await workflow.wait_condition(lambda: self.pause_may_have_changed)
-            await self.hold_while_paused()
-
-    async def hold_while_paused(self) -> None:
-        """Show the pause until the run isn't paused."""
-        run, activity_queue = self.request.run, self.task_queues.model
-        while True:
-            self.pause_may_have_changed = False
-            because = await run_activity(PauseActivities.paused_because, run, activity_queue, "look up pause")
-            if because is not None:
-                self.count(paused=because)
-                await run_resume(run, activity_queue)
-            elif not self.pause_may_have_changed:
-                break
-        self.count(paused=None)
-
-    @workflow.signal
-    def refresh_pause(self) -> None:
-        """Look up in the store again whether the run is paused."""
-        self.pause_may_have_changed = True
+    def show_pause(self, reason: str | None) -> None:
+        self.count(paused=reason)
 
     async def roll_out(self, item: int) -> GroupSummary:
         """Run the group as a child; raises WorkflowAlreadyStartedError if it is running already."""

@@ -7,7 +7,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.pauses import PauseActivities
     from clotho.rollouts.task_queues import ActivityQueue
 
-from workflows.steps import RETRIES, without_deadline
+from workflows.steps import RETRIES, run_activity, without_deadline
 
 
 class Pausable:
@@ -49,3 +49,35 @@ async def run_resume(run: str, activity_queue: ActivityQueue) -> None:
         # It holds nothing that a cancel would have to wait for.
         cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
     )
+
+
+class PausedWithRun:
+    """A workflow that shows the pause of its run, and looks it up in the store again when it is told to."""
+
+    pause_may_have_changed = True
+
+    def show_pause(self, reason: str | None) -> None:
+        """Show why the run is paused; None: it goes on."""
+        raise NotImplementedError
+
+    @workflow.signal
+    def refresh_pause(self) -> None:
+        """Look up in the store again whether the run is paused."""
+        self.pause_may_have_changed = True
+
+    async def watch_pause(self, run: str, activity_queue: ActivityQueue) -> None:
+        while True:
+            await workflow.wait_condition(lambda: self.pause_may_have_changed)
+            await self.hold_while_paused(run, activity_queue)
+
+    async def hold_while_paused(self, run: str, activity_queue: ActivityQueue) -> None:
+        """Show the pause until the run isn't paused."""
+        while True:
+            self.pause_may_have_changed = False
+            because = await run_activity(PauseActivities.paused_because, run, activity_queue, "look up pause")
+            if because is not None:
+                self.show_pause(because)
+                await run_resume(run, activity_queue)
+            elif not self.pause_may_have_changed:
+                break
+        self.show_pause(None)

@@ -1,6 +1,4 @@
-"""All workflows, for workers and replays."""
-
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+"""All workflows, for workers and for replays of histories."""
 
 from workflows.campaign import Campaign
 from workflows.rollout import Rollout
@@ -11,12 +9,3 @@ PINNED = (RolloutGroup, Rollout)
 UPGRADED = (Campaign,)
 """They go on with the current version."""
 WORKFLOWS = (*PINNED, *UPGRADED)
-
-
-def strict_runner() -> SandboxedWorkflowRunner:
-    """The SDK's sandbox for workflow code, which refuses clocks, randomness and I/O: for tests.
-
-    Workers do without: the sandbox takes more time than the workflow code.
-    """
-    shared = SandboxRestrictions.default.with_passthrough_modules("clotho", "activities", "pydantic")
-    return SandboxedWorkflowRunner(restrictions=shared)

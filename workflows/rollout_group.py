@@ -44,6 +44,7 @@ class RolloutGroup(Pausable):
     @workflow.init
     def __init__(self, request: GroupRequest) -> None:
         self.request = request
+        self.environment = request.task_queues.environment
         self.scored: list[RolloutSummary] = []
         self.repaired: list[SiblingFailure] = []
         self.failures: list[SiblingFailure] = []
@@ -60,12 +61,11 @@ class RolloutGroup(Pausable):
         return await self.conclude()
 
     async def find_scored(self) -> GroupSummary | None:
-        group, activity_queue = self.request.group, self.request.task_queues.environment
-        return await run_activity(Groups.find_scored, group, activity_queue, "look up scored group")
+        group = self.request.group
+        return await run_activity(Groups.find_scored, group, self.environment, "look up scored group")
 
     async def prepare(self) -> PreparedGroup:
-        activity_queue = self.request.task_queues.environment
-        prepared = await run_activity(Groups.prepare_group, self.request, activity_queue, "resolve tools")
+        prepared = await run_activity(Groups.prepare_group, self.request, self.environment, "resolve tools")
         dropped = f"; unavailable: {names(prepared.unavailable)}" if prepared.unavailable else ""
         self.tools = f"tools: {names(prepared.tools) or 'none'}{dropped}"
         self.show()
@@ -101,10 +101,8 @@ class RolloutGroup(Pausable):
                 bounds=self.request.repairs,
             )
             self.repaired.append(failure)
-            activity_queue = self.request.task_queues.environment
-            successor = await run_activity(
-                Groups.repair_sibling, request, activity_queue, f"repair {failure.workflow}"
-            )
+            what = f"repair {failure.workflow}"
+            successor = await run_activity(Groups.repair_sibling, request, self.environment, what)
         if successor is None:
             self.failures.append(failure)
         return successor
@@ -138,18 +136,16 @@ class RolloutGroup(Pausable):
                     return end
 
     async def find_end_when_closed(self, rollout: str) -> RolloutSummary | None:
-        activity_queue = self.request.task_queues.environment
-        closed = AwaitClosed(workflow=rollout)
-        await run_activity(
-            Groups.await_closed, closed, without_deadline(activity_queue), f"wait for {rollout}"
-        )
-        return await run_activity(Rollouts.find_end, rollout, activity_queue, f"look up end of {rollout}")
+        closed, endless = AwaitClosed(workflow=rollout), without_deadline(self.environment)
+        await run_activity(Groups.await_closed, closed, endless, f"wait for {rollout}")
+        return await run_activity(Rollouts.find_end, rollout, self.environment, f"look up end of {rollout}")
 
     async def conclude(self) -> GroupSummary:
         siblings = tuple(sorted(self.scored, key=lambda summary: sibling_number(summary.rollout)))
         conclusion = GroupConclusion(run=self.request.run, group=self.request.group, siblings=siblings)
-        activity_queue = self.request.task_queues.environment
-        summary = await run_activity(Groups.conclude_group, conclusion, activity_queue, "write scored group")
+        summary = await run_activity(
+            Groups.conclude_group, conclusion, self.environment, "write scored group"
+        )
         mean = sum(sibling.score for sibling in summary.siblings) / len(summary.siblings)
         attributes.show_result("scored", mean)
         return summary
@@ -163,9 +159,7 @@ class RolloutGroup(Pausable):
             siblings=tuple(self.scored),
             failures=tuple(self.failures),
         )
-        await run_activity(
-            Groups.keep_attempt, attempt, self.request.task_queues.environment, "keep failed attempt"
-        )
+        await run_activity(Groups.keep_attempt, attempt, self.environment, "keep failed attempt")
         attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
         details = GroupFailure(failures=tuple(self.failures))
         return ApplicationError(self.failure_text(), details, type=GROUP_INCOMPLETE, non_retryable=True)
