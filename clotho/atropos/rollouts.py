@@ -17,7 +17,7 @@ from clotho.journal import Journal
 from clotho.rollouts.failures import failures_within
 from clotho.rollouts.group import GroupEntry, SiblingFailure
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
-from clotho.runs.adapter_runs import start_group
+from clotho.runs.adapter_runs import start_work
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts at a group whose failure would hit every other group too."""
@@ -93,7 +93,7 @@ class Groups:
             return entry
         try:
             request = self.order.group(self.manifest, claim.group, claim.number)
-            await (await start_group(self.client, request)).result()
+            await (await start_work(self.client, request)).result()
         except WorkflowAlreadyStartedError:
             pass
         except WorkflowFailureError as error:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from clotho.cli.terminal import sanitized_text
 from clotho.cli.waiting import is_polled, unserved
@@ -21,6 +21,7 @@ from clotho.runs.groups import group_ids, scored_keys
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.temporal.search_attributes import RUN
+from clotho.temporal.states import describe
 
 SERVER_SECONDS = 5.0
 NOT_KNOWN = "-"
@@ -78,11 +79,7 @@ async def _drawn_state(journal: Journal, client: Client, run: str) -> str | None
 
 
 async def _campaign_state(client: Client, run: str) -> str:
-    try:
-        described = await client.get_workflow_handle(campaign_id(run)).describe()
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
+    if (described := await describe(client, campaign_id(run))) is None:
         return "not in this Temporal"
     ended = {
         WorkflowExecutionStatus.RUNNING: "running",

@@ -135,11 +135,7 @@ async def unfinished_workflows(client: Client, run: str) -> UnfinishedWorkflows:
         if execution.run_id == current.run_id and current.status is not WorkflowExecutionStatus.COMPLETED
     ]
 
-    async def failure(execution: WorkflowExecution) -> Failure | None:
-        failed = execution.status is WorkflowExecutionStatus.FAILED
-        return await failure_of(client, execution.id, execution.run_id) if failed else None
-
-    failures = await asyncio.gather(*map(failure, left))
+    failures = await asyncio.gather(*(failure_of(client, one) for one in left))
     return UnfinishedWorkflows(
         [UnfinishedWorkflow(*pair) for pair in zip(left, failures, strict=True)], count
     )

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client, WorkflowFailureError
 
 from clotho.cli import run_options as option
 from clotho.cli.follow import failure_text
@@ -29,7 +28,8 @@ from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest
-from clotho.temporal.failures import Failure, failure_of
+from clotho.temporal.failures import failure_of
+from clotho.temporal.states import describe
 
 RUN = "try"
 NO_REPAIRS = RepairBounds(per_group=0, per_run=0)
@@ -179,8 +179,8 @@ class Trial:
     async def _failure(self, client: Client, failed: WorkflowFailureError) -> RolloutFailed:
         """With the traceback printed, if the environment raised."""
         for workflow in (self.rollout, group_id(RUN, 0)):
-            failure = await failure_if_failed(client, workflow)
-            if failure is None:
+            described = await describe(client, workflow)
+            if described is None or (failure := await failure_of(client, described)) is None:
                 continue
             if failure.kind == EnvironmentFailed.__name__:
                 self.console.print(sanitized_text(failure.message, "red"), soft_wrap=True)
@@ -188,15 +188,3 @@ class Trial:
             return RolloutFailed(f"the rollout failed: {failure.kind}: {failure.message}")
         one_line(self.console, self.services.worker.last_words)
         return RolloutFailed(failure_text(RUN, failed))
-
-
-async def failure_if_failed(client: Client, workflow: str) -> Failure | None:
-    """None where it hasn't failed, or was never started."""
-    try:
-        described = await client.get_workflow_handle(workflow).describe()
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return None
-    failed = described.status is WorkflowExecutionStatus.FAILED
-    return await failure_of(client, workflow, described.run_id) if failed else None

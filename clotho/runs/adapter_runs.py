@@ -10,11 +10,10 @@ from clotho.journal import Journal
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.group import GroupRequest
 from clotho.rollouts.item import AdapterItem
+from clotho.rollouts.rollout import RolloutRequest
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.manifest import open_run
 from clotho.temporal.search_attributes import identify
-
-WORKFLOW = "RolloutGroup"
 
 
 async def open_adapter_run(
@@ -42,12 +41,16 @@ async def adapter_groups(journal: Journal, run: str) -> dict[str, int]:
     }
 
 
-async def start_group(client: Client, request: GroupRequest) -> WorkflowHandle[Any, Any]:
-    """Start a group, or attach to it; raises WorkflowAlreadyStartedError for one that has completed."""
+async def start_work(client: Client, request: GroupRequest | RolloutRequest) -> WorkflowHandle[Any, Any]:
+    """Start a group or rollout, or attach to it; raises WorkflowAlreadyStartedError for one that has completed."""
+    if isinstance(request, GroupRequest):
+        kind, name = "RolloutGroup", request.group
+    else:
+        kind, name = "Rollout", request.rollout
     return await client.start_workflow(
-        WORKFLOW,
+        kind,
         request,
-        id=request.group,
+        id=name,
         task_queue=request.task_queues.workflows,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

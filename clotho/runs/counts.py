@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import scored_key
@@ -142,8 +142,7 @@ class RunCounter:
         )
         found: dict[str, Failure] = {}
         for each in latest:
-            if each.status is WorkflowExecutionStatus.FAILED:
-                if each.run_id not in self._failures:
-                    self._failures[each.run_id] = await failure_of(self._client, each.id, each.run_id)
-                found[each.id] = self._failures[each.run_id]
+            failure = self._failures.get(each.run_id) or await failure_of(self._client, each)
+            if failure is not None:
+                found[each.id] = self._failures[each.run_id] = failure
         return found

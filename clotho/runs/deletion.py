@@ -5,13 +5,13 @@ import asyncio
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import InvalidInput
 from clotho.identifiers.run_keys import deleted_key, manifest_key
 from clotho.journal import Journal
 from clotho.runs.manifest import Deleted, read_manifest
 from clotho.temporal.search_attributes import RUN
+from clotho.temporal.states import ignore_unknown
 
 PERIOD_SECONDS = 0.2
 
@@ -54,8 +54,5 @@ async def _delete_history(client: Client, workflow: str, execution: str) -> None
         namespace=client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=workflow, run_id=execution),
     )
-    try:
+    with ignore_unknown():  # listed still, and gone
         await client.workflow_service.delete_workflow_execution(request)
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:  # listed still, and gone
-            raise

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from temporalio.client import Client, WorkflowUpdateFailedError
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -18,13 +17,13 @@ from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupRequest
 from clotho.rollouts.item import Delivery
 from clotho.rollouts.run import AdapterRunConfig
-from clotho.runs.adapter_runs import adapter_groups, read_adapter_config, start_group
+from clotho.runs.adapter_runs import adapter_groups, read_adapter_config, start_work
 from clotho.runs.campaigns import read_campaign_request, start_requested
 from clotho.runs.manifest import read_manifest
 from clotho.runs.pauses import pause_run, resume_run
 from clotho.runs.targets import Target, running_rollouts
-from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN, identify
-from clotho.temporal.states import is_running
+from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
+from clotho.temporal.states import ignore_unknown, is_running
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,9 @@ class Operations:
         if await is_running(self._client, target.workflow):
             return False
         try:
-            if target.rollout is None:
-                await start_group(self._client, request)
-            else:
-                await self._start_rollout(target.rollout, request)
+            await start_work(
+                self._client, request if target.rollout is None else request.sibling(target.rollout)
+            )
         except WorkflowAlreadyStartedError:
             raise InvalidInput(f"{target} is scored: there is nothing left to do") from None
         return True
@@ -137,11 +135,8 @@ class Operations:
 
     async def _tell_campaign(self, run: str) -> None:
         """Tell the campaign, for its display and the groups it starts next; turns read the store."""
-        try:
+        with ignore_unknown():
             await self._client.get_workflow_handle(campaign_id(run)).signal("refresh_pause")
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
 
     async def _start_run(self, run: str) -> bool:
         """Start what neither runs nor is scored; returns whether there was anything to start."""
@@ -168,7 +163,7 @@ class Operations:
 
     async def _start_again(self, request: GroupRequest) -> None:
         with suppress(WorkflowAlreadyStartedError):  # it has just been scored
-            await start_group(self._client, request)
+            await start_work(self._client, request)
 
     async def _running_groups(self, run: str) -> list[str]:
         listed = self._client.list_workflows(
@@ -193,23 +188,9 @@ class Operations:
             f"there is no group {target.group}: `clotho status {target.run}` shows those there are"
         )
 
-    async def _start_rollout(self, rollout: str, group: GroupRequest) -> None:
-        await self._client.start_workflow(
-            "Rollout",
-            group.sibling(rollout),
-            id=rollout,
-            task_queue=group.task_queues.workflows,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            search_attributes=identify(group.run, group.environment),
-        )
-
     async def _cancel(self, workflow: str) -> None:
-        try:
+        with ignore_unknown():  # it has just ended
             await self._client.get_workflow_handle(workflow).cancel()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:  # it has just ended
-                raise
 
 
 def _with_sibling(group: GroupRequest, target: Target) -> GroupRequest:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
 from clotho.errors import HostUnavailable, SandboxLost, Unavailable, truncate_middle
@@ -64,12 +64,14 @@ def kind_of_cause(cause: BaseException) -> str:
     return (isinstance(cause, ApplicationError) and cause.type) or type(cause).__name__
 
 
-async def failure_of(client: Client, workflow: str, execution: str | None) -> Failure:
-    """The failure of a workflow that has failed."""
+async def failure_of(client: Client, execution: WorkflowExecution) -> Failure | None:
+    """Why an execution failed; None if it didn't."""
+    if execution.status is not WorkflowExecutionStatus.FAILED:
+        return None
     try:
-        await client.get_workflow_handle(workflow, run_id=execution).result()
+        await client.get_workflow_handle(execution.id, run_id=execution.run_id).result()
     except WorkflowFailureError as error:
         cause = classified_cause(error)
         message = cause.message if isinstance(cause, ApplicationError) else str(cause)
         return Failure(kind_of_cause(cause), message)
-    raise AssertionError(f"{workflow} has not failed")
+    raise AssertionError(f"{execution.id} has not failed")

@@ -1,6 +1,10 @@
 """States of workflows."""
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import Unavailable
@@ -14,14 +18,28 @@ def namespace_labels(client: Client, store: str) -> Labels:
     return Labels(store=store, cluster=cluster, namespace=client.namespace, rollout="")
 
 
-async def is_running(client: Client, workflow: str) -> bool:
+@contextmanager
+def ignore_unknown() -> Iterator[None]:
+    """Ignore that Temporal doesn't know a workflow, or that it doesn't run: it has ended, or is deleted."""
     try:
-        described = await client.get_workflow_handle(workflow).describe()
+        yield
     except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return False
-        raise
-    return described.status is WorkflowExecutionStatus.RUNNING
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+
+
+async def describe(
+    client: Client, workflow: str, timeout: timedelta | None = None
+) -> WorkflowExecutionDescription | None:
+    """The last execution of a workflow; None if Temporal doesn't know any."""
+    with ignore_unknown():
+        return await client.get_workflow_handle(workflow).describe(rpc_timeout=timeout)
+    return None
+
+
+async def is_running(client: Client, workflow: str) -> bool:
+    found = await describe(client, workflow)
+    return found is not None and found.status is WorkflowExecutionStatus.RUNNING
 
 
 class RolloutOwners:
@@ -32,9 +50,9 @@ class RolloutOwners:
 
     async def state(self, rollout: str) -> OwnerState:
         try:
-            described = await self._client.get_workflow_handle(rollout).describe()
+            found = await describe(self._client, rollout)
         except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return OwnerState.UNKNOWN
             raise Unavailable(f"Temporal can't describe {rollout}: {error.message}") from error
-        return OwnerState.OPEN if described.status == WorkflowExecutionStatus.RUNNING else OwnerState.CLOSED
+        if found is None:
+            return OwnerState.UNKNOWN
+        return OwnerState.OPEN if found.status is WorkflowExecutionStatus.RUNNING else OwnerState.CLOSED

@@ -7,12 +7,12 @@ from datetime import timedelta
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecution
-from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.cli.doctor.findings import Finding
 from clotho.cli.waiting import is_polled, unserved
 from clotho.errors import truncate_middle
 from clotho.rollouts.task_queues import TaskQueues
+from clotho.temporal.states import describe
 
 MANY_ATTEMPTS = 5
 """From this one on a step counts as stuck: outages of a quarter of a minute are nobody's business."""
@@ -52,16 +52,12 @@ class _Examination:
     async def of(self, workflow: WorkflowExecution) -> list[Finding]:
         """What holds one workflow up; nothing if it has ended meanwhile."""
         async with self._places:
-            try:
-                handle = self._client.get_workflow_handle(workflow.id)
-                described = (await handle.describe(rpc_timeout=PATIENCE)).raw_description
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
+            if (described := await describe(self._client, workflow.id, PATIENCE)) is None:
                 return []
-            steps = [await self._step(workflow.id, step) for step in described.pending_activities]
+            pending = described.raw_description
+            steps = [await self._step(workflow.id, step) for step in pending.pending_activities]
         found = [finding for finding in steps if finding is not None]
-        attempt = described.pending_workflow_task.attempt
+        attempt = pending.pending_workflow_task.attempt
         if attempt >= MANY_ATTEMPTS:
             fact = f"{workflow.id}: its workflow code fails, attempt {attempt}"
             found.append(Finding(fact, "the workers' logs say why; deploy the code that it began with"))
