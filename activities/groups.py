@@ -1,13 +1,13 @@
 """Activities of campaigns and groups: items, tools, prompts, repairs, scored groups."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.service import RPCError, RPCStatusCode
 
 from activities.guard import activity_guard
 from clotho.environment import Environment
@@ -44,6 +44,7 @@ from clotho.runs.manifest import read_manifest, read_new_manifest
 from clotho.runs.plans import with_plan
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
+from clotho.temporal.states import ignore_unknown
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 
@@ -160,15 +161,9 @@ class Groups:
         return closed
 
     async def _closed(self, workflow: str) -> None:
-        try:
+        with suppress(WorkflowFailureError), ignore_unknown():
             await self._client.get_workflow_handle(workflow).result()
-        except WorkflowFailureError:
-            return
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return
-            raise
-        await self._require_result(workflow)
+            await self._require_result(workflow)
 
     async def _require_result(self, workflow: str) -> None:
         """Raise JournalCorrupt if the result is missing: Temporal starts no completed workflow again."""

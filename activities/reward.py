@@ -2,12 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from temporalio import activity
 
-from activities.checkpoints import take_checkpoint
 from activities.guard import activity_guard
 from activities.sandbox import Sandboxes
 from clotho import failpoints
@@ -25,19 +24,18 @@ from clotho.errors import (
 )
 from clotho.failure_policy import policy_for
 from clotho.identifiers.hashed import job_key
-from clotho.identifiers.rollout_keys import call_key, epoch_prefix, final_key, reward_key
+from clotho.identifiers.rollout_keys import epoch_prefix, final_key, reward_key
 from clotho.journal import Journal
-from clotho.rollouts.call import CallEntry
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import CheckpointEntry, Lease, LeaseRequest
 from clotho.rollouts.outcome import Outcome
+from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.verification import EpochEntry, RewardEntry, RewardRequest, RewardResult
 from clotho.run_settings import CheckpointPolicy, OnRewardError
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import WORKSPACE, SandboxInstance
-from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.verification import VerifierSetup
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
@@ -88,7 +86,15 @@ class Verifier:
         await self._checkpoint(request, manifest)
         while True:
             epoch = len(await self._journal.keys(epoch_prefix(request.rollout)))
-            workspace = self._workspace(verification, manifest, epoch)
+            workspace = VerifierWorkspace(
+                rollout=request.rollout,
+                epoch=epoch,
+                open=partial(verification.open, epoch),
+                dispatcher=self._dispatcher,
+                tools=self._registry.names,
+                settings=manifest.tool_settings,
+                start=verification.start(epoch),
+            )
             clock, failed, refused = time.monotonic(), None, None
             try:
                 reward = await self._score(verification, transcript, workspace)
@@ -136,33 +142,13 @@ class Verifier:
 
         async def take() -> CheckpointEntry:
             sandbox = await self._sandboxes.attach(request.rollout, number)
-            previous = await self._last_checkpoint(request)
             shell = await self._sandboxes.shell_left(request.rollout, request.shell, number)
-            taken = await take_checkpoint(
-                self._journal, request.rollout, sandbox, manifest.checkpoint_mb, shell, previous
+            taken = await self._sandboxes.checkpoint(
+                request.rollout, sandbox, manifest.checkpoint_mb, shell, request.checkpoint
             )
             return CheckpointEntry(checkpoint=taken)
 
         await self._journal.once(final_key(request.rollout), CheckpointEntry, take)
-
-    async def _last_checkpoint(self, request: RewardRequest) -> Checkpoint | None:
-        if request.checkpoint is None:
-            return None
-        call = await self._journal.read_required(call_key(request.rollout, request.checkpoint), CallEntry)
-        return call.checkpoint
-
-    def _workspace(
-        self, verification: "Verification", manifest: RunManifest, epoch: int
-    ) -> VerifierWorkspace:
-        return VerifierWorkspace(
-            rollout=verification.request.rollout,
-            epoch=epoch,
-            start=verification.start(epoch),
-            open=verification.opener(epoch),
-            dispatcher=self._dispatcher,
-            tools=self._registry.names,
-            settings=manifest.tool_settings,
-        )
 
     async def _score(
         self, verification: "Verification", transcript: Transcript, workspace: VerifierWorkspace
@@ -195,25 +181,17 @@ class Verification:
     def __post_init__(self) -> None:
         self.lease = self.request.lease
 
-    def opener(self, epoch: int) -> Callable[[], "asyncio.Future[SandboxInstance]"]:
-        """A function that opens the epoch's instance at its first call, and returns it to every caller."""
-        opened: list[asyncio.Task[SandboxInstance]] = []
-
-        def open_once() -> asyncio.Task[SandboxInstance]:
-            if not opened:
-                opened.append(asyncio.create_task(self._open(epoch)))
-            return opened[0]
-
-        return open_once
-
-    async def _open(self, epoch: int) -> SandboxInstance:
+    async def open(self, epoch: int) -> SandboxInstance:
+        """The epoch's instance."""
         lease = await self._leased()
         rollout, number = self.request.rollout, lease.number
-        hidden = await self.environments.run(hidden_files, self.environment, self.item)
+        hidden = await self.environments.run(self._hidden_files)
         config = self.environment.config
         setup = VerifierSetup(
             start=self.start(epoch),
-            after=await self._agents_shell(number) if config.verifier_cwd is None else None,
+            after=None
+            if config.verifier_cwd is not None
+            else await self.sandboxes.shell_left(rollout, self.request.shell, number),
             directory=config.verifier_cwd or WORKSPACE,
             trust_workspace=config.trust_workspace,
         )
@@ -223,15 +201,15 @@ class Verification:
             instance = await self.sandboxes.verify_in_place(rollout, number, setup)
         else:
             instance = await self.sandboxes.open_verifier(rollout, number, epoch, hidden, setup)
-        await failpoints.reach("reward.opened", reward_key(self.request.rollout))
+        await failpoints.reach("reward.opened", reward_key(rollout))
         return instance
 
     def start(self, epoch: int) -> str:
         """Key of the job that leaves the starting directory of an epoch."""
         return job_key(self.request.rollout, "verify", epoch, "start")
 
-    async def _agents_shell(self, number: int) -> str | None:
-        return await self.sandboxes.shell_left(self.request.rollout, self.request.shell, number)
+    def _hidden_files(self) -> dict[str, bytes]:
+        return as_bytes(self.environment.hidden_files(self.item))
 
     async def _leased(self) -> Lease:
         """The rollout's lease; a rollout that ran no command gets its first one here."""
@@ -239,13 +217,6 @@ class Verification:
             request = LeaseRequest(run=self.request.run, rollout=self.request.rollout)
             self.lease = await self.sandboxes.lease(request)
         return self.lease
-
-
-def hidden_files(environment: Environment, item: Item) -> dict[str, bytes]:
-    return {
-        path: content.encode() if isinstance(content, str) else content
-        for path, content in environment.hidden_files(item).items()
-    }
 
 
 def agent_result(request: RewardRequest, transcript: Transcript) -> AgentResult:

@@ -1,6 +1,7 @@
 """Leases of sandboxes: acquired, attached to, superseded, released."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 from pydantic import JsonValue
@@ -8,16 +9,21 @@ from temporalio import activity
 
 from activities.guard import activity_guard
 from activities.restore import JournalledCall, Restorer, shell_job
-from clotho.errors import InvalidInput, SandboxFenced
+from clotho import failpoints
+from clotho.errors import InvalidInput, SandboxFenced, SandboxUnavailable
 from clotho.identifiers.ids import call_order
-from clotho.identifiers.rollout_keys import call_key, lease_key
+from clotho.identifiers.rollout_keys import blob_key, call_key, lease_key
 from clotho.journal import Journal
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseEntry, LeaseRequest, ReleaseRequest
 from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
+from clotho.sandbox.checkpoints import Checkpoint, NotTaken
+from clotho.sandbox.scratch import scratch
 from clotho.sandbox.verification import VerifierSetup
+
+log = logging.getLogger("clotho")
 
 RESTORES_AT_ONCE = 4
 """Concurrent restores on a host, which serves commands meanwhile."""
@@ -110,6 +116,37 @@ class Sandboxes:
                 "run it on the sandbox's host"
             )
         return entry
+
+    async def checkpoint(
+        self, rollout: str, sandbox: SandboxInstance, megabytes: int, shell: str | None, last: str | None
+    ) -> Checkpoint | None:
+        """Checkpoint the sandbox, and keep the blob until the rollout is sealed; None if none could be taken.
+
+        `last` is the call after which the sandbox was last checkpointed.
+        """
+        previous = await self.checkpoint_after(rollout, last)
+        with scratch() as blob:
+            try:
+                taken = await sandbox.checkpoint(
+                    blob, after=shell, previous=previous, max_bytes=megabytes << 20
+                )
+            except SandboxUnavailable as error:
+                log.warning("no checkpoint: %s", error)
+                return None
+            if isinstance(taken, NotTaken):
+                log.warning("no checkpoint: %s at %d bytes", taken.reason, taken.size)
+                return None
+            await failpoints.reach("checkpoint.taken", blob_key(rollout, taken.digest))
+            if await asyncio.to_thread(blob.exists):
+                await self._journal.write_blob(
+                    rollout, taken.digest, await asyncio.to_thread(blob.read_bytes)
+                )
+        return taken
+
+    async def checkpoint_after(self, rollout: str, call: str | None) -> Checkpoint | None:
+        if call is None:
+            return None
+        return (await self._journal.read_required(call_key(rollout, call), CallEntry)).checkpoint
 
     async def shell_left(self, rollout: str, call: str | None, number: int) -> str | None:
         """The job, in the sandbox of a lease, that left the shell state after `call`; None without a call."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.checkpoints import take_checkpoint
 from activities.guard import activity_guard
 from activities.restore import JournalledCall, shell_job
 from activities.sandbox import Sandboxes
@@ -27,7 +26,6 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import SandboxInstance
-from clotho.sandbox.checkpoints import Checkpoint
 from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatched, Dispatcher, beyond_limit
 from clotho.tools.shell import SLOT, last_job
@@ -165,20 +163,16 @@ class Tools:
             manifest_ = await context.sandbox.manifest()
             return entry.model_copy(update={"manifest": manifest_ and manifest_.digest})
         shell = last_job({**context.state, **entry.state})
-        previous = await self._checkpoint_of(request.rollout, request.checkpoint)
-        taken = await take_checkpoint(
-            self._journal, request.rollout, context.sandbox, manifest.checkpoint_mb, shell, previous
+        taken = await self._sandboxes.checkpoint(
+            request.rollout, context.sandbox, manifest.checkpoint_mb, shell, request.checkpoint
         )
         return entry.model_copy(update={"checkpoint": taken})
 
-    async def _checkpoint_of(self, rollout: str, call: str | None) -> Checkpoint | None:
-        if call is None:
-            return None
-        return (await self._journal.read_required(call_key(rollout, call), CallEntry)).checkpoint
-
     async def _delete_older_checkpoint(self, request: CallRequest, entry: CallEntry) -> None:
-        older = await self._checkpoint_of(request.rollout, request.checkpoint) if entry.checkpoint else None
-        if older is not None and entry.checkpoint and older.digest != entry.checkpoint.digest:
+        if entry.checkpoint is None:
+            return
+        older = await self._sandboxes.checkpoint_after(request.rollout, request.checkpoint)
+        if older is not None and older.digest != entry.checkpoint.digest:
             await self._journal.delete_blob(request.rollout, older.digest)
 
     async def _attached(self, request: CallRequest) -> SandboxInstance | None:

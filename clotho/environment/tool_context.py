@@ -3,22 +3,60 @@
 import asyncio
 import json
 import shlex
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from clotho.errors import EnvironmentFailed, FileRefused, WorkspaceRefused
+from clotho.tools.calls import BoundCall
+from clotho.tools.shell import last_job
 
 if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
     from clotho.environment.workspace import VerifierWorkspace
 
-
-Result = TypeVar("Result")
 READ_BYTES = 64 << 20
 """Of a file, unless the author asks for more: it is the agent's, who can make any size without writing it."""
+LARGEST_FILE = 1 << 30
 MOST_FILES = 10_000
 MOST_DOWNLOADED = 1 << 30
+UNLIMITED = 1 << 40
+A_DAY = 86_400.0
 
 ToolResult = dict[str, Any]
 """A tool's JSON result, as the model would be shown it."""
+
+Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Method = Callable[Concatenate["AsyncToolContext", Parameters], Coroutine[Any, Any, Result]]
+
+
+def _on_worker(method: Method[Parameters, Result]) -> Method[Parameters, Result]:
+    """Run a method on the worker's event loop, to which the sandbox belongs: rewards run beside it."""
+
+    @wraps(method)
+    async def on_worker(
+        context: "AsyncToolContext", /, *arguments: Parameters.args, **named: Parameters.kwargs
+    ) -> Result:
+        context._require_open()
+        work = context._workspace.watched(method(context, *arguments, **named))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, context._loop))
+
+    return on_worker
+
+
+def _blocking(
+    method: Method[Parameters, Result],
+) -> Callable[Concatenate["ToolContext", Parameters], Result]:
+    """The method for plain code, whose thread it blocks."""
+
+    @wraps(method)
+    def blocking(
+        context: "ToolContext", /, *arguments: Parameters.args, **named: Parameters.kwargs
+    ) -> Result:
+        return context._wait(method(context.aio, *arguments, **named))
+
+    return blocking
 
 
 class AsyncToolContext:
@@ -31,7 +69,6 @@ class AsyncToolContext:
     def __init__(self, workspace: "VerifierWorkspace", loop: asyncio.AbstractEventLoop) -> None:
         self._workspace = workspace
         self._loop = loop
-        self._calls = 0
         self._ended = False
 
     async def terminal(self, command: str, timeout: float = 180) -> ToolResult:
@@ -60,37 +97,70 @@ class AsyncToolContext:
     async def browser_snapshot(self) -> ToolResult:
         return await self._tool("browser_snapshot")
 
+    @_on_worker
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
         """Any tool, by name; its result as the model would be shown it."""
-        number = self._calls
-        self._calls += 1
-        return await self._on_worker(self._workspace.call_tool(number, name, arguments))
+        workspace = self._workspace
+        number, workspace.calls = workspace.calls, workspace.calls + 1
+        unlimited = {
+            "longest_command_seconds": A_DAY,
+            "max_result_chars": UNLIMITED,
+            "max_turn_chars": UNLIMITED,
+            "result_chars": {},
+        }
+        call = BoundCall(
+            rollout=workspace.rollout,
+            call=("verify", workspace.epoch, number),
+            tool_call_id=f"verify-{number}",
+            settings=workspace.settings.model_copy(update=unlimited),
+            instance=await workspace.instance(),
+            state=workspace.state,
+        )
+        dispatched = await workspace.dispatcher.run(name, json.dumps(arguments), workspace.tools, call)
+        workspace.state.update(dispatched.state)
+        return dispatched.content
 
+    @_on_worker
     async def read_bytes(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
         """A regular file's content, None if there is none, or if the agent's links lead out of its folders.
 
         A file of more than `max_bytes`, which may be 1 GiB at most, is the agent's doing: raises WorkspaceRefused.
         """
-        return await self._on_worker(self._workspace.read_bytes(path, max_bytes))
+        instance, max_bytes = await self._workspace.instance(), min(max_bytes, LARGEST_FILE)
+        file = await instance.read_file(path, max_bytes, last_job(self._workspace.state))
+        if file.error == "too_large":
+            raise WorkspaceRefused(f"{path} is larger than {max_bytes} bytes")
+        return None if file.error else file.content
 
+    @_on_worker
     async def write_bytes(self, path: str, content: bytes) -> None:
         """Write a file, making its parents; any size, any bytes."""
-        await self._on_worker(self._workspace.write_bytes(path, content))
+        instance = await self._workspace.instance()
+        try:
+            await instance.write_file(path, content, last_job(self._workspace.state))
+        except FileRefused as refused:
+            if instance.is_agents(path):
+                raise WorkspaceRefused(f"writing {refused}") from refused
+            raise
 
+    @_on_worker
     async def hidden_files(self) -> str:
         """The folder that the verifier's commands see the environment's hidden files in."""
-        return await self._on_worker(self._workspace.hidden_files())
+        folder = (await self._workspace.instance()).hidden_files
+        if folder is None:
+            raise EnvironmentFailed(
+                "keep_services: there are no hidden files where the agent's processes live"
+            )
+        return folder
 
     async def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
-        content = await self._on_worker(self._workspace.on_host(Path(local_path).read_bytes))
+        content = await self._on_host(Path(local_path).read_bytes)
         await self.write_bytes(remote_path, content)
         return {"success": True, "bytes": len(content)}
 
     async def upload_dir(self, local_dir: str, remote_dir: str) -> ToolResult:
         """Every regular file below `local_dir`."""
-        files = await self._on_worker(
-            self._workspace.on_host(lambda: [path for path in Path(local_dir).rglob("*") if path.is_file()])
-        )
+        files = await self._on_host(lambda: [path for path in Path(local_dir).rglob("*") if path.is_file()])
         for path in sorted(files):
             await self.upload_file(str(path), f"{remote_dir}/{path.relative_to(local_dir)}")
         return {"success": True, "files": len(files)}
@@ -99,7 +169,7 @@ class AsyncToolContext:
         content = await self.read_bytes(remote_path)
         if content is None:
             return {"success": False, "error": f"no regular file {remote_path}"}
-        await self._on_worker(self._workspace.on_host(lambda: _write(Path(local_path), content)))
+        await self._on_host(lambda: _write(Path(local_path), content))
         return {"success": True, "bytes": len(content)}
 
     async def download_dir(self, remote_dir: str, local_dir: str) -> ToolResult:
@@ -138,12 +208,13 @@ class AsyncToolContext:
         result: ToolResult = json.loads(await self.call_tool(name, arguments))
         return result
 
-    async def _on_worker(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The sandbox belongs to the worker's event loop; the reward runs in a thread beside it."""
+    async def _on_host(self, step: Callable[[], Result]) -> Result:
+        self._require_open()
+        return await self._workspace.on_host(step)
+
+    def _require_open(self) -> None:
         if self._ended:
-            work.close()
             raise RuntimeError("this context was ended by cleanup(): call it after the last use")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
 class ToolContext:
@@ -153,68 +224,26 @@ class ToolContext:
         self.aio = aio
         self._loop = loop
 
-    def terminal(self, command: str, timeout: float = 180) -> ToolResult:
-        """Run a command; {"output", "exit_code", "error"}. Directory and exports persist between calls."""
-        return self._wait(self.aio.terminal(command, timeout))
-
-    def read_file(self, path: str) -> ToolResult:
-        """The read_file tool: numbered lines. `read_bytes` gives the file itself."""
-        return self._wait(self.aio.read_file(path))
-
-    def write_file(self, path: str, content: str) -> ToolResult:
-        return self._wait(self.aio.write_file(path, content))
-
-    def search(self, query: str, path: str = ".") -> ToolResult:
-        return self._wait(self.aio.search(query, path))
-
-    def web_search(self, query: str) -> ToolResult:
-        return self._wait(self.aio.web_search(query))
-
-    def web_extract(self, urls: list[str]) -> ToolResult:
-        return self._wait(self.aio.web_extract(urls))
-
-    def browser_navigate(self, url: str) -> ToolResult:
-        return self._wait(self.aio.browser_navigate(url))
-
-    def browser_snapshot(self) -> ToolResult:
-        return self._wait(self.aio.browser_snapshot())
-
-    def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        """Any tool, by name; its result as the model would be shown it."""
-        return self._wait(self.aio.call_tool(name, arguments))
-
-    def read_bytes(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
-        """A regular file's content, None if there is none, or if the agent's links lead out of its folders.
-
-        A file of more than `max_bytes`, which may be 1 GiB at most, is the agent's doing: raises WorkspaceRefused.
-        """
-        return self._wait(self.aio.read_bytes(path, max_bytes))
-
-    def write_bytes(self, path: str, content: bytes) -> None:
-        """Write a file, making its parents; any size, any bytes."""
-        self._wait(self.aio.write_bytes(path, content))
+    terminal = _blocking(AsyncToolContext.terminal)
+    read_file = _blocking(AsyncToolContext.read_file)
+    write_file = _blocking(AsyncToolContext.write_file)
+    search = _blocking(AsyncToolContext.search)
+    web_search = _blocking(AsyncToolContext.web_search)
+    web_extract = _blocking(AsyncToolContext.web_extract)
+    browser_navigate = _blocking(AsyncToolContext.browser_navigate)
+    browser_snapshot = _blocking(AsyncToolContext.browser_snapshot)
+    call_tool = _blocking(AsyncToolContext.call_tool)
+    read_bytes = _blocking(AsyncToolContext.read_bytes)
+    write_bytes = _blocking(AsyncToolContext.write_bytes)
+    upload_file = _blocking(AsyncToolContext.upload_file)
+    upload_dir = _blocking(AsyncToolContext.upload_dir)
+    download_file = _blocking(AsyncToolContext.download_file)
+    download_dir = _blocking(AsyncToolContext.download_dir)
 
     @property
     def hidden_files(self) -> str:
         """The folder that the verifier's commands see the environment's hidden files in."""
         return self._wait(self.aio.hidden_files())
-
-    def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
-        return self._wait(self.aio.upload_file(local_path, remote_path))
-
-    def upload_dir(self, local_dir: str, remote_dir: str) -> ToolResult:
-        """Every regular file below `local_dir`."""
-        return self._wait(self.aio.upload_dir(local_dir, remote_dir))
-
-    def download_file(self, remote_path: str, local_path: str) -> ToolResult:
-        return self._wait(self.aio.download_file(remote_path, local_path))
-
-    def download_dir(self, remote_dir: str, local_dir: str) -> ToolResult:
-        """Every regular file below `remote_dir`: at most 10,000, and 1 GiB of them.
-
-        Names come from the sandbox: those that leave it are refused.
-        """
-        return self._wait(self.aio.download_dir(remote_dir, local_dir))
 
     def cleanup(self) -> None:
         """End the context: calls raise RuntimeError from now on. The rollout releases its sandbox when it ends."""

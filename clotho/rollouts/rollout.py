@@ -145,12 +145,13 @@ class Prompt(FrozenModel):
     """The turns of an agent that is no model."""
 
 
+def as_bytes(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
+    return {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
+
+
 def encoded_files(files: Mapping[str, str | bytes]) -> dict[str, str]:
     """Files as `workspace_files` has them."""
-    return {
-        path: base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
-        for path, content in files.items()
-    }
+    return {path: base64.b64encode(content).decode() for path, content in as_bytes(files).items()}
 
 
 class EndEntry(FrozenModel):

@@ -23,6 +23,7 @@ from clotho.identifiers.ids import call_id
 from clotho.models.messages import ChatMessage, ToolCall
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
+from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import SETTINGS
 from clotho.runs.request import tool_selection
 from clotho.sandbox.backend import WORKSPACE, SandboxBackend, SandboxInstance, SandboxSpec
@@ -149,8 +150,8 @@ class SandboxedTask:
         async def create() -> SandboxInstance:
             private = await asyncio.to_thread(sources_of, self._name)
             sandbox = await self._backend.create(LEASE, spec, private=private)
-            for path, content in files.items():
-                await sandbox.write_file(path, as_bytes(content))
+            for path, content in as_bytes(files).items():
+                await sandbox.write_file(path, content)
             return sandbox
 
         async def attached() -> SandboxInstance:
@@ -217,25 +218,17 @@ class SandboxedTask:
             hidden = await asyncio.wrap_future(self._threads.submit(method, self.item))
             if config.keep_services:
                 return await self._backend.verify_in_place(LEASE, self._sandbox.incarnation, setup=setup)
-            files = {path: as_bytes(content) for path, content in hidden.items()}
-            return await self._backend.open_verifier(LEASE, epoch, files, setup=setup)
+            return await self._backend.open_verifier(LEASE, epoch, as_bytes(hidden), setup=setup)
 
         return self._workspace_of("verifier", open_instance, start)
 
     def _workspace_of(
-        self, name: str, create: Callable[[], Coroutine[Any, Any, SandboxInstance]], start: str | None = None
+        self, name: str, opened: Callable[[], Coroutine[Any, Any, SandboxInstance]], start: str | None = None
     ) -> VerifierWorkspace:
-        opened: list[asyncio.Task[SandboxInstance]] = []
-
-        def open_once() -> asyncio.Task[SandboxInstance]:
-            if not opened:
-                opened.append(asyncio.ensure_future(create()))
-            return opened[0]
-
         return VerifierWorkspace(
             rollout=name,
             epoch=self._epoch,
-            open=open_once,
+            open=opened,
             dispatcher=self._dispatcher,
             tools=self._registry.names,
             settings=self._settings,
@@ -256,10 +249,6 @@ class SandboxedTask:
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-
-def as_bytes(content: str | bytes) -> bytes:
-    return content.encode() if isinstance(content, str) else content
 
 
 async def _awaited(result: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from clotho.config import variable
+from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
 from clotho.errors import ClothoError, HostUnavailable, SandboxLost, SandboxUnavailable, Unavailable
 from clotho.identifiers.hashed import job_key
@@ -87,11 +88,12 @@ class Rollout:
         workspace = VerifierWorkspace(
             "r", 0, opened, Dispatcher(REGISTRY, variable), REGISTRY.names, ToolSettings()
         )
+        context = AsyncToolContext(workspace, asyncio.get_running_loop())
         try:
-            said = await workspace.call_tool(0, "terminal", {"command": "cat /work/a/f"})
+            said = await context.call_tool("terminal", {"command": "cat /work/a/f"})
             self.shown.append(said)
             exit_code = json.loads(said).get("exit_code")
-            found = await workspace.read_bytes("/work/a/f", 1000)
+            found = await context.read_bytes("/work/a/f", 1000)
         except Exception:
             assert workspace.failure is not None
             raise

@@ -1,7 +1,7 @@
 """A verifier's tools over a real sandbox, without a workflow around them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -36,7 +36,9 @@ def looking(
     return looking_through(opened, epoch)
 
 
-def looking_through(opened: Callable[[], Awaitable[SandboxInstance]], epoch: int = 0) -> AsyncToolContext:
+def looking_through(
+    opened: Callable[[], Coroutine[Any, Any, SandboxInstance]], epoch: int = 0
+) -> AsyncToolContext:
     workspace = VerifierWorkspace(
         rollout="run/g000000/r0",
         epoch=epoch,
