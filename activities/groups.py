@@ -24,9 +24,7 @@ from clotho.rollouts.campaign import ItemsRequest, UnfinishedRequest
 from clotho.rollouts.group import (
     AttemptEntry,
     AwaitAnyClosed,
-    AwaitClosed,
     GroupAttempt,
-    GroupConclusion,
     GroupEntry,
     GroupRequest,
     GroupSummary,
@@ -109,7 +107,7 @@ class Groups:
         )
 
     @activity.defn
-    async def conclude_group(self, request: GroupConclusion) -> GroupSummary:
+    async def conclude_group(self, request: GroupSummary) -> GroupSummary:
         """Write the scored group: complete, or not at all."""
         async with activity_guard(request.group):
             first = await self._journal.read_required(prompt_key(request.siblings[0].rollout), Prompt)
@@ -137,13 +135,13 @@ class Groups:
             await self._journal.write(f"{attempt_prefix(request.group)}{request.number:03}", entry)
 
     @activity.defn
-    async def await_closed(self, request: AwaitClosed) -> None:
+    async def await_closed(self, workflow: str) -> None:
         """Wait until a workflow has closed, however it ends.
 
         Raises JournalCorrupt if it has completed and the store doesn't hold its result.
         """
-        async with activity_guard(request.workflow):
-            await self._closed(request.workflow)
+        async with activity_guard(workflow):
+            await self._closed(workflow)
 
     @activity.defn
     async def await_any_closed(self, request: AwaitAnyClosed) -> list[str]:

@@ -22,7 +22,6 @@ from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities,
 from clotho.models.endpoint import Endpoint
 from clotho.processes.liveness import is_present
 from clotho.rollouts.agent import AgentKind, planned_turn
-from clotho.rollouts.campaign import ModelCheck
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
@@ -113,13 +112,13 @@ class Model:
             return RolloutStart(model_queue=await self._queue_for(request))
 
     @activity.defn
-    async def check_model(self, request: ModelCheck) -> None:
+    async def check_model(self, run: str) -> None:
         """Raise what would fail every rollout: keys, permissions, the model's name; keep the capabilities."""
-        async with activity_guard(request.run):
-            manifest = await read_new_manifest(self._journal, request.run)
+        async with activity_guard(run):
+            manifest = await read_new_manifest(self._journal, run)
             if manifest.agent.kind is not AgentKind.MODEL:
                 return
-            endpoint = _required(await read_endpoint(self._journal, request.run), request.run)
+            endpoint = _required(await read_endpoint(self._journal, run), run)
             for server in endpoint.servers:
                 try:
                     served = await self._backends(manifest, server).check(manifest.model)
@@ -128,7 +127,7 @@ class Model:
                     raise InvalidInput(str(error)) from error
                 if served is not None:
                     log.info("model server: %s", served)
-                    await note_capabilities(self._journal, request.run, served)
+                    await note_capabilities(self._journal, run, served)
 
     async def _queue_for(self, request: ModelProcessRequest) -> str:
         kept = request.queue is not None and await is_present(self._journal, request.queue)

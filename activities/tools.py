@@ -26,9 +26,9 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import SandboxInstance
-from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatched, Dispatcher, beyond_limit
 from clotho.tools.shell import SLOT, last_job
+from clotho.tools.tool import CallContext
 
 ERROR_RESULT_CHARACTERS = 300
 """Of a failed call's result, as metrics keep it: the model is shown more."""
@@ -129,7 +129,7 @@ class Tools:
         return await self._kept(request, inputs.manifest, context, entry, last)
 
     async def _dispatched(
-        self, request: CallRequest, asked: ToolCall, inputs: CallInputs, context: BoundCall
+        self, request: CallRequest, asked: ToolCall, inputs: CallInputs, context: CallContext
     ) -> Dispatched:
         limit = inputs.manifest.limits.max_calls_per_turn
         if request.index >= limit:
@@ -154,7 +154,7 @@ class Tools:
         return await self._sandboxes.replay_late_call(held, sandbox, late, await self._state(request))
 
     async def _kept(
-        self, request: CallRequest, manifest: RunManifest, context: BoundCall, entry: CallEntry, last: bool
+        self, request: CallRequest, manifest: RunManifest, context: CallContext, entry: CallEntry, last: bool
     ) -> CallEntry:
         """The entry with a checkpoint of the sandbox, or with the manifest that a replay is compared by."""
         if manifest.checkpoints is CheckpointPolicy.OFF:
@@ -203,9 +203,9 @@ class Tools:
         return sum(len(entry.content) for entry in await self._journal.read_many(keys, CallEntry) if entry)
 
 
-def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress) -> BoundCall:
+def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress) -> CallContext:
     call = call_id(request.turn, request.index)
-    return BoundCall(
+    return CallContext(
         rollout=request.rollout,
         call=("call", call),
         lease=request.lease,
@@ -213,7 +213,7 @@ def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress
         settings=inputs.manifest.tool_settings,
         state=inputs.state,
         instance=inputs.instance,
-        seen=progress.seen,
+        progress=progress.seen,
     )
 
 

@@ -21,11 +21,10 @@ from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.registry import open_backend
-from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
-from clotho.tools.tool import ToolSettings
+from clotho.tools.tool import CallContext, ToolSettings
 from environments.file_tasks import FileTasks, FileTasksConfig
 
 MASKED = -100
@@ -90,7 +89,7 @@ class InMemory(BaseEnv):  # type: ignore[misc]
             if not answer.tool_calls:
                 break
             for number, call in enumerate(answer.tool_calls):
-                context = BoundCall(
+                context = CallContext(
                     rollout=lease,
                     call=(turn, number),
                     tool_call_id=call.id,

@@ -24,7 +24,6 @@ with workflow.unsafe.imports_passed_through():
         CampaignRequest,
         FailureStreak,
         ItemsRequest,
-        ModelCheck,
         PauseRequest,
         UnfinishedRequest,
     )
@@ -83,8 +82,7 @@ class Campaign(PausedWithRun):
     async def prepare(self) -> None:
         """Check the model server, then write the items into the store."""
         run = self.request.run
-        check = ModelCheck(run=run)
-        await run_activity(Model.check_model, check, self.task_queues.model, "check model server")
+        await run_activity(Model.check_model, run, self.task_queues.model, "check model server")
         items = ItemsRequest(run=run, groups=self.request.groups)
         groups = await run_activity(Groups.enumerate_items, items, self.environment, "enumerate items")
         self.count(groups=groups)

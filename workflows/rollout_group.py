@@ -14,9 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.identifiers.ids import sibling_number
     from clotho.rollouts.failures import GROUP_INCOMPLETE, failure_of
     from clotho.rollouts.group import (
-        AwaitClosed,
         GroupAttempt,
-        GroupConclusion,
         GroupFailure,
         GroupRequest,
         GroupSummary,
@@ -136,16 +134,14 @@ class RolloutGroup(Pausable):
                     return end
 
     async def find_end_when_closed(self, rollout: str) -> RolloutSummary | None:
-        closed, endless = AwaitClosed(workflow=rollout), without_deadline(self.environment)
-        await run_activity(Groups.await_closed, closed, endless, f"wait for {rollout}")
+        endless = without_deadline(self.environment)
+        await run_activity(Groups.await_closed, rollout, endless, f"wait for {rollout}")
         return await run_activity(Rollouts.find_end, rollout, self.environment, f"look up end of {rollout}")
 
     async def conclude(self) -> GroupSummary:
         siblings = tuple(sorted(self.scored, key=lambda summary: sibling_number(summary.rollout)))
-        conclusion = GroupConclusion(run=self.request.run, group=self.request.group, siblings=siblings)
-        summary = await run_activity(
-            Groups.conclude_group, conclusion, self.environment, "write scored group"
-        )
+        scored = GroupSummary(group=self.request.group, siblings=siblings)
+        summary = await run_activity(Groups.conclude_group, scored, self.environment, "write scored group")
         mean = sum(sibling.score for sibling in summary.siblings) / len(summary.siblings)
         attributes.show_result("scored", mean)
         return summary
@@ -153,7 +149,6 @@ class RolloutGroup(Pausable):
     async def incomplete(self, number: int) -> ApplicationError:
         """Keep this attempt in the store; returns the error to fail with."""
         attempt = GroupAttempt(
-            run=self.request.run,
             group=self.request.group,
             number=number,
             siblings=tuple(self.scored),

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from clotho.errors import EnvironmentFailed, FileRefused, WorkspaceRefused
-from clotho.tools.calls import BoundCall
 from clotho.tools.shell import last_job
+from clotho.tools.tool import CallContext
 
 if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
     from clotho.environment.workspace import VerifierWorkspace
@@ -108,7 +108,7 @@ class AsyncToolContext:
             "max_turn_chars": UNLIMITED,
             "result_chars": {},
         }
-        call = BoundCall(
+        call = CallContext(
             rollout=workspace.rollout,
             call=("verify", workspace.epoch, number),
             tool_call_id=f"verify-{number}",

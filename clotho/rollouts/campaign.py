@@ -110,10 +110,6 @@ class CampaignRequest(FrozenModel):
         )
 
 
-class ModelCheck(FrozenModel):
-    run: str
-
-
 class ItemsRequest(FrozenModel):
     run: str
     groups: int

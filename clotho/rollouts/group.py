@@ -37,10 +37,6 @@ class GroupRequest(FrozenModel):
         )
 
 
-class AwaitClosed(FrozenModel):
-    workflow: str
-
-
 class AwaitAnyClosed(FrozenModel):
     run: str
     workflows: tuple[str, ...]
@@ -87,20 +83,16 @@ class GroupFailure(FrozenModel):
     failures: tuple[SiblingFailure, ...]
 
 
-class GroupAttempt(FrozenModel):
-    """An attempt at a group that ends incomplete."""
+class AttemptEntry(FrozenModel):
+    """An attempt at a group that ended incomplete."""
 
-    run: str
-    group: str
-    number: int
     siblings: tuple[RolloutSummary, ...]
     failures: tuple[SiblingFailure, ...]
 
 
-class GroupConclusion(FrozenModel):
-    run: str
+class GroupAttempt(AttemptEntry):
     group: str
-    siblings: tuple[RolloutSummary, ...]
+    number: int
 
 
 class GroupSummary(FrozenModel):
@@ -136,13 +128,6 @@ class RepairEntry(FrozenModel):
     sampled_tokens: int
     continued_as: str
     """The same rollout, continued from its last journalled turn, or a replacement that starts from scratch."""
-
-
-class AttemptEntry(FrozenModel):
-    """A group's attempt that ended incomplete."""
-
-    siblings: tuple[RolloutSummary, ...]
-    failures: tuple[SiblingFailure, ...]
 
 
 class GroupEntry(FrozenModel):

@@ -30,12 +30,11 @@ from clotho.sandbox.backend import WORKSPACE, SandboxBackend, SandboxInstance, S
 from clotho.sandbox.registry import open_backend
 from clotho.sandbox.verification import VerifierSetup
 from clotho.testing.script import ScriptedCall, ScriptedTurn
-from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 from clotho.tools.shell import last_job
-from clotho.tools.tool import ToolSettings
+from clotho.tools.tool import CallContext, ToolSettings
 
 LEASE = "test/lease/0"
 THREADS = 4
@@ -178,7 +177,7 @@ class SandboxedTask:
             self._call(number, index, call)
 
     def _call(self, turn: int, index: int, call: ToolCall) -> None:
-        context = BoundCall(
+        context = CallContext(
             rollout="play",
             call=("call", call_id(turn, index)),
             tool_call_id=call.id,

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import JsonValue
 
@@ -25,16 +25,6 @@ MAX_ERROR_CHARS = 300
 log = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome", bound=ToolOutcome | None)
-
-
-class Judged(Protocol):
-    """The properties by which a replay is compared with the first call."""
-
-    @property
-    def exit_code(self) -> int | None: ...
-
-    @property
-    def names_error(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -64,10 +54,6 @@ class Dispatched:
     """The exit code in a command's result."""
     names_error: bool = False
     """The result names an error, whether or not it counts as one."""
-
-    def same_as(self, other: "Judged") -> bool:
-        """Whether two calls had the same outcome, by exit code and error: times and names in their output vary."""
-        return (self.exit_code, self.names_error) == (other.exit_code, other.names_error)
 
 
 class Dispatcher:

@@ -1,12 +1,14 @@
 """The interface of tools, and the context that a call runs in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from pydantic import JsonValue
 
 from clotho.frozen_model import FrozenModel
+from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
 
 Arguments = dict[str, Any]
@@ -40,36 +42,39 @@ class ToolOutcome(FrozenModel):
     """Slots of state left for later calls of this rollout; a slot belongs to the tools that name it."""
 
 
-class CallContext(Protocol):
-    """One call's place in its rollout."""
+@dataclass(frozen=True)
+class CallContext:
+    """One call's place in its rollout. Its job keys derive from `call` and `lease`: every attempt has the same."""
 
-    @property
-    def rollout(self) -> str: ...
-
-    @property
-    def tool_call_id(self) -> str:
-        """The id the model server gave this call: foreign text."""
-
-    @property
-    def settings(self) -> ToolSettings: ...
-
-    @property
-    def state(self) -> Mapping[str, JsonValue]:
-        """The slots as earlier calls left them."""
+    rollout: str
+    call: tuple[str | int, ...]
+    """The call's place in its rollout."""
+    tool_call_id: str
+    """The id the model server gave this call: foreign text."""
+    settings: ToolSettings
+    state: Mapping[str, JsonValue]
+    """The slots as earlier calls left them."""
+    instance: SandboxInstance | None
+    lease: int | None = None
+    """The number of the one that it is made under: a command in a lost sandbox is another than in the next."""
+    progress: Callable[[int], None] = field(default=lambda offset: None)
+    """Report how much of a long command's output was seen."""
 
     @property
     def sandbox(self) -> SandboxInstance:
         """The rollout's sandbox. Only for tools with `sandboxed = True`."""
+        assert self.instance is not None, "a tool without sandboxed = True asked for the sandbox"
+        return self.instance
 
     @property
     def call_key(self) -> str:
         """32 hexadecimal digits that name this call: the same in every sandbox where it is made."""
+        return job_key(self.rollout, *self.call)
 
     def job_key(self, *suffix: str | int) -> str:
         """The key for a command of this call: the same in every attempt."""
-
-    def progress(self, offset: int) -> None:
-        """Report how much of a long command's output was seen."""
+        lease = () if self.lease is None else (self.lease,)
+        return job_key(self.rollout, *self.call, *lease, *suffix)
 
 
 class Tool(ABC):

@@ -24,7 +24,6 @@ from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.supervised import watches
 from clotho.sandbox.supervised.launch import lock_holder
-from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
@@ -261,7 +260,7 @@ async def test_a_hosts_failure_in_a_tools_own_code_is_none(failure: Callable[[],
 
 async def dispatched(error: BaseException) -> Any:
     registry = Registry([OwnLogic(error)])
-    context = BoundCall("r", ("call", "0000-00"), "call_1", ToolSettings(), {}, None)
+    context = CallContext("r", ("call", "0000-00"), "call_1", ToolSettings(), {}, None)
     return await Dispatcher(registry, variable).run("own_logic", "{}", ["own_logic"], context)
 
 

@@ -9,10 +9,9 @@ from pydantic import JsonValue
 from clotho.config import variable
 from clotho.identifiers.ids import call_id
 from clotho.sandbox.backend import SandboxInstance
-from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
-from clotho.tools.tool import ToolSettings
+from clotho.tools.tool import CallContext, ToolSettings
 
 REGISTRY = Registry.discover()
 
@@ -26,20 +25,20 @@ class Calls:
         self.state: dict[str, JsonValue] = {}
         self.number = 0
         self.offsets: list[int] = []
-        self.last: BoundCall
+        self.last: CallContext
         self.dispatched: Dispatched
 
     async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """The JSON result of the next call."""
         self.number += 1
-        self.last = BoundCall(
+        self.last = CallContext(
             rollout="run/g000000/r0",
             call=("call", call_id(self.number, 0)),
             tool_call_id=f"call_{self.number}",
             settings=self.settings,
             state=dict(self.state),
             instance=self.sandbox,
-            seen=self.offsets.append,
+            progress=self.offsets.append,
         )
         return await self._run(tool, arguments)
 

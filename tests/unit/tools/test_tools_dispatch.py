@@ -14,7 +14,6 @@ from clotho.errors import (
     SandboxUnavailable,
     StoreUnavailable,
 )
-from clotho.tools.calls import BoundCall
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.todo import Todo
@@ -23,9 +22,11 @@ from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSet
 SECRETS = {"TOOL_KEY": "hunter22"}
 
 
-def call_with(settings: ToolSettings | None = None, state: dict[str, JsonValue] | None = None) -> BoundCall:
+def call_with(settings: ToolSettings | None = None, state: dict[str, JsonValue] | None = None) -> CallContext:
     """The context of a call that needs no sandbox."""
-    return BoundCall("run/g000000/r0", ("0001-00",), "call_1", settings or ToolSettings(), state or {}, None)
+    return CallContext(
+        "run/g000000/r0", ("0001-00",), "call_1", settings or ToolSettings(), state or {}, None
+    )
 
 
 class Speak(Tool):
@@ -64,7 +65,7 @@ async def run(
     name: str,
     arguments: str,
     *tools: Tool,
-    context: BoundCall | None = None,
+    context: CallContext | None = None,
     turn_chars: int = 0,
 ) -> Dispatched:
     dispatch, offered = dispatcher(*tools)
