@@ -8,8 +8,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from clotho.cli.terminal import sanitized_text
+from clotho.cli.terminal import one_line, sanitized_text
 from clotho.rollouts.campaign import CampaignProgress
+from clotho.rollouts.rollout import Work
 from clotho.runs.counts import RunCounts
 
 LINE_SECONDS = 5.0
@@ -32,18 +33,9 @@ class View:
     """What holds the run up."""
 
     @property
-    def totals(self) -> RunCounts:
+    def totals(self) -> Work:
         """Work done; without counts what the campaign knows, which counts scored groups since it began."""
-        if self.counts is not None or self.progress is None:
-            return self.counts or RunCounts()
-        progress = self.progress
-        return RunCounts(
-            scored=progress.rollouts,
-            turns=progress.turns,
-            tool_calls=progress.tool_calls,
-            sampled_tokens=progress.sampled_tokens,
-            reward_sum=progress.reward_sum,
-        )
+        return self.counts or self.progress or Work()
 
 
 class Display(Protocol):
@@ -76,7 +68,7 @@ class Lines:
         if now - self._at >= (UNCHANGED_LINE_SECONDS if line == self._said else LINE_SECONDS):
             minutes, seconds = divmod(round(now - self._started), 60)
             left = f"; {left_text(view)}" if view.seconds_left is not None else ""
-            self._console.print(sanitized_text(f"{minutes}:{seconds:02} {line}{left}"), soft_wrap=True)
+            one_line(self._console, f"{minutes}:{seconds:02} {line}{left}")
             self._at, self._said = now, line
 
 
@@ -90,7 +82,7 @@ class TimeLeft:
         """None before a rollout was scored, and while the run is paused."""
         if view.progress is None or view.counts is None or view.progress.paused is not None:
             return None
-        now, scored = time.monotonic(), view.counts.scored
+        now, scored = time.monotonic(), view.counts.rollouts
         if self._first is None:
             self._first = now, scored
         since, before = self._first
@@ -144,15 +136,15 @@ def state(progress: CampaignProgress) -> str:
 
 def rollouts_text(view: View) -> str:
     assert view.progress is not None
-    totals = view.totals
-    others = [f"{len(totals.failed)} failed"] if totals.failed else []
-    others += [f"{totals.paused} paused"] if totals.paused else []
+    totals, counts = view.totals, view.counts or RunCounts()
+    others = [f"{len(counts.failed)} failed"] if counts.failed else []
+    others += [f"{counts.paused} paused"] if counts.paused else []
     noted = f" ({', '.join(others)})" if others else ""
-    return f"{totals.scored}/{view.progress.groups * view.group_size}{noted}"
+    return f"{totals.rollouts}/{view.progress.groups * view.group_size}{noted}"
 
 
-def mean_reward(totals: RunCounts) -> str:
-    return f"{totals.reward_sum / totals.scored:.3f}" if totals.scored else "-"
+def mean_reward(totals: Work) -> str:
+    return f"{totals.reward_sum / totals.rollouts:.3f}" if totals.rollouts else "-"
 
 
 def left_text(view: View) -> str:

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import count
 from typing import Annotated
 
 import typer
@@ -16,15 +16,15 @@ from clotho.cli.show_tool import call_text, result_text
 from clotho.cli.terminal import make_console, sanitized_text
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
-from clotho.identifiers.ids import group_of
-from clotho.identifiers.rollout_keys import lease_key, prompt_key, reward_key, turn_key
+from clotho.identifiers.ids import call_id, group_of
+from clotho.identifiers.rollout_keys import call_key, lease_key, prompt_key, reward_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.call import CallEntry
+from clotho.rollouts.group import RepairEntry
 from clotho.rollouts.lease import LeaseEntry
 from clotho.rollouts.rollout import Prompt
-from clotho.rollouts.transcript import read_transcript
 from clotho.rollouts.turn import TurnEntry
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.disturbances import repairs_of
@@ -61,23 +61,67 @@ async def show(console: Console, journal: Journal, rollout: str) -> None:
             f"there is no rollout {rollout!r} in {journal.store_identity}: give RUN/GROUP/rN, "
             "with a group that `clotho status RUN` shows"
         )
-    transcript = await read_transcript(journal, rollout, await count_turns(journal, rollout))
     repairs = repairs_of(rollout, await group_repairs(journal, group_of(rollout)))
-    for message in transcript.prompt.messages:
-        show_message(console, message)
-    lease = 0
-    for number, step in enumerate(transcript.steps):
-        for repair in repairs:
-            if repair.turns == number and repair.continued_as == repair.failure.workflow == rollout:
-                heading(console, f"repaired: it had failed with {repair.failure.reason}", "yellow")
-        show_turn(console, number, step.turn)
-        for call in step.calls:
-            if call.lease is not None and call.lease > lease:
-                await show_loss(console, journal, rollout, call.lease)
-                lease = call.lease
-            show_call(console, call)
+    await StepPrinter(console, journal, rollout, repairs).print_new()
     await show_end(console, journal, rollout)
     await show_disturbances(console, journal, rollout)
+
+
+class StepPrinter:
+    """Prints of a rollout what it hasn't printed yet, in order: the prompt, then each turn and its tool results."""
+
+    def __init__(
+        self, console: Console, journal: Journal, rollout: str, repairs: Sequence[RepairEntry] = ()
+    ) -> None:
+        self._console = console
+        self._journal = journal
+        self._rollout = rollout
+        self._repairs = repairs
+        self._prompted = False
+        self._turns = 0
+        self._calls_left: list[str] = []
+        self._lease = 0
+
+    async def print_new(self) -> None:
+        """Print everything that the journal has by now."""
+        if await self._print_prompt():
+            while await self._print_calls() and await self._print_turn():
+                pass
+
+    async def _print_prompt(self) -> bool:
+        if not self._prompted and (prompt := await self._journal.read(prompt_key(self._rollout), Prompt)):
+            self._prompted = True
+            for message in prompt.messages:
+                show_message(self._console, message)
+        return self._prompted
+
+    async def _print_calls(self) -> bool:
+        """Whether all calls of the last turn are printed."""
+        while self._calls_left:
+            call = await self._journal.read(call_key(self._rollout, self._calls_left[0]), CallEntry)
+            if call is None:
+                return False
+            del self._calls_left[0]
+            if call.lease is not None and call.lease > self._lease:
+                self._lease = call.lease
+                await show_loss(self._console, self._journal, self._rollout, call.lease)
+            show_call(self._console, call)
+        return True
+
+    async def _print_turn(self) -> bool:
+        turn = await self._journal.read(turn_key(self._rollout, self._turns), TurnEntry)
+        if turn is None:
+            return False
+        for repair in self._repairs:
+            if (
+                repair.turns == self._turns
+                and repair.continued_as == repair.failure.workflow == self._rollout
+            ):
+                heading(self._console, f"repaired: it had failed with {repair.failure.reason}", "yellow")
+        show_turn(self._console, self._turns, turn)
+        self._calls_left = [call_id(self._turns, index) for index in range(len(turn.tool_calls))]
+        self._turns += 1
+        return True
 
 
 async def show_loss(console: Console, journal: Journal, rollout: str, lease: int) -> None:
@@ -96,14 +140,6 @@ def is_rollout_id(text: str) -> bool:
     """Whether `text` has the form of one: it becomes part of a key in the store."""
     parts = text.split("/")
     return len(parts) == 3 and not any(part.startswith(".") or not part for part in parts)
-
-
-async def count_turns(journal: Journal, rollout: str) -> int:
-    """How many turns the journal has, without a gap."""
-    for number in count():
-        if await journal.read(turn_key(rollout, number), TurnEntry) is None:
-            return number
-    raise AssertionError("unreachable")
 
 
 def heading(console: Console, text: str, style: str = "bold") -> None:

@@ -82,13 +82,13 @@ async def show_stored(console: Console, journal: Journal, manifest: RunManifest)
     """What the store has of the run."""
     run = manifest.run
     console.print(await groups_table(journal, run))
-    console.print(sanitized_text(settings_text(manifest)), soft_wrap=True)
+    one_line(console, settings_text(manifest))
     if (served := await read_capabilities(journal, run)) is not None:
-        console.print(sanitized_text(served_text(served)), soft_wrap=True)
+        one_line(console, served_text(served))
     if (drawn := await drawn_text(journal, run)) is not None:
         one_line(console, drawn)
     if (reason := await paused_because(journal, run)) is not None:
-        console.print(sanitized_text(paused_text(reason), "yellow"), soft_wrap=True)
+        one_line(console, paused_text(reason), "yellow")
 
 
 async def show_running(console: Console, journal: Journal, client: Client, manifest: RunManifest) -> None:
@@ -99,13 +99,13 @@ async def show_running(console: Console, journal: Journal, client: Client, manif
         return
     console.print(workflows_table(workflows))
     for text in author_tracebacks(workflows):
-        console.print(sanitized_text(text, "red"), soft_wrap=True)
+        one_line(console, text, "red")
     progress = await current_progress(client.get_workflow_handle(campaign_id(run)))
     if progress is not None:
         counts = await count_now(RunCounter(journal, client, run))
         one_line(console, progress_line(View(progress, counts, manifest.group_size)))
     if trouble := await stall_reason(client, run):
-        console.print(sanitized_text(trouble, "yellow"), soft_wrap=True)
+        one_line(console, trouble, "yellow")
 
 
 @dataclass(frozen=True)

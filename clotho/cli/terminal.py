@@ -26,9 +26,9 @@ def sanitized_text(text: str, style: str = "") -> Text:
     return Text(for_terminal(text), style)
 
 
-def one_line(console: Console, text: str) -> None:
-    """For links and commands, which must survive being copied."""
-    console.print(for_terminal(text), soft_wrap=True)
+def one_line(console: Console, text: str, style: str = "") -> None:
+    """For links and commands, which must survive being copied, and for what is better not wrapped."""
+    console.print(sanitized_text(text, style), soft_wrap=True)
 
 
 def rerun_command(command: str, settings: Settings) -> str:

@@ -13,8 +13,7 @@ from clotho.cli import run_options as option
 from clotho.cli.follow import failure_text
 from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
 from clotho.cli.served_model import only_model
-from clotho.cli.show import heading, show_disturbances, show_end
-from clotho.cli.show_steps import StepPrinter
+from clotho.cli.show import StepPrinter, heading, show_disturbances, show_end
 from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import stall_reason, until_served
 from clotho.config import Settings, load_settings
@@ -83,7 +82,7 @@ def command(
     try:
         asyncio.run(interruptible())
     except EnvironmentFailed as error:
-        console.print(sanitized_text(str(error), "red"), soft_wrap=True)
+        one_line(console, str(error), "red")
         raise RolloutFailed("the environment raised what is shown above") from None
 
 
@@ -172,9 +171,7 @@ class Trial:
             reason = trouble.partition(", attempt ")[0] if trouble else None
             if trouble and reason and reason not in said:
                 said.add(reason)
-                self.console.print(
-                    sanitized_text(truncate_middle(trouble, TROUBLE_SHOWN), "yellow"), soft_wrap=True
-                )
+                one_line(self.console, truncate_middle(trouble, TROUBLE_SHOWN), "yellow")
 
     async def _failure(self, client: Client, failed: WorkflowFailureError) -> RolloutFailed:
         """With the traceback printed, if the environment raised."""
@@ -183,7 +180,7 @@ class Trial:
             if described is None or (failure := await failure_of(client, described)) is None:
                 continue
             if failure.kind == EnvironmentFailed.__name__:
-                self.console.print(sanitized_text(failure.message, "red"), soft_wrap=True)
+                one_line(self.console, failure.message, "red")
                 return RolloutFailed("the environment raised what is shown above")
             return RolloutFailed(f"the rollout failed: {failure.kind}: {failure.message}")
         one_line(self.console, self.services.worker.last_words)

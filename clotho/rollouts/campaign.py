@@ -4,6 +4,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import group_id
 from clotho.rollouts.group import GroupRequest, GroupSummary, RepairBounds, SiblingFailure
 from clotho.rollouts.outcome import Limits
+from clotho.rollouts.rollout import Work
 from clotho.rollouts.task_queues import TaskQueues
 
 KEPT_FAILURES = 20
@@ -13,7 +14,7 @@ MOST_REQUEUED = 10_000
 """Most failed groups of one kind that are requeued when the run pauses for that kind."""
 
 
-class CampaignProgress(FrozenModel):
+class CampaignProgress(Work):
     """The progress of a campaign: its answer to the query `progress`, and its result."""
 
     groups: int = 0
@@ -27,24 +28,9 @@ class CampaignProgress(FrozenModel):
     failed: int = 0
     failures: tuple[SiblingFailure, ...] = ()
     """The first twenty."""
-    rollouts: int = 0
-    turns: int = 0
-    tool_calls: int = 0
-    sampled_tokens: int = 0
-    reward_sum: float = 0.0
 
     def with_group(self, group: GroupSummary) -> "CampaignProgress":
-        siblings = group.siblings
-        return self.model_copy(
-            update={
-                "scored": self.scored + 1,
-                "rollouts": self.rollouts + len(siblings),
-                "turns": self.turns + sum(sibling.turns for sibling in siblings),
-                "tool_calls": self.tool_calls + sum(sibling.tool_calls for sibling in siblings),
-                "sampled_tokens": self.sampled_tokens + sum(sibling.sampled_tokens for sibling in siblings),
-                "reward_sum": self.reward_sum + sum(sibling.score for sibling in siblings),
-            }
-        )
+        return self.with_ends(group.siblings).model_copy(update={"scored": self.scored + 1})
 
     def with_failure(self, failure: SiblingFailure) -> "CampaignProgress":
         return self.model_copy(

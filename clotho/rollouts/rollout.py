@@ -1,7 +1,8 @@
 """A rollout: its request, its prompt, the state of its agent loop, and its end."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Self
 
 from clotho.frozen_model import FrozenModel, Seconds
 from clotho.models.messages import ChatMessage
@@ -158,3 +159,25 @@ class EndEntry(FrozenModel):
     """The end of a scored rollout."""
 
     summary: RolloutSummary
+
+
+class Work(FrozenModel):
+    """The work of scored rollouts, as the display of a run sums it up."""
+
+    rollouts: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    sampled_tokens: int = 0
+    reward_sum: float = 0.0
+
+    def with_ends(self, ends: Iterable[RolloutSummary]) -> Self:
+        summaries = tuple(ends)
+        return self.model_copy(
+            update={
+                "rollouts": self.rollouts + len(summaries),
+                "turns": self.turns + sum(each.turns for each in summaries),
+                "tool_calls": self.tool_calls + sum(each.tool_calls for each in summaries),
+                "sampled_tokens": self.sampled_tokens + sum(each.sampled_tokens for each in summaries),
+                "reward_sum": self.reward_sum + sum(each.score for each in summaries),
+            }
+        )

@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client
 
-from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.rollout_keys import end_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
-from clotho.rollouts.rollout import EndEntry, RolloutSummary
+from clotho.rollouts.rollout import EndEntry, Work
 from clotho.rollouts.turn import TurnEntry
 from clotho.runs.groups import ENTRIES_PER_READ, group_ids
 from clotho.temporal.failures import Failure, failure_of
@@ -24,32 +23,14 @@ LAG = timedelta(seconds=30)
 """By which visibility may be late."""
 
 
-class RunCounts(FrozenModel):
+class RunCounts(Work):
     """Work done, in scored groups and in those that run."""
 
-    scored: int = 0
-    """Rollouts with a reward."""
     failed: tuple[str, ...] = ()
     """Rollouts that have failed and weren't started again, up to twenty."""
     first_failure: str | None = None
     paused: int = 0
     """Rollouts that wait at a turn's boundary."""
-    turns: int = 0
-    tool_calls: int = 0
-    sampled_tokens: int = 0
-    reward_sum: float = 0.0
-
-    def with_ends(self, ends: Iterable[RolloutSummary]) -> "RunCounts":
-        summaries = tuple(ends)
-        return self.model_copy(
-            update={
-                "scored": self.scored + len(summaries),
-                "turns": self.turns + sum(each.turns for each in summaries),
-                "tool_calls": self.tool_calls + sum(each.tool_calls for each in summaries),
-                "sampled_tokens": self.sampled_tokens + sum(each.sampled_tokens for each in summaries),
-                "reward_sum": self.reward_sum + sum(each.score for each in summaries),
-            }
-        )
 
     def with_turns(self, turns: Iterable[TurnEntry], tool_calls: int) -> "RunCounts":
         """Of rollouts without an end."""

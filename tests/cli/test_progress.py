@@ -103,12 +103,12 @@ def test_the_time_left_is_told_by_the_rollouts_scored_since_it_is_watched(
     clock = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: clock)
     time_left, progress = TimeLeft(), CampaignProgress(groups=10, scored=5, running=2)
-    view = View(progress, RunCounts(scored=20), group_size=4)
+    view = View(progress, RunCounts(rollouts=20), group_size=4)
     assert time_left.seconds_left(view) is None
     clock = 160.0
-    later = View(progress, RunCounts(scored=24), group_size=4)
+    later = View(progress, RunCounts(rollouts=24), group_size=4)
     assert time_left.seconds_left(later) == pytest.approx(16 * 60 / 4)
-    paused = View(progress.model_copy(update={"paused": "by hand"}), RunCounts(scored=24), group_size=4)
+    paused = View(progress.model_copy(update={"paused": "by hand"}), RunCounts(rollouts=24), group_size=4)
     assert time_left.seconds_left(paused) is None
     assert "5/10 groups scored, 2 paused, 0 failed; 24/40 rollouts" in progress_line(paused)
     assert [left_text(View(seconds_left=seconds)) for seconds in (None, 45.4, 240, 7200)] == [

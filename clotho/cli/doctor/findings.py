@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from clotho.cli.terminal import sanitized_text
+from clotho.cli.terminal import one_line
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,6 @@ def show(console: Console, title: str, findings: list[Finding]) -> None:
     console.print(title, style="bold")
     for finding in findings:
         mark, style = ("  ", "") if finding.advice is None else ("! ", "yellow")
-        console.print(sanitized_text(f"{mark}{finding.fact}", style), soft_wrap=True)
+        one_line(console, f"{mark}{finding.fact}", style)
         if finding.advice is not None:
-            console.print(sanitized_text(f"    → {finding.advice}"), soft_wrap=True)
+            one_line(console, f"    → {finding.advice}")
