@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from clotho.identifiers.ids import displayable
-from clotho.tools.secrecy import Redactor, without_tokens
+from clotho.tools.secrecy import Redactors, without_tokens
 
 SHOWN = 60
 LONGEST_READ = 100_000
@@ -16,16 +16,12 @@ class CommandPreviews:
     """Reads commands out of arguments; `variable` gives the values that a run wants redacted."""
 
     def __init__(self, variable: Callable[[str], str | None]) -> None:
-        self._variable = variable
-        self._redactors: dict[tuple[str, ...], Redactor] = {}
+        self._redactors = Redactors(variable)
 
     def of(self, arguments: str, redact: Sequence[str]) -> str:
         """At most 60 characters; empty for arguments that have no command, path or pattern."""
-        names = tuple(redact)
-        if names not in self._redactors:
-            self._redactors[names] = Redactor(value for name in names if (value := self._variable(name)))
         # Redacted before it is cut: half a secret has no known shape.
-        return displayable(without_tokens(self._redactors[names](_command(arguments))), SHOWN)
+        return displayable(without_tokens(self._redactors.of(redact)(_command(arguments))), SHOWN)
 
 
 def _command(arguments: str) -> str:

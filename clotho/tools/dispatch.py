@@ -12,12 +12,11 @@ from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInpu
 from clotho.host_failures import described, is_host_failure
 from clotho.identifiers.ids import displayable
 from clotho.tools import catalogue, result_budget
-from clotho.tools.coercion import coerce
+from clotho.tools.arguments import coerce, parsed_arguments, violation
 from clotho.tools.registry import Registry
 from clotho.tools.results import problem, refusal
-from clotho.tools.secrecy import Redactor
+from clotho.tools.secrecy import Redactors
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
-from clotho.tools.validation import violation
 
 MAX_ARGUMENTS_CHARS = 150
 MAX_ERROR_CHARS = 300
@@ -61,8 +60,7 @@ class Dispatcher:
 
     def __init__(self, registry: Registry, variable: Callable[[str], str | None]) -> None:
         self._registry = registry
-        self._variable = variable
-        self._redactors: dict[tuple[str, ...], Redactor] = {}
+        self._redactors = Redactors(variable)
 
     async def run(
         self, name: str, arguments: str, offered: Collection[str], context: CallContext, turn_chars: int = 0
@@ -108,18 +106,10 @@ class Dispatcher:
         done = self._dispatched(name, arguments, outcome, context)
         return await _spilled(done, tool, context) if spilled else done
 
-    def _redactor(self, variables: tuple[str, ...]) -> Redactor:
-        if variables not in self._redactors:
-            values = {name: self._variable(name) for name in variables}
-            if unset := [name for name, value in values.items() if value is None]:
-                log.warning("to be redacted, and not set here: %s", ", ".join(unset))
-            self._redactors[variables] = Redactor(value for value in values.values() if value)
-        return self._redactors[variables]
-
     def _dispatched(
         self, name: str, arguments: str, outcome: ToolOutcome, context: CallContext
     ) -> Dispatched:
-        redact = self._redactor(context.settings.redact)
+        redact = self._redactors.of(context.settings.redact)
         content = redact(outcome.content)
         result = _fields(content)
         code = result.get("exit_code")
@@ -196,19 +186,6 @@ async def _outcome(work: Awaitable[Outcome]) -> Outcome | ToolOutcome:
             raise HostUnavailable(f"in a tool: {described(error)}") from error
         log.warning("a tool failed", exc_info=True)
         return refusal(f"Tool execution failed: {truncate_middle(described(error))}")
-
-
-def parsed_arguments(text: str) -> Arguments:
-    """The arguments that `text` holds; none at all mean no arguments. Raises ValueError for anything else."""
-    arguments = json.loads(text or "{}", parse_constant=_no_constant)
-    if not isinstance(arguments, dict):
-        raise ValueError(f"expected an object, not {type(arguments).__name__}")
-    json.dumps(arguments, ensure_ascii=False).encode()
-    return arguments
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _fields(content: str) -> dict[str, JsonValue]:

@@ -13,8 +13,8 @@ from types import ModuleType
 
 import clotho.tools
 from clotho.errors import InvalidInput
+from clotho.tools.arguments import check_schema
 from clotho.tools.tool import Tool
-from clotho.tools.validation import check_schema
 
 ENTRY_POINTS = "clotho.tools"
 

@@ -51,7 +51,9 @@ def resolve(
     wanted = _tools(leaves, members) if enabled is not None else frozenset(registry.names)
     wanted -= _tools(_expand(disabled or (), members), members)
     if only is not None:
-        _check_known(only, members)
+        known = frozenset().union(*members.values())
+        if unknown := sorted(frozenset(only) - known):
+            raise InvalidInput(f"unknown tools {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         wanted &= frozenset(only)
     unavailable = {name: reason for name in sorted(wanted) if (reason := _missing(registry.get(name), name))}
     tools = tuple(tool for tool in registry if tool.name in wanted and tool.name not in unavailable)
@@ -61,12 +63,6 @@ def resolve(
         tools=tools,
         unavailable=unavailable,
     )
-
-
-def _check_known(tools: Iterable[str], members: Mapping[str, frozenset[str]]) -> None:
-    known = frozenset().union(*members.values())
-    if unknown := sorted(frozenset(tools) - known):
-        raise InvalidInput(f"unknown tools {', '.join(unknown)}; known are {', '.join(sorted(known))}")
 
 
 def _members(registry: Registry) -> dict[str, frozenset[str]]:

@@ -1,8 +1,11 @@
 """Removal of secrets from texts for the model: values that this process knows, and tokens of known shapes."""
 
 import json
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+log = logging.getLogger(__name__)
 
 REDACTED = "[REDACTED]"
 SHORTEST_SECRET = 6
@@ -47,3 +50,20 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         return self._pattern.sub(REDACTED, text)
+
+
+class Redactors:
+    """A Redactor for each set of environment variables whose values are secret; `variable` reads one."""
+
+    def __init__(self, variable: Callable[[str], str | None]) -> None:
+        self._variable = variable
+        self._made: dict[tuple[str, ...], Redactor] = {}
+
+    def of(self, variables: Sequence[str]) -> Redactor:
+        names = tuple(variables)
+        if names not in self._made:
+            values = {name: self._variable(name) for name in names}
+            if unset := [name for name, value in values.items() if value is None]:
+                log.warning("to be redacted, and not set here: %s", ", ".join(unset))
+            self._made[names] = Redactor(value for value in values.values() if value)
+        return self._made[names]

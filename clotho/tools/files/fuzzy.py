@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
-from clotho.tools.files.indentation import reindented
 from clotho.tools.files.normalised import Normalised, Span, blocks, occurrences
 from clotho.tools.files.similarity import block_anchor, context_aware
 
@@ -86,13 +85,38 @@ def substituted(text: str, match: Match, old: str, new: str) -> str:
 
 def _adapted(strategy: str, region: str, old: str, new: str) -> str:
     if strategy in ("line_trimmed", "indentation_flexible", *SIMILAR):
-        return reindented(region, old, new)
+        return _reindented(region, old, new)
     if strategy == "escape_normalized":
         return _unescaped(new)
     if strategy == "trimmed_boundary":
         lead = len(old) - len(old.lstrip())
         return new.removeprefix(old[:lead]).removesuffix(old[len(old.rstrip()) :])
     return new
+
+
+def _reindented(region: str, old: str, new: str) -> str:
+    """`new` with the indentation that `region` has where `old` has another.
+
+    The lines of `old` and `region` correspond, which says what each of the model's indentations stands for.
+    Where that is contradictory, or `new` starts with an indentation that `old` lacks, `new` stays as it is.
+    """
+    meant: dict[str, str] = {}
+    for ours, theirs in zip(old.split("\n"), region.split("\n"), strict=False):
+        if ours.strip() and meant.setdefault(_indent(ours), _indent(theirs)) != _indent(theirs):
+            return new
+    first = next((line for line in new.split("\n") if line.strip()), None)
+    if first is None or _indent(first) not in meant:
+        return new
+    return "\n".join(_shifted(line, meant) for line in new.split("\n"))
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _shifted(line: str, meant: dict[str, str]) -> str:
+    known = max((own for own in meant if _indent(line).startswith(own)), key=len, default=None)
+    return line if known is None or not line.strip() else meant[known] + line[len(known) :]
 
 
 def _exact(text: str, old: str) -> Iterable[Span]:

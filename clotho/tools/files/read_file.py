@@ -4,6 +4,7 @@ import asyncio
 import posixpath
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,7 +13,6 @@ from clotho.sandbox.backend import FileContent
 from clotho.tools import shell
 from clotho.tools.files.paths import absolute_path, quoted
 from clotho.tools.files.text_file import MARK, is_binary
-from clotho.tools.files.windows import window
 from clotho.tools.results import answer, problem
 from clotho.tools.schemas import integer, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
@@ -24,6 +24,8 @@ MAX_FILE_BYTES = 20_000_000
 MOST_SIMILAR, SIMILAR = 5, 0.4
 LONGEST_NAME = 255
 LISTING = 100_000
+MAX_LINE_CHARS = 2_000
+CUT = "... [truncated]"
 IMAGES = frozenset({".bmp", ".gif", ".ico", ".jpeg", ".jpg", ".png", ".webp"})
 
 WORDS = {
@@ -64,6 +66,35 @@ class ReadFile(Tool):
         if file.error is not None:
             return problem(f"{arguments['path']}: {WORDS[file.error]}", file_size=file.size)
         return await asyncio.to_thread(_shown, file, arguments)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Lines `first` to `last` of `total`, numbered from 1."""
+
+    content: str
+    first: int
+    last: int
+    total: int
+
+
+def window(text: str, offset: int, limit: int) -> Window:
+    """`limit` lines of `text` from line `offset` on."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    shown = lines[offset - 1 : offset - 1 + limit]
+    return Window(
+        content="\n".join(f"{number:6d}|{_cut(line)}" for number, line in enumerate(shown, start=offset)),
+        first=offset,
+        last=offset + len(shown) - 1,
+        total=len(lines),
+    )
+
+
+def _cut(line: str) -> str:
+    line = line.removesuffix("\r")
+    return line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + CUT
 
 
 def _shown(file: FileContent, arguments: Arguments) -> ToolOutcome:

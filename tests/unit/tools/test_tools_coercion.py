@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clotho.tools.coercion import coerce
-from clotho.tools.validation import violation
+from clotho.tools.arguments import coerce, violation
 
 
 def of(kind: str, **more: Any) -> dict[str, Any]:

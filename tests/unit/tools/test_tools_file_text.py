@@ -6,9 +6,9 @@ from clotho.errors import InvalidInput
 from clotho.tools.files.diff import unified
 from clotho.tools.files.lint import lint
 from clotho.tools.files.paths import quoted, refuse_protected
+from clotho.tools.files.read_file import window
 from clotho.tools.files.search_script import content_result, found_counts, found_files, found_lines
 from clotho.tools.files.text_file import TextFile, is_binary
-from clotho.tools.files.windows import window
 
 
 def test_a_window_numbers_its_lines() -> None:
