@@ -1,7 +1,6 @@
 """A run's dataset in the store: given at its start, or taken from its environment."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import count
 
 from clotho.errors import InvalidInput
 from clotho.identifiers.run_keys import adapter_item_key, items_key
@@ -31,19 +30,18 @@ async def enumerate_items(journal: Journal, run: str, draw: Draw, wanted: int) -
     Items that an earlier call wrote are taken again and skipped: they must come in the same order.
     """
     skipped = 0
-    for number in count():
-        if number * ITEMS_PER_CHUNK >= wanted:
-            return wanted
-        stored = await journal.read(items_key(run, number), ItemChunk)
+    for first in range(0, wanted, ITEMS_PER_CHUNK):
+        key = items_key(run, first // ITEMS_PER_CHUNK)
+        stored = await journal.read(key, ItemChunk)
         if stored is None:
             await draw(skipped)
             skipped = 0
-            stored = await journal.write(items_key(run, number), ItemChunk(items=await draw(ITEMS_PER_CHUNK)))
+            stored = await journal.write(key, ItemChunk(items=await draw(ITEMS_PER_CHUNK)))
         else:
             skipped += ITEMS_PER_CHUNK
         if len(stored.items) < ITEMS_PER_CHUNK:
-            return min(wanted, number * ITEMS_PER_CHUNK + len(stored.items))
-    raise AssertionError("unreachable")
+            return min(wanted, first + len(stored.items))
+    return wanted
 
 
 async def read_item(journal: Journal, run: str, index: int) -> Item:

@@ -11,7 +11,6 @@ def run_link(ui: str, namespace: str, run: str) -> str:
     return f"{ui}/namespaces/{namespace}/workflows?query={quote(query, safe='')}"
 
 
-def workflow_link(ui: str, namespace: str, workflow: str, run: str | None = None) -> str:
+def workflow_link(ui: str, namespace: str, workflow: str) -> str:
     """Link to a workflow."""
-    path = f"{ui}/namespaces/{namespace}/workflows/{quote(workflow, safe='')}"
-    return f"{path}/{run}/history" if run else path
+    return f"{ui}/namespaces/{namespace}/workflows/{quote(workflow, safe='')}"
