@@ -7,7 +7,7 @@ from clotho.errors import ClothoError, InvalidInput, truncate_middle
 from clotho.escaping import for_line
 from clotho.models.endpoint import Endpoint
 from clotho.models.model_http import ModelHTTP
-from clotho.models.openai_answer import read_model_list
+from clotho.models.openai_answer import listed_models
 
 TIMEOUT = 10.0
 NAMES_SHOWN = 600
@@ -19,8 +19,7 @@ async def only_model(endpoint: Endpoint) -> str:
     key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
     try:
         async with aclosing(ModelHTTP(endpoint.base_url, key, TIMEOUT)) as http, http.errors():
-            listed = await http.get(url)
-            models = read_model_list(listed) if listed is not None else ()
+            models = [model.id for model in await listed_models(http, endpoint.base_url) or ()]
     except ClothoError as error:
         raise InvalidInput(f"{url} lists no models ({error}): check --model, or give --model-name") from None
     if len(models) != 1:

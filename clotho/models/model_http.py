@@ -13,9 +13,10 @@ import aiohttp
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from clotho.errors import ClothoError, ModelRejected, ModelUnavailable, truncate_middle
+from clotho.escaping import for_line
 from clotho.models.backend import checked_base_url
 from clotho.models.bodies import ACCEPTED, ANSWER_BYTES, lines, read_beginning, read_whole
-from clotho.models.provider_errors import refusal, with_endpoint
+from clotho.models.provider_errors import refusal
 from clotho.tools.secrecy import Redactor
 
 CONNECT_SECONDS = 10.0
@@ -113,7 +114,8 @@ class ModelHTTP:
         try:
             yield
         except ClothoError as error:
-            raise with_endpoint(error, self.base_url, self.redact) from None
+            error.args = (f"{for_line(self.redact(str(error)))} [{self.base_url}]",)
+            raise error from None
 
     async def aclose(self) -> None:
         if self._opened is not None:
@@ -175,18 +177,18 @@ async def _outages(redact: Callable[[str], str]) -> AsyncIterator[None]:
 
 
 def _refuse_redirect(answer: aiohttp.ClientResponse) -> None:
-    if 300 <= answer.status < 400:
-        raise ModelRejected(f"the model server answers {answer.status}{_elsewhere(answer)}")
-
-
-def _elsewhere(answer: aiohttp.ClientResponse) -> str:
+    if not 300 <= answer.status < 400:
+        return
     try:
         parts = urlsplit(answer.headers.get("location", ""))
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
     where = f" to {host}{f':{port}' if port else ''}" if host else ""
-    return f", a redirect{where}, which isn't followed: give the URL of the model server itself"
+    raise ModelRejected(
+        f"the model server answers {answer.status}, a redirect{where}, which isn't followed: give the URL of the "
+        "model server itself"
+    )
 
 
 def read_event(kind: type[Shape], content: bytes) -> Shape:

@@ -10,7 +10,7 @@ from clotho.identifiers.hashed import job_key
 from clotho.models.backend import Usage
 from clotho.models.bodies import ERROR_BYTES
 from clotho.models.messages import CallDefects, ChatMessage, FunctionCall, ToolCall
-from clotho.models.model_http import first_fault, status_within
+from clotho.models.model_http import ModelHTTP, first_fault, status_within
 from clotho.models.provider_errors import refusal
 from clotho.models.token_server import REASON_CHARACTERS, UNFINISHED, ReportedUsage
 from clotho.models.tool_call_parsers import hermes, parser
@@ -43,12 +43,15 @@ class _Choice(BaseModel):
     finish_reason: str | None = Field(default=None, max_length=REASON_CHARACTERS)
 
 
-class _Model(BaseModel):
+class ListedModel(BaseModel):
+    """A model in a server's list."""
+
     id: str
+    max_model_len: JsonValue = None
 
 
 class _ModelList(BaseModel):
-    data: list[_Model]
+    data: tuple[ListedModel, ...]
 
 
 class Completion(BaseModel):
@@ -112,10 +115,11 @@ def read_completion(body: bytes) -> Completion:
     raise ModelUnavailable(f"the model server's answer is empty or unfinished: {reason}")
 
 
-def read_model_list(body: bytes) -> tuple[str, ...]:
-    """Parse a list of models; raises ModelRejected for anything else."""
+async def listed_models(http: ModelHTTP, base_url: str) -> tuple[ListedModel, ...] | None:
+    """The models that a server lists; None where it has no list. Raises ModelRejected for anything else."""
+    body = await http.get(f"{base_url}/models")
     try:
-        return tuple(model.id for model in _ModelList.model_validate_json(body).data)
+        return _ModelList.model_validate_json(body).data if body is not None else None
     except ValidationError:
         raise ModelRejected("no OpenAI-compatible API answers here: such URLs mostly end in /v1") from None
 

@@ -14,7 +14,7 @@ from clotho.errors import ClothoError
 from clotho.models.backend import SampledTurn, TurnCall
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
-from clotho.models.openai_answer import read_completion, read_model_list
+from clotho.models.openai_answer import listed_models, read_completion
 from clotho.models.provider_errors import refusal
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import printable_name
@@ -62,13 +62,9 @@ class OpenAIChat:
     async def check(self, model: str) -> None:
         """Raise what sampling from `model` would raise; a model that isn't listed is tried."""
         async with self._http.errors():
-            with self._classified(None):
-                try:
-                    listed = await self._client.models.with_raw_response.list()
-                except openai.NotFoundError:
-                    return
-            if model in read_model_list(listed.content):
-                return
+            listed = await listed_models(self._http, self._http.base_url)
+        if listed is None or model in [each.id for each in listed]:
+            return
         greeting = ChatMessage(role="user", content="Hello")
         await self.sample_turn(
             TurnCall(key=f"check/{model}", model=model, messages=(greeting,), sampling=ONE_TOKEN)

@@ -5,11 +5,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ValidationError
-
 from clotho.errors import InexactTokens, InvalidInput, ModelRejected, ModelUnavailable
 from clotho.models.backend import Inference, LogprobsMode, ServerCapabilities
 from clotho.models.model_http import ModelHTTP
+from clotho.models.openai_answer import listed_models
 from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.sglang import SGLang
@@ -38,15 +37,6 @@ HOT = Sampling(temperature=HIGHEST, max_tokens=TOKENS, seed=SEED)
 class ProbedServer:
     server: TokenServer
     capabilities: ServerCapabilities
-
-
-class _Card(BaseModel):
-    id: str
-    max_model_len: int | None = None
-
-
-class _Cards(BaseModel):
-    data: list[_Card]
 
 
 async def find_server(
@@ -123,10 +113,11 @@ async def context_length(http: ModelHTTP, model: str) -> int | None:
     """Tokens of prompt and answer together, if the server's list of models has it."""
     try:
         async with http.errors():
-            cards = _Cards.model_validate_json(await http.get(f"{http.root}/v1/models") or b"").data
-    except (ModelRejected, ValidationError):
+            listed = await listed_models(http, f"{http.root}/v1")
+    except ModelRejected:
         return None
-    return next((card.max_model_len for card in cards if card.id == model), None)
+    length = next((each.max_model_len for each in listed or () if each.id == model), None)
+    return length if isinstance(length, int) else None
 
 
 async def probe(

@@ -9,7 +9,6 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
 from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnavailable, truncate_middle
-from clotho.escaping import for_line
 
 TEXT_CHARACTERS = 600
 LONGEST_HEADER = 64
@@ -62,12 +61,6 @@ def refusal(
     if status == 401:
         return ModelRejected("the model server answers 401: it does not accept the API key")
     return ModelRejected(text)
-
-
-def with_endpoint(error: ClothoError, endpoint: str, redact: Callable[[str], str]) -> ClothoError:
-    """The same error on one line, saying where it came from, and without the key."""
-    error.args = (f"{for_line(redact(str(error)))} [{endpoint}]",)
-    return error
 
 
 def _overflow(said: str, text: str, max_tokens: int | None) -> ClothoError:

@@ -57,20 +57,22 @@ class _Chat(Answer[ChatRequest]):
             {"index": 0, "delta": {"role": "assistant", "content": ""}, **dict.fromkeys(CHUNK_FIELDS)}
         )
         steps: list[Step] = []
-        content = _VisibleContent(self._parses_calls)
+        text, shown = "", 0
         async with aclosing(self.generation()) as running:
             async for step in running:
                 steps.append(step)
-                shown, calls = content.push(step.text), list[Json]()
+                text += step.text
+                certain = _before_a_call(text) if self._parses_calls else len(text)
+                content, shown, calls = text[shown:certain], max(certain, shown), list[Json]()
                 if step.ending is not None:
-                    whole, calls = self._parsed(content.text, ids_of(steps))
-                    shown += (whole or "")[content.shown :]
-                yield self._chunk(step, steps, shown, calls)
+                    whole, calls = self._parsed(text, ids_of(steps))
+                    content += (whole or "")[shown:]
+                yield self._chunk(step, steps, content, calls)
         if self.asked.wants_usage:
             yield self.body(usage_of=len(steps)) | {"prompt_token_ids": None}
 
-    def _chunk(self, step: Step, steps: Sequence[Step], shown: str, calls: Sequence[Json]) -> Json:
-        delta: Json = {"content": shown} if shown else {}
+    def _chunk(self, step: Step, steps: Sequence[Step], content: str, calls: Sequence[Json]) -> Json:
+        delta: Json = {"content": content} if content else {}
         if calls:
             delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
         choice = self._choice([step], steps, delta=delta, called=bool(calls))
@@ -127,22 +129,8 @@ class _Chat(Answer[ChatRequest]):
         }
 
 
-class _VisibleContent:
-    """Content that may be streamed already: none of what a tool call could still claim."""
-
-    def __init__(self, parses_calls: bool) -> None:
-        self._parses_calls = parses_calls
-        self.text = ""
-        self.shown = 0
-
-    def push(self, text: str) -> str:
-        self.text += text
-        certain = _before_a_call(self.text) if self._parses_calls else len(self.text)
-        shown, self.shown = self.text[self.shown : certain], max(certain, self.shown)
-        return shown
-
-
 def _before_a_call(text: str) -> int:
+    """The length of the content that may be streamed already: none of what a tool call could still claim."""
     if (at := text.find(hermes.OPENING)) >= 0:
         return at
     for length in range(min(len(hermes.OPENING) - 1, len(text)), 0, -1):
