@@ -9,9 +9,9 @@ from typing import Any
 from clotho.errors import GroupRejected
 from clotho.identifiers.ids import branch_group_id
 from clotho.journal import Journal
+from clotho.models.backend import step_of
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
-from clotho.models.weight_versions import step_of
 from clotho.rollouts.branches import Branch, branches_of
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.group import GroupEntry, RepairEntry

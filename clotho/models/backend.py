@@ -14,6 +14,9 @@ from clotho.models.sampling import Sampling
 
 LogprobsMode = Literal["raw", "processed", "unknown"]
 """Logprobs of the model at temperature 1, or of the distribution that was sampled from."""
+UNNAMED = "default"
+"""The name that vLLM and SGLang give weights without a version."""
+STEP = "step:"
 
 
 class Inference(StrEnum):
@@ -35,11 +38,22 @@ class Usage(FrozenModel):
 
 
 class VersionSpan(FrozenModel):
-    """Tokens [start, end) of a turn were sampled from weights `version`."""
+    """Tokens [start, end) of a turn were sampled from weights `version`: the server's name, else `at_step`."""
 
     version: str
     start: int
     end: int
+
+
+def at_step(step: int) -> str:
+    """The version named after the trainer's step, if the server names none."""
+    return f"{STEP}{step}"
+
+
+def step_of(version: str) -> int | None:
+    """The trainer's step of a version; None if it is no number."""
+    number = version.removeprefix(STEP)
+    return int(number) if number.isdecimal() else None
 
 
 class SampledTokens(FrozenModel):
@@ -51,7 +65,7 @@ class SampledTokens(FrozenModel):
     """One per element of `ids`, natural logarithm."""
     logprobs_mode: LogprobsMode
     versions: tuple[VersionSpan, ...] = ()
-    """In order; the version of tokens in no span is unknown. Names as in clotho.models.weight_versions."""
+    """In order; the version of tokens in no span is unknown."""
     resumed_at: tuple[int, ...] = ()
     """Where in `ids` the turn was interrupted and continued by another request, with another seed (`derived_seed`)
     unless the server's random numbers belong to positions."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.frozen_model import FrozenModel
-from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan
+from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan, at_step
 from clotho.models.token_server import (
     MAX_MASK_IDS,
     UNFINISHED,
@@ -14,7 +14,6 @@ from clotho.models.token_server import (
     TokenChunk,
     printable_name,
 )
-from clotho.models.weight_versions import at_step
 
 
 class StreamEntry(FrozenModel):

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field, JsonValue
 
 from clotho.errors import InexactTokens, ModelUnavailable
-from clotho.models.backend import Inference, VersionSpan
+from clotho.models.backend import UNNAMED, Inference, VersionSpan
 from clotho.models.model_http import raise_embedded, read_event
 from clotho.models.provider_errors import refusal
 from clotho.models.token_server import (
@@ -18,7 +18,6 @@ from clotho.models.token_server import (
     paired,
     sampling_fields,
 )
-from clotho.models.weight_versions import UNNAMED
 
 RENAMED = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}
 

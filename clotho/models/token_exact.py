@@ -10,7 +10,7 @@ from typing import TypeVar
 from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
 from clotho.identifiers.hashed import derived_seed
 from clotho.journal import Journal
-from clotho.models.backend import Inference, SampledTurn, ServerCapabilities, TurnCall, Usage
+from clotho.models.backend import Inference, SampledTurn, ServerCapabilities, TurnCall, Usage, at_step
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.partial_turn import PartialTurn
@@ -18,7 +18,6 @@ from clotho.models.probes import ProbedServer, probe
 from clotho.models.rendering.renderer import Renderer
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenRequest
-from clotho.models.weight_versions import at_step
 from clotho.models.write_ahead import FlushPolicy, WriteAhead
 
 PROBE = (ChatMessage(role="user", content="Tell me something that nobody knows yet."),)

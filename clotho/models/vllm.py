@@ -8,7 +8,7 @@ from dataclasses import replace
 from pydantic import BaseModel, Field, JsonValue
 
 from clotho.errors import InexactTokens
-from clotho.models.backend import Inference, VersionSpan
+from clotho.models.backend import UNNAMED, Inference, VersionSpan
 from clotho.models.model_http import raise_embedded, read_event
 from clotho.models.token_server import (
     REASON_CHARACTERS,
@@ -20,7 +20,6 @@ from clotho.models.token_server import (
     paired,
     sampling_fields,
 )
-from clotho.models.weight_versions import UNNAMED
 
 COUNTED: dict[str, JsonValue] = {"include_usage": True, "continuous_usage_stats": True}
 """Counts in every event: a lost id is noticed before later ones are written ahead."""

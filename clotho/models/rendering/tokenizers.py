@@ -15,8 +15,7 @@ from transformers.utils import cached_file
 
 from clotho.errors import InvalidInput, TokenizerUnavailable
 from clotho.models.messages import TokenIds
-from clotho.models.rendering.literals import Literals, drop_marks
-from clotho.models.rendering.messages import Templated
+from clotho.models.rendering.messages import Literals, Templated, drop_marks
 
 Described = dict[str, JsonValue]
 HUB_SECONDS = 5.0

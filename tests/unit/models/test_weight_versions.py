@@ -11,13 +11,12 @@ from clotho.embedded.model.bundled import TINY
 from clotho.errors import ModelUnavailable
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.models.backend import Inference, TurnCall, VersionSpan
+from clotho.models.backend import Inference, TurnCall, VersionSpan, at_step, step_of
 from clotho.models.messages import ChatMessage
 from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.token_exact import TokenExact
 from clotho.models.token_server import TokenChunk
-from clotho.models.weight_versions import at_step, step_of
 from clotho.runs.trainer_steps import known_step, note_step
 from clotho.testing.scripted_model import serving
 from tests.token_servers import Json, Relay, SequenceSampler
