@@ -29,6 +29,8 @@ TEMPORAL_PORT = 7233
 UI_PORT = 8233
 MODEL_PORT = 8101
 DRAIN_SECONDS = 5.0
+SPACE_BYTES = 64 << 20
+"""Free space on the disk below which services aren't started."""
 ELSEWHERE = ("TEMPORAL_API_KEY", "TEMPORAL_TLS", "TEMPORAL_PROFILE")
 """Variables with which the worker would look for another Temporal server than the one that is given."""
 
@@ -81,12 +83,13 @@ async def local_services(
     """Start everything, and stop it in the reverse order: the workers drain while the servers still answer.
 
     `hurry` ends what workers have in flight. Raises InvalidInput for a port in use, a Temporal binary that
-    can't be had, or a store whose services run already.
+    can't be had, a full disk, or a store whose services run already.
     """
     folder = settings.folder
     logs = folder / "logs"
     async with AsyncExitStack() as stack:
         stack.enter_context(exclusive(folder))
+        check_space(folder)
         for port in (ports.temporal, ports.ui, ports.model):
             claim(port)
         binary = await temporal_binary(announce)
@@ -187,6 +190,16 @@ async def while_running(
         for waiting in (task, *ends):
             waiting.cancel()
         await asyncio.wait([task, *ends])
+
+
+def check_space(folder: Path) -> None:
+    """Raise InvalidInput if the disk is nearly full: Temporal's database would fail before it could say why."""
+    free = shutil.disk_usage(folder).free
+    if free < SPACE_BYTES:
+        raise InvalidInput(
+            f"{folder} is on a disk with {free >> 20} MiB left, and services need {SPACE_BYTES >> 20} MiB: "
+            "free some space, or give another --store"
+        )
 
 
 @contextmanager

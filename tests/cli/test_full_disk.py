@@ -10,6 +10,7 @@ import pytest
 from clotho.cli.waiting import stall_reason
 from clotho.runs.groups import scored_groups
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cli.command import clotho
 from tests.cli.test_run import scoring
 from tests.cluster import Cluster
 from tests.support import eventually, start
@@ -23,6 +24,19 @@ def small_disk(private_cluster: Cluster) -> Iterator[Path]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(store)], check=True)
     yield store
     subprocess.run(["umount", "-l", str(store)], check=True)
+
+
+async def test_services_are_not_started_on_a_disk_that_is_nearly_full(folder: Path) -> None:
+    """Temporal would end without a word, or workers would be started again and again."""
+    disk = folder / "small"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], check=True)
+    try:
+        refused = await clotho("dev", "--store", str(disk / "state" / "store"))
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    assert refused.status == 1
+    assert "is on a disk with 8 MiB left, and services need 64 MiB" in refused.complaint
 
 
 async def test_a_full_disk_holds_a_run_up_and_loses_nothing(
