@@ -5,10 +5,12 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from clotho.embedded.temporal_binary import temporal_binary
 from clotho.processes.ports import free_port
 from tests.cli.command import gone, run
 from tests.support import eventually
@@ -64,10 +66,16 @@ async def test_an_environment_runs_to_its_rewards_without_a_checkout(programs: P
     (here / "workflows" / "__init__.py").write_text("raise ImportError('the user module was imported')")
     temporal, ui, model = free_port(), free_port(), free_port()
     ports = ("--temporal-port", str(temporal), "--ui-port", str(ui), "--model-port", str(model))
+    # As uvx and pipx run it: nothing of the user's is there yet.
+    path = f"{(await temporal_binary()).parent}:{os.environ['PATH']}"
+    fresh = {"HOME": str(here / "home"), "XDG_CACHE_HOME": str(here / "home/.cache"), "PATH": path}
+    said = await run(programs / "clotho", "--version", folder=here, environment=fresh)
+    assert said.output == f"clotho {metadata.version('clotho-rollouts')}\n"
     with (here / "dev.log").open("wb") as log:
         dev = await asyncio.create_subprocess_exec(
-            programs / "clotho", "dev", *ports, cwd=here, stdout=log, stderr=log, start_new_session=True
-        )
+            programs / "clotho", "dev", *ports,
+            cwd=here, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **fresh},
+        )  # fmt: skip
     try:
 
         async def ready() -> bool:
@@ -78,7 +86,7 @@ async def test_an_environment_runs_to_its_rewards_without_a_checkout(programs: P
         done = await run(
             programs / "clotho", "run", "my_tasks:Greeting", "--run", "first", "--group-size", "2",
             "--temperature", "0.1", "--temporal", f"127.0.0.1:{temporal}", "--model", f"http://127.0.0.1:{model}/v1",
-            folder=here,
+            folder=here, environment=fresh,
         )  # fmt: skip
         assert done.status == 0, done.error
         exported = await run(programs / "clotho", "export", "first", "--output", "first.jsonl", folder=here)

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from typing import NoReturn
+from importlib import metadata
+from typing import Annotated, NoReturn
 
 import typer
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
@@ -17,11 +18,24 @@ from clotho.cli.terminal import sanitized_text
 from clotho.errors import ClothoError
 from clotho.host_failures import described, is_host_failure
 
-app = typer.Typer(
-    help="LLM-agent rollouts as durable workflows on Temporal.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"clotho {metadata.version('clotho-rollouts')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=show_version)
+    ] = False,
+) -> None:
+    """LLM-agent rollouts as durable workflows on Temporal."""
+
+
 app.command("dev")(dev.command)
 app.command("demo")(demo.command)
 app.command("init")(init.command)

@@ -88,7 +88,7 @@ class Demonstration:
             if not shown:
                 raise typer.Exit(EXIT_STATUS) from None
         if not keep:
-            self.say("to keep the Temporal UI up: make demo KEEP=1")
+            self.say(f"to keep the Temporal UI up: {rerun_command('demo --keep', self.settings)}")
 
     async def roll_out(self, services: Services) -> None:
         settings = self.settings
