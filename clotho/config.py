@@ -108,8 +108,10 @@ class SandboxSettings(Section):
     backend: str = "local"
     """What makes the sandboxes of this host's workers: `local`, or `module:Class` of another backend.
 
-    Workers refuse runs that ask for another one.
+    Workers refuse runs that ask for another one, but for `docker`: that they make wherever an engine answers.
     """
+    docker_host: str | None = None
+    """The socket of this host's container engine, as unix://PATH; None: DOCKER_HOST, else the usual ones."""
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
     """Folder of sandboxes and their control files. No other user may be able to change or replace it.
 

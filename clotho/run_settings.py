@@ -44,10 +44,13 @@ class RunSettings(BaseModel):
         default=None,
         description="What becomes of a rollout whose verifier fails: fail (no reward), or zero, flagged.",
     )
-    backend: str | None = Field(
+    sandbox: str | None = Field(
         default=None,
-        pattern=r"^(local|[\w.]+:\w+)$",
-        description="What makes the sandboxes: local, or module:Class of another backend.",
+        pattern=r"^(local|docker|[\w.]+:\w+|\{.*\})$",
+        description="What makes the sandboxes: local, docker, module:Class, or a configuration as JSON.",
+    )
+    image: str | None = Field(
+        default=None, min_length=1, description="The image that sandboxes of docker begin from."
     )
     unsafe_local: bool | None = Field(
         default=None, description="Run commands without isolation where it can't be proved."

@@ -159,7 +159,8 @@ class RunOptions(DatasetOptions):
     seed: Annotated[int, option(SAMPLING, "Seeds of all rollouts derive from it.", "N")] = 0
     checkpoints: Annotated[CheckpointPolicy | None, asked(SANDBOX, "checkpoints", "WHEN")] = None
     checkpoint_mb: Annotated[int | None, asked(SANDBOX, "checkpoint_mb", "MIB")] = None
-    backend: Annotated[str | None, asked(SANDBOX, "backend", "NAME")] = None
+    sandbox: Annotated[str | None, asked(SANDBOX, "sandbox", "NAME")] = None
+    image: Annotated[str | None, asked(SANDBOX, "image", "NAME")] = None
     memory_mb: Annotated[int | None, asked(SANDBOX, "memory_mb", "MIB")] = None
     disk_mb: Annotated[int | None, asked(SANDBOX, "disk_mb", "MIB")] = None
     max_processes: Annotated[int | None, asked(SANDBOX, "max_processes", "N")] = None

@@ -15,6 +15,7 @@ from clotho.rollouts.outcome import Limits
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
 from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.registry import chosen_backend
 from clotho.tools.tool import ToolSettings
 
 
@@ -44,7 +45,10 @@ SETTINGS = {
     ),
     "tool_settings": ("max_result_chars", "max_turn_chars", "preview_chars", "result_chars", "redact"),
 }
-"""Where in a manifest the fields of RunSettings are: its own ones, and those of its parts."""
+"""Where in a manifest the fields of RunSettings are: its own ones, and those of its parts.
+
+`sandbox` and `image` are the sandbox's `backend`.
+"""
 
 
 class RunManifest(FrozenModel):
@@ -86,6 +90,9 @@ class RunManifest(FrozenModel):
             for name in RunSettings.model_fields
             if (value := getattr(each, name)) is not None
         }
+        sandbox, image = asked.pop("sandbox", None), asked.pop("image", None)
+        if sandbox is not None or image is not None:
+            asked["backend"] = chosen_backend(sandbox, image, self.sandbox.backend)
         parts: dict[str, FrozenModel] = {
             part: _changed(getattr(self, part), _of(names, asked)) for part, names in SETTINGS.items()
         }
@@ -95,7 +102,7 @@ class RunManifest(FrozenModel):
     def settings(self) -> dict[str, JsonValue]:
         """The values of the fields of RunSettings."""
         whole = self.model_dump(mode="json")
-        whole["sandbox"]["backend"] = self.sandbox.backend.name
+        whole["sandbox"]["backend"] = str(self.sandbox.backend)
         return {
             **_of(OWN_SETTINGS, whole),
             **{name: whole[part][name] for part, names in SETTINGS.items() for name in names},

@@ -19,7 +19,7 @@ from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import AGENT_HOME as AGENT_HOME
 from clotho.sandbox.places import WORKSPACE as WORKSPACE
 from clotho.sandbox.places import check_places
-from clotho.sandbox.registry import BackendConfig, CustomConfig, LocalConfig
+from clotho.sandbox.registry import BackendConfig, LocalConfig
 from clotho.sandbox.states import JobState as JobState
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
@@ -39,7 +39,7 @@ class SandboxSpec(FrozenModel):
     """A run's requirements of its sandboxes."""
 
     backend: BackendConfig = LocalConfig()
-    """Which backend makes them: `local`, or `module:Class` of another one."""
+    """Which backend makes them: `local`, `module:Class` of another one, or the configuration of `docker`."""
     memory_mb: int = 5120
     """Memory of a sandbox, in MiB."""
     disk_mb: int = 51_200
@@ -239,8 +239,8 @@ class SandboxBackend(Protocol):
     """Creates and finds sandboxes by lease; every method is idempotent."""
 
     @property
-    def config(self) -> LocalConfig | CustomConfig:
-        """The configuration that runs ask for when they want this backend."""
+    def names(self) -> tuple[str, ...]:
+        """The names of the configurations that it makes sandboxes of."""
 
     async def system(self) -> str:
         """A fingerprint of the programs that sandboxes see beside their own files."""
@@ -301,8 +301,8 @@ class SandboxBackend(Protocol):
 
 def require_backend(spec: SandboxSpec, backend: SandboxBackend) -> None:
     """Raises InvalidInput where `backend` isn't the one that `spec` asks for."""
-    if spec.backend != backend.config:
+    if spec.backend.name not in backend.names:
         raise InvalidInput(
-            f"the run asks for sandboxes of {spec.backend.name}, this host makes those of {backend.config.name}: "
-            "set `backend` of the run and `sandbox.backend` of its workers alike"
+            f"the run asks for sandboxes of {spec.backend.name}, this host makes those of "
+            f"{' and '.join(backend.names)}: set `sandbox` of the run and `sandbox.backend` of its workers alike"
         )

@@ -1,16 +1,18 @@
-"""The kinds of sandbox backend: a configuration of each, and how it is opened on a worker's host."""
+"""The kinds of sandbox backend: a configuration of each, and how they are opened on a worker's host."""
 
 import importlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from clotho.config import SandboxSettings
+from clotho.config import SandboxSettings, variable
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
+from clotho.sandbox.containers.config import DockerConfig
 
 if TYPE_CHECKING:
     from clotho.sandbox.backend import SandboxBackend
@@ -43,33 +45,64 @@ class CustomConfig(FrozenModel):
 def _from_name(value: object) -> object:
     if not isinstance(value, str):
         return value
-    return LocalConfig() if value == "local" else CustomConfig(name=value)
+    if value.startswith("{"):
+        return json.loads(value)
+    return {"kind": value} if value in ("local", "docker") else CustomConfig(name=value)
 
 
+AnyConfig = LocalConfig | DockerConfig | CustomConfig
 BackendConfig = Annotated[
-    Annotated[LocalConfig | CustomConfig, Field(discriminator="kind")], BeforeValidator(_from_name)
+    Annotated[LocalConfig | DockerConfig | CustomConfig, Field(discriminator="kind")],
+    BeforeValidator(_from_name),
 ]
-"""A backend's configuration; also validated from its name, `local` or `module:Class`."""
-_CONFIG: TypeAdapter[LocalConfig | CustomConfig] = TypeAdapter(BackendConfig)
+"""A backend's configuration; also validated from its name, `local` or `module:Class`, and from JSON."""
+_CONFIG: TypeAdapter[AnyConfig] = TypeAdapter(BackendConfig)
 
 
-def backend_config(name: str) -> LocalConfig | CustomConfig:
-    """The configuration of the backend called `name`; raises InvalidInput for what names none."""
+def chosen_backend(sandbox: str | None, image: str | None, before: AnyConfig) -> AnyConfig:
+    """The configuration that a run's settings ask for: a backend's name or configuration, and an image.
+
+    `before` is what they change. Raises InvalidInput for what makes no backend.
+    """
+    asked: Any = before if sandbox is None else _from_name(sandbox)
+    fields = asked if isinstance(asked, dict) else asked.model_dump()
+    if image is not None and fields.get("kind") != "docker":
+        raise InvalidInput(
+            f"sandboxes of {sandbox or before.name} have no image: give --sandbox docker with --image"
+        )
+    if image is not None:
+        fields = {**fields, "image": image, "dockerfile": None}
+    if fields == {"kind": "docker"}:
+        raise InvalidInput("sandboxes of docker begin from an image: give --image NAME")
     try:
-        return _CONFIG.validate_python(name)
+        return _CONFIG.validate_python(fields)
     except ValidationError as error:
-        raise InvalidInput(f"no sandbox backend {name!r}: give local, or module:Class") from error
+        said = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors())
+        raise InvalidInput(f"sandboxes of {fields.get('kind')}: {said}") from error
 
 
 def open_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
-    """The backend that this host's settings name, over `folder`. Raises InvalidInput where it can't be imported."""
-    match backend_config(settings.backend):
-        case LocalConfig():
-            from clotho.sandbox.local.backend import LocalBackend
+    """The backend that this host's settings name, over `folder`, and containers where a run asks for them.
 
-            return LocalBackend(folder, disk_budget_mb=settings.disk_budget_mb)
-        case CustomConfig(name=name):
-            return _imported(name)(folder)
+    Raises InvalidInput where the settings name none, or it can't be imported. No container engine is looked for
+    before a sandbox asks for one.
+    """
+    from clotho.sandbox.backends import Backends
+    from clotho.sandbox.containers.backend import ContainerBackend
+
+    address = settings.docker_host or variable("DOCKER_HOST")
+    return Backends(_own_backend(settings, folder), ContainerBackend(folder / "containers", address))
+
+
+def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
+    if settings.backend == "local":
+        from clotho.sandbox.local.backend import LocalBackend
+
+        return LocalBackend(folder, disk_budget_mb=settings.disk_budget_mb)
+    try:
+        return _imported(CustomConfig(name=settings.backend).name)(folder)
+    except ValidationError as error:
+        raise InvalidInput(f"no sandbox backend {settings.backend!r}: give local, or module:Class") from error
 
 
 def _imported(name: str) -> "Callable[[Path], SandboxBackend]":

@@ -20,7 +20,6 @@ from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, LeaseRecord, S
 from clotho.sandbox.checkpoints import Restore, ShellState
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
-from clotho.sandbox.registry import CustomConfig
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
@@ -51,8 +50,8 @@ class PlainBackend:
         self._root = root
 
     @property
-    def config(self) -> CustomConfig:
-        return CustomConfig(name=f"{type(self).__module__}:{type(self).__qualname__}")
+    def names(self) -> tuple[str, ...]:
+        return (f"{type(self).__module__}:{type(self).__qualname__}",)
 
     async def system(self) -> str:
         return platform.platform()

@@ -1,6 +1,7 @@
 """The backends under conformance test."""
 
+from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.local.backend import LocalBackend
 from examples.how_to.plain_backend import PlainBackend
 
-Backend = LocalBackend | PlainBackend
+Backend = LocalBackend | PlainBackend | ContainerBackend

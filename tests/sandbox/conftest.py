@@ -5,16 +5,23 @@ a file system of their own, or `places`, names that a run gives to folders and t
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from clotho.config import variable
 from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.registry import CustomConfig
 from examples.how_to.plain_backend import PlainBackend
+from tests.containers import NoEngine, container_engine
 from tests.sandbox.backends import Backend
 from tests.sandbox.copies import Copies
+from tests.sandbox.images import IMAGE, machine_image
 from tests.sandbox.shell import Shell
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
@@ -23,15 +30,17 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "local": lambda root: LocalBackend(root),
     "bare": lambda root: LocalBackend(root, bubblewrap="not-installed"),
     "plain": PlainBackend,
+    "podman": lambda root: ContainerBackend(root, variable("DOCKER_HOST")),
 }
 SPECS = {
     "local": SandboxSpec(disk_mb=200, memory_mb=512),
     "bare": SandboxSpec(unsafe_local=True),
-    "plain": SandboxSpec(backend=PlainBackend(Path()).config, unsafe_local=True),
+    "plain": SandboxSpec(backend=CustomConfig(name=PlainBackend(Path()).names[0]), unsafe_local=True),
+    "podman": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
 }
 
 
-OFFERED = {"local": {"isolation", "places"}, "bare": {"places"}, "plain": set[str]()}
+OFFERED = {"local": {"isolation", "places"}, "bare": {"places"}, "plain": set[str](), "podman": {"places"}}
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
 
@@ -48,7 +57,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "podman":
+        request.getfixturevalue("engine")
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def engine(folder: Path) -> Iterator[str]:
+    """The address of a container engine that has the image of this machine."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(container_engine(folder / "engine"))
+        except NoEngine as reason:
+            pytest.skip(str(reason))
+        machine_image()
+        yield variable("DOCKER_HOST") or ""
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,8 @@ PLAIN = "examples.how_to.plain_backend:PlainBackend"
 async def test_a_class_outside_the_library_is_opened_by_its_name(folder: Path) -> None:
     backend = open_backend(SandboxSettings(backend=PLAIN), folder / "named")
     spec = SandboxSpec.model_validate({"backend": PLAIN, "unsafe_local": True})
-    assert spec.backend == backend.config == CustomConfig(name=PLAIN)
+    assert spec.backend == CustomConfig(name=PLAIN)
+    assert backend.names == (PLAIN, "docker")
     require_backend(spec, backend)
     await backend.create("named/lease/0", spec)
     assert [held.lease for held in await backend.leases()] == ["named/lease/0"]
@@ -25,7 +26,9 @@ async def test_a_class_outside_the_library_is_opened_by_its_name(folder: Path) -
 
 
 def test_a_run_that_asks_for_another_backend_is_refused(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"sandboxes of local, this host makes those of .*PlainBackend"):
+    with pytest.raises(
+        InvalidInput, match=r"sandboxes of local, this host makes those of .*PlainBackend and docker"
+    ):
         require_backend(SandboxSpec(), open_backend(SandboxSettings(backend=PLAIN), folder / "named"))
 
 
@@ -38,7 +41,7 @@ def test_a_configuration_is_written_with_its_kind_and_read_from_its_name_too() -
 @pytest.mark.parametrize("name", ["elsewhere", "a b:C", "module:Class:More", ""])
 def test_what_names_no_backend_is_refused(name: str, folder: Path) -> None:
     with pytest.raises(ValidationError):
-        RunSettings(backend=name)
+        RunSettings(sandbox=name)
     with pytest.raises(InvalidInput):
         open_backend(SandboxSettings(backend=name), folder)
 

@@ -19,6 +19,8 @@ def on_host(own: Shell, kind: str) -> Path:
     """The workspace as this process sees it: file verbs wait for an archive."""
     control = own.sandbox.control.path
     local = control.parents[2] / "sandboxes" / control.parent.name / "disk" / "work"
+    if kind == "podman":
+        return control.parents[1] / "disk" / "work"
     return local if kind == "local" else Path(own.sandbox.workspace)
 
 

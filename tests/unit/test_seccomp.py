@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clotho.sandbox.local.seccomp import ABSENT, AUDIT, CHECKED, program
-from clotho.sandbox.local.syscalls import ALLOWED, NEWEST
+from clotho.sandbox.supervised.seccomp import ABSENT, AUDIT, CHECKED, program
+from clotho.sandbox.supervised.syscalls import ALLOWED, NEWEST
 
 HEADERS = {"x86_64": "x86-linux-any", "aarch64": "aarch64-linux-any"}
 ALLOW, EPERM, ENOSYS, EAFNOSUPPORT = 0x7FFF_0000, 0x5_0001, 0x5_0026, 0x5_0061

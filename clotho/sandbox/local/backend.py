@@ -22,7 +22,6 @@ from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.host import LocalHost
 from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.local.users import RANGE, UserRegistry
-from clotho.sandbox.registry import LocalConfig
 from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
@@ -56,8 +55,8 @@ class LocalBackend:
         self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap), disk_budget_mb)
 
     @property
-    def config(self) -> LocalConfig:
-        return LocalConfig()
+    def names(self) -> tuple[str, ...]:
+        return ("local",)
 
     async def system(self) -> str:
         return await with_host(system_fingerprint)

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clotho.sandbox.local.seccomp import program as seccomp_program
+from clotho.sandbox.supervised.seccomp import program as seccomp_program
 
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 COPIED = ("ld.so.cache", "mime.types", "magic")

@@ -49,6 +49,9 @@ class ControlDirectory:
                 folder.mkdir(mode=0o700, parents=True)
                 self._give(folder)
 
+    def remove(self) -> None:
+        shutil.rmtree(self.path)
+
     @property
     def alive_file(self) -> Path:
         return self.path / "alive"

@@ -2,8 +2,9 @@
  *
  *   supervisor serve CONTROL READY LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
  *   supervisor enter USER NICENESS GROUP... -- COMMAND...
+ *   supervisor contain CONTROL_PATH USER LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
  *
- * (`enter` prepares a process of the host for `serve`: see enter.c.)
+ * (`enter` prepares a process of the host for `serve`: see enter.c. `contain` is `serve` in a container: see contain.c.)
  * CONTROL is an inherited descriptor of the control directory; READY one that its instance id is written to.
  *
  * As PID 1 of a pid namespace it can't be killed or stopped from inside, and the kernel ends the whole sandbox when
@@ -23,6 +24,7 @@
  * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, outcap, killed.
  * A host that finds `started`, no `done`, and another instance (or none) in `alive`, says lost. */
 #include "command.h"
+#include "contain.h"
 #include "enter.h"
 #include "execution.h"
 #include "freeze.h"
@@ -251,5 +253,6 @@ static int serve_command(char **arguments) {
 int main(int argc, char **argv) {
     if (argc == 7 && !strcmp(argv[1], "serve")) return serve_command(argv + 2);
     if (argc >= 6 && !strcmp(argv[1], "enter")) return enter_command(argv + 2);
+    if (argc == 7 && !strcmp(argv[1], "contain")) return contain(argv + 2) ? 3 : serve_command(argv + 2);
     return 2;
 }

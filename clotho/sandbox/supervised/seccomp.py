@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Literal, NamedTuple
 
-from clotho.sandbox.local.syscalls import ALLOWED, NEWEST, Numbers
+from clotho.sandbox.supervised.syscalls import ALLOWED, NEWEST, Numbers
 
 LOAD, JUMP, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERRNO = 0x7FFF_0000, 0x0005_0000

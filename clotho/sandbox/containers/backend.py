@@ -1,0 +1,414 @@
+"""Sandboxes in containers: a supervisor as PID 1 of each, found again by lease, from files and names alone.
+
+The workspace, the home, /tmp and writable roots are folders of the lease's own on this host, mounted into the
+container; the rest is the image's own file system, which commands may change too unless it is `read_only`. A
+verifier gets a container of its own over the same folders, made from the agent's container as the agent left it (a
+commit, where anything outside of the folders has changed) or, with `verify_in: image`, from the image. Another
+instance in the agent's container would be cheaper, and would share its processes and its memory; in a container
+that is made afterwards the agent can't have prepared anything but files.
+
+Whether a sandbox lives is told by the lock its supervisor holds: to find, use or renew one, no engine is asked.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
+from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.containers.config import DockerConfig, require_apart
+from clotho.sandbox.containers.engine import Engine, Image
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, lock
+from clotho.sandbox.containers.host import ContainerHost, folders, groups_of, make_folders
+from clotho.sandbox.containers.images import build_now
+from clotho.sandbox.containers.seeds import Seed, SeedFiles, folders_there, packed
+from clotho.sandbox.containers.view import ContainerView
+from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.places import WORKSPACE
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.verifying import check_hidden, exports_of, seal, stage_start
+from clotho.sandbox.threads import with_host, with_sandbox
+from clotho.sandbox.verification import USUAL, VerifierSetup
+
+GRACE_SECONDS = 120.0
+"""Seconds that a supervisor has, after its lease, to end by itself."""
+
+log = logging.getLogger("clotho")
+
+
+class ContainerBackend:
+    """Sandboxes below `root`, in containers of the engine at `address` (None: where it usually is)."""
+
+    def __init__(self, root: Path, address: str | None = None) -> None:
+        self._root = root.absolute()
+        self._engine = Engine(address)
+        self._host = ContainerHost(self._root, self._engine)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("docker",)
+
+    async def system(self) -> str:
+        return "containers"
+
+    async def create(
+        self,
+        lease: str,
+        spec: SandboxSpec,
+        labels: Labels | None = None,
+        restore: Restore | None = None,
+        private: Sequence[Path] = (),
+    ) -> SupervisedSandbox:
+        """Commands see no path of this host: `private` ones neither. Raises InvalidInput for a missing image."""
+        return await with_sandbox(lease, self._create, lease, spec, labels, restore)
+
+    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SupervisedSandbox:
+        return await with_sandbox(lease, self._attach, lease, incarnation, labels)
+
+    async def open_verifier(
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None = None,
+        setup: VerifierSetup = USUAL,
+    ) -> SupervisedSandbox:
+        return await with_sandbox(lease, self._open_verifier, lease, epoch, hidden_files, labels, setup)
+
+    async def verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
+    ) -> SupervisedSandbox:
+        return await with_sandbox(lease, self._verify_in_place, lease, incarnation, labels, setup)
+
+    async def destroy(self, lease: str, labels: Labels | None = None) -> None:
+        await with_sandbox(lease, self._destroy, ContainerFolder.of_lease(self._root, lease), labels)
+
+    async def renew(self, lease: str, seconds: float) -> None:
+        await with_sandbox(lease, self._renew, lease, seconds)
+
+    async def leases(self) -> Sequence[LeaseRecord]:
+        return await with_host(self._leases)
+
+    async def reap(self) -> Sequence[str]:
+        """Also containers of this engine whose backend's folder is gone, and that have ended by themselves."""
+        return await with_host(self._reap)
+
+    async def expired(self) -> Sequence[str]:
+        return await with_host(lambda: [each.name for each in folders(self._root) if _is_left(each)])
+
+    async def probe(self) -> IsolationReport:
+        return await with_host(self._probe)
+
+    def holds(self, lease: str) -> bool:
+        """Whether there is, or was a moment ago, a sandbox of this lease here."""
+        return ContainerFolder.of_lease(self._root, lease).files.exists()
+
+    # ---- the same, blocking ----
+
+    def _create(
+        self, lease: str, spec: SandboxSpec, labels: Labels | None, restore: Restore | None
+    ) -> SupervisedSandbox:
+        config = spec.backend
+        if not isinstance(config, DockerConfig):
+            raise InvalidInput(f"sandboxes of {config.name} aren't made in containers")
+        if spec.limits == "required":
+            raise IsolationUnavailable("the disk of a container can't be bounded (limits: required)")
+        folder = ContainerFolder.of_lease(self._root, lease)
+        with folder.locked():
+            found = folder.read_record()
+            if found is not None:
+                found = _labelled(folder, found, labels)
+                control = ControlDirectory(folder.control(), found.config.user or None)
+                incarnation = control.incarnation()
+                if incarnation is not None and found.restored == _digest(restore):
+                    return _instance(ContainerView(folder, found), control, incarnation)
+                self._host.end(folder)
+            record = self._record(lease, spec, config, labels)
+            begin = restore or self._seed(folder, record)
+            self._host.end(folder)  # what an attempt before this one left unfinished
+            return self._make(folder, record, begin, _digest(restore))
+
+    def _record(
+        self, lease: str, spec: SandboxSpec, config: DockerConfig, labels: Labels | None
+    ) -> ContainerRecord:
+        image = self._image(config)
+        workdir = config.workdir or image.workdir.rstrip("/") or WORKSPACE
+        try:
+            require_apart(workdir, config.home, "/tmp", *spec.writable_roots, *spec.aliases)
+        except ValueError as error:
+            raise InvalidInput(f"{config}: {error}; give another workdir or home") from error
+        return ContainerRecord(
+            lease=lease,
+            labels=labels,
+            spec=spec,
+            config=config,
+            image=image.id,
+            machine=image.architecture,
+            workdir=workdir,
+            environment=dict(image.environment),
+        )
+
+    def _image(self, config: DockerConfig) -> Image:
+        if config.dockerfile is None:
+            return self._engine.image(config.image or "", config.pull, config.platform)
+        file = Path(config.dockerfile)
+        built = build_now(
+            self._engine, file.parent, file.name, self._root / "locks", platform=config.platform
+        )
+        return self._engine.image(built, "never")
+
+    def _make(
+        self, folder: ContainerFolder, record: ContainerRecord, begin: Restore | None, restored: str | None
+    ) -> SupervisedSandbox:
+        make_folders(folder, record)
+        control = ControlDirectory(folder.control(), record.config.user or None)
+        control.create()
+        view = ContainerView(folder, record)
+        try:
+            incarnation = self._host.start(view, folder.container, record.image, control)
+            made = _instance(view, control, incarnation)
+            if begin is not None:
+                made.restore(begin)
+        except BaseException:
+            self._host.end(folder)
+            raise
+        record = record.model_copy(update={"groups": groups_of(control), "restored": restored})
+        folder.write_record(record)  # from here on it can be found: whole
+        return _instance(ContainerView(folder, record), control, incarnation)
+
+    def _seed(self, folder: ContainerFolder, record: ContainerRecord) -> Restore | None:
+        """What the image has where the sandbox's folders are mounted; made once."""
+        places = ContainerView(folder, record).layout().archived
+        files = SeedFiles.of(self._root, record.image, places)
+        if (found := files.read()) is not None:
+            return files.restore(found)
+        files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with lock(files.lock):
+            seed = files.read()
+            if seed is None:
+                seed = self._made_seed(files, record, places)
+                files.write(seed)
+        return files.restore(seed)
+
+    def _made_seed(self, files: SeedFiles, record: ContainerRecord, places: Mapping[str, str]) -> Seed:
+        """In a container that is never finished as a sandbox: should this process die, another reaps it."""
+        bare = record.model_copy(
+            update={
+                "spec": record.spec.model_copy(update={"writable_roots": (), "aliases": {}}),
+                "config": record.config.model_copy(update={"user": 0, "tmpfs": {}}),
+                "labels": None,
+            }
+        )
+        folder = ContainerFolder(self._root, f"seed-{files.key}")
+        with folder.locked():
+            self._host.end(folder)
+            folder.files.mkdir(mode=0o700, parents=True)
+            control = ControlDirectory(folder.control(), None)
+            control.create()
+            view = ContainerView(folder, bare, mounted=False)
+            try:
+                incarnation = self._host.start(view, folder.container, record.image, control)
+                sandbox = _instance(view, control, incarnation)
+                there = asyncio.run(folders_there(sandbox, places))
+                return Seed(
+                    checkpoint=packed(sandbox, there, files.blob, str(record.config)) if there else None
+                )
+            finally:
+                self._host.end(folder)
+
+    def _attach(self, lease: str, incarnation: str, labels: Labels | None) -> SupervisedSandbox:
+        folder = ContainerFolder.of_lease(self._root, lease)
+        record = _record_of(folder, lease)
+        if labels not in (None, record.labels):
+            with folder.locked():
+                record = _labelled(folder, _record_of(folder, lease), labels)
+        control = ControlDirectory(folder.control(), record.config.user or None)
+        if control.incarnation() != incarnation:
+            raise SandboxLost(f"the sandbox of lease {lease} has ended")
+        return _instance(ContainerView(folder, record), control, incarnation)
+
+    def _open_verifier(
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None,
+        setup: VerifierSetup,
+    ) -> SupervisedSandbox:
+        folder = ContainerFolder.of_lease(self._root, lease)
+        with folder.locked():
+            record = _labelled(folder, _record_of(folder, lease), labels)
+            control = ControlDirectory(folder.verifier_control(epoch), record.config.user or None)
+            newest = max(folder.verifier_epochs(), default=-1)
+            if newest == epoch and control.was_started():
+                incarnation = control.incarnation()
+                if incarnation is None:
+                    raise SandboxLost(f"the verifier of lease {lease}, epoch {epoch}, has ended")
+                return _instance(ContainerView(folder, record, folder.private(epoch)), control, incarnation)
+            if newest > epoch:
+                raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
+            check_hidden(hidden_files)
+            agent = ControlDirectory(folder.control(), record.config.user or None)
+            seal(agent)
+            self._end_verifiers(folder)
+            image = self._host.left_by(ContainerView(folder, record), epoch)
+            private = self._host.make_verifier(folder, record, epoch, hidden_files)
+            view = ContainerView(folder, record, private, setup)
+            control.create()
+            stage_start(setup, view.directory(), record.workdir, control, agent)
+            return _instance(
+                view, control, self._host.start(view, folder.verifier_container(epoch), image, control)
+            )
+
+    def _end_verifiers(self, folder: ContainerFolder) -> None:
+        """End superseded verifiers; one that was never started is removed, so that it can be started anew."""
+        for epoch in folder.verifier_epochs():
+            control = ControlDirectory(folder.verifier_control(epoch), None)
+            self._host.end_instance(folder.verifier_container(epoch), control)
+            if not control.was_started():
+                control.remove()
+        if folder.verifier_epochs():
+            self._host.remove_left_images(folder)
+
+    def _verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
+    ) -> SupervisedSandbox:
+        control = self._attach(lease, incarnation, labels).control
+        folder = ContainerFolder.of_lease(self._root, lease)
+        view = ContainerView(folder, _record_of(folder, lease), setup=setup)
+        exports = exports_of(view.environment())
+        stage_start(setup, view.directory(), view.record.workdir, control, control, exports)
+        bounds = Bounds(view.record.groups, view.record.spec.max_processes, None)
+        return SupervisedSandbox(control, incarnation, view.layout(verifying=True), bounds)
+
+    def _destroy(self, folder: ContainerFolder, labels: Labels | None) -> None:
+        if not folder.files.exists():
+            return
+        with folder.locked():
+            record = folder.read_record()
+            if labels is None or record is None or labels.same_namespace(record.labels):
+                self._host.end(folder)
+
+    def _renew(self, lease: str, seconds: float) -> None:
+        folder = ContainerFolder.of_lease(self._root, lease)
+        _record_of(folder, lease)
+        agent, *verifiers = (ControlDirectory(path, None) for path in folder.instances().values())
+        for verifier in verifiers:
+            if verifier.incarnation() is not None:
+                verifier.renew(seconds)
+        agent.renew(seconds)
+
+    def _leases(self) -> Sequence[LeaseRecord]:
+        found = ((folder, folder.read_record()) for folder in folders(self._root))
+        return tuple(
+            LeaseRecord(lease=record.lease, labels=record.labels, expires=_expiry(folder))
+            for folder, record in found
+            if record is not None
+        )
+
+    def _reap(self) -> Sequence[str]:
+        if not self._root.exists():
+            return ()
+        reaped = [folder.name for folder in folders(self._root) if self._reaped(folder)]
+        return (*reaped, *self._reap_without_folder())
+
+    def _reaped(self, folder: ContainerFolder) -> bool:
+        """Reap a sandbox unless another process is making or ending it: the next pass looks again."""
+        if not _is_left(folder):
+            return False
+        with folder.locked(wait=False) as held:
+            if not held or not _is_left(folder):
+                return False
+            try:
+                self._host.end(folder)
+            except SandboxUnavailable as error:  # the others can be reaped all the same
+                log.warning("sandbox %s not reaped: %s", folder.name, error)
+                return False
+            return True
+
+    def _reap_without_folder(self) -> Sequence[str]:
+        """Containers that no folder of this host tells of: their supervisor has ended them, at its lease's end."""
+        known = {name for folder in folders(self._root) for name in folder.instances()}
+        left = [
+            name
+            for name, root, runs in self._engine.containers()
+            if not runs and name not in known and (root == str(self._root) or not Path(root).exists())
+        ]
+        for name in left:
+            self._engine.remove(name)
+        return left
+
+    def _probe(self) -> IsolationReport:
+        info: Mapping[str, Any] = {}
+        missing: tuple[str, ...] = ()
+        try:
+            info = self._engine.info()
+        except (InvalidInput, SandboxUnavailable) as error:
+            missing = (f"starts at all: {error}",)
+        return IsolationReport(
+            missing=missing,
+            own_user=False,
+            memory="cgroup" if info.get("MemoryLimit") else "unlimited",
+            processes="cgroup" if info.get("PidsLimit") else "user",
+            processors="cgroup",
+            disk="file size",
+        )
+
+
+def _instance(view: ContainerView, control: ControlDirectory, incarnation: str) -> SupervisedSandbox:
+    bounds = Bounds(view.record.groups, view.record.spec.max_processes, None)
+    return SupervisedSandbox(control, incarnation, view.layout(), bounds)
+
+
+def _digest(restore: Restore | None) -> str | None:
+    return None if restore is None else restore.checkpoint.digest
+
+
+def _record_of(folder: ContainerFolder, lease: str) -> ContainerRecord:
+    record = folder.read_record()
+    if record is None:
+        raise SandboxLost(f"no sandbox of lease {lease} on this host")
+    return record
+
+
+def _labelled(folder: ContainerFolder, record: ContainerRecord, labels: Labels | None) -> ContainerRecord:
+    """The record with `labels`, to be called with the folder's lock held."""
+    if labels in (None, record.labels):
+        return record
+    owners = [(each.store, each.rollout) if each else None for each in (record.labels, labels)]
+    if owners[0] != owners[1]:
+        raise InvalidInput(
+            f"lease {record.lease} is held by {record.labels}, not by {labels}: use another folder"
+        )
+    record = record.model_copy(update={"labels": labels})
+    folder.write_record(record)
+    return record
+
+
+def _is_left(folder: ContainerFolder) -> bool:
+    """Whether a sandbox is expired or unfinished. Ask again with the lock held: its maker has died then."""
+    if not folder.files.exists():
+        return False
+    return folder.read_record() is None or _expiry(folder) + GRACE_SECONDS < time.time()
+
+
+def _expiry(folder: ContainerFolder) -> float:
+    """Unix seconds of a lease's end; without a deadline, by the age of its folder."""
+    return max(
+        _changed(path)
+        for path in (*(each / "deadline" for each in folder.instances().values()), folder.files)
+    )
+
+
+def _changed(path: Path) -> float:
+    """Unix seconds; 0 for what isn't there, or has just gone."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -1,0 +1,76 @@
+"""The configuration of sandboxes in containers."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from clotho.frozen_model import FrozenModel
+from clotho.sandbox.places import AGENT_HOME, PATH, TMP
+
+TMPFS = {
+    "/var/tmp": "rw,noexec,nosuid,nodev,size=256m,mode=1777",
+    "/run": "rw,noexec,nosuid,nodev,size=64m,mode=1777",
+}
+
+
+class DockerConfig(FrozenModel):
+    """Sandboxes in containers of the engine on the worker's host, which DOCKER_HOST names: Docker or podman."""
+
+    kind: Literal["docker"] = "docker"
+    image: str | None = Field(default=None, min_length=1, max_length=400)
+    """The image that sandboxes begin from, by name or id."""
+    dockerfile: str | None = None
+    """A Dockerfile on the worker's host, from whose folder the image is built, in place of `image`."""
+    pull: Literal["missing", "always", "never"] = "missing"
+    """When the image is pulled from its registry."""
+    platform: str | None = Field(default=None, pattern=r"^[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?$")
+    """The platform of the image to pull, such as linux/arm64; None: the engine's own."""
+    workdir: str | None = None
+    """The workspace's path; None: the image's working directory, or /work where it has none."""
+    home: str = AGENT_HOME
+    """The path of the agent's home."""
+    user: int = Field(default=0, ge=0, lt=2**32 - 1)
+    """The user id of commands."""
+    network: Literal["none", "default"] = "none"
+    """Whether commands have the engine's default network."""
+    cpus: float | None = Field(default=None, gt=0)
+    """Processors' time that a sandbox may use; None: all."""
+    read_only: bool = False
+    """Whether commands can write to the workspace, the home, /tmp and writable roots alone."""
+    tmpfs: dict[str, str] = TMPFS
+    """Folders in memory and their mount options. Neither checkpoints nor verifiers have what is in them."""
+    verify_in: Literal["container", "image"] = "container"
+    """The files of the system that verifiers see: as the agent left them, or the image's own."""
+
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.image or self.dockerfile})"
+
+    @field_validator("workdir", "home")
+    @classmethod
+    def _is_path(cls, value: str | None) -> str | None:
+        if value is not None and PATH.fullmatch(value) is None:
+            raise ValueError(f"{value!r} is no absolute path of a folder")
+        return value
+
+    @model_validator(mode="after")
+    def _one_image(self) -> "DockerConfig":
+        if (self.image is None) == (self.dockerfile is None):
+            raise ValueError("give either `image` or `dockerfile`")
+        return self
+
+    @model_validator(mode="after")
+    def _apart(self) -> "DockerConfig":
+        require_apart(*(path for path in (self.workdir, self.home, TMP) if path is not None))
+        return self
+
+
+def require_apart(*paths: str) -> None:
+    """Raises ValueError where one path lies within another."""
+    for at, one in enumerate(paths):
+        for other in paths[at + 1 :]:
+            if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
+                raise ValueError(f"{one!r} and {other!r} lie within each other: a sandbox has them apart")

@@ -1,0 +1,256 @@
+"""The container engine of this host, through its socket: Docker's own, or podman's.
+
+Everything blocks. An engine that doesn't answer is SandboxUnavailable, and asked again; what it refuses for good,
+such as an image that doesn't exist, is InvalidInput.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clotho.errors import InvalidInput, SandboxUnavailable
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+LABEL = "clotho.sandbox"
+"""On every container and image made here; its value is the folder of the backend that made it."""
+CONNECTIONS = 64
+TIMEOUT_SECONDS = 120
+PULL_SECONDS = 3600
+LOG_CHARS = 2_000
+SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
+
+
+@dataclass(frozen=True)
+class Image:
+    """The fields of an image that sandboxes depend on."""
+
+    id: str
+    architecture: str
+    workdir: str
+    environment: Mapping[str, str]
+
+
+class Engine:
+    """`address` is the engine's socket, as in DOCKER_HOST; None: where Docker or podman usually have theirs."""
+
+    def __init__(self, address: str | None) -> None:
+        self._address = address
+        self._opening = threading.Lock()
+        self._client: DockerClient | None = None
+
+    @property
+    def client(self) -> "DockerClient":
+        """Raises InvalidInput for an engine on another machine, SandboxUnavailable where none answers."""
+        with self._opening:
+            if self._client is None:
+                self._client = self._opened()
+            return self._client
+
+    def _opened(self) -> "DockerClient":
+        try:
+            from docker import DockerClient
+        except ImportError:
+            raise InvalidInput(
+                "containers need the `docker` package: install clotho-rollouts[docker]"
+            ) from None
+        address = self._address or next((f"unix://{path}" for path in SOCKETS if Path(path).exists()), None)
+        if address is None:
+            raise SandboxUnavailable(
+                "no container engine on this host: start Docker or podman's service, or set DOCKER_HOST"
+            )
+        if not address.startswith("unix://"):
+            raise InvalidInput(
+                f"the container engine at {address} is on another machine: a socket of this host is needed"
+            )
+        with engine_failures(f"the container engine at {address}"):
+            return DockerClient(
+                base_url=address, version="auto", timeout=TIMEOUT_SECONDS, max_pool_size=CONNECTIONS
+            )
+
+    # ---- images ----
+
+    def image(self, name: str, pull: str = "missing", platform: str | None = None) -> Image:
+        """The image called `name`, pulled where that is due. Raises InvalidInput where there is none."""
+        from docker.errors import ImageNotFound
+
+        with engine_failures(f"image {name}"):
+            if pull == "always":
+                self._pull(name, platform)
+            try:
+                found = self.client.images.get(name)
+            except ImageNotFound:
+                if pull == "never":
+                    raise InvalidInput(f"there is no image {name} on this host, and none is pulled") from None
+                self._pull(name, platform)
+                found = self.client.images.get(name)
+        config = found.attrs.get("Config") or {}
+        variables = (each.partition("=") for each in config.get("Env") or ())
+        return Image(
+            id=str(found.id),
+            architecture=str(found.attrs.get("Architecture") or ""),
+            workdir=str(config.get("WorkingDir") or ""),
+            environment={name: value for name, _, value in variables},
+        )
+
+    def has_image(self, name: str) -> bool:
+        from docker.errors import ImageNotFound
+
+        with engine_failures(f"image {name}"):
+            try:
+                self.client.images.get(name)
+            except ImageNotFound:
+                return False
+        return True
+
+    def build(
+        self, context: Path, dockerfile: str, name: str, arguments: Mapping[str, str], platform: str | None
+    ) -> None:
+        """Build an image. Raises InvalidInput with the end of the log where a step fails."""
+        from docker.errors import BuildError
+
+        with engine_failures(f"the build of {context / dockerfile}"):
+            try:
+                self.client.images.build(
+                    path=str(context),
+                    dockerfile=dockerfile,
+                    tag=name,
+                    buildargs=dict(arguments),
+                    platform=platform,
+                    rm=True,
+                    forcerm=True,
+                    timeout=PULL_SECONDS,
+                )
+            except BuildError as error:
+                lines = (str(each.get("stream") or each.get("error") or "") for each in error.build_log)
+                said = "".join(lines).strip()[-LOG_CHARS:]
+                raise InvalidInput(f"{context / dockerfile} can't be built: {error.msg}\n{said}") from error
+
+    def _pull(self, name: str, platform: str | None) -> None:
+        from docker.errors import APIError
+
+        try:
+            self.client.images.pull(name, platform=platform)
+        except APIError as error:
+            if _is_of_network(str(error)):
+                raise SandboxUnavailable(f"image {name} can't be pulled now: {_said(error)}") from error
+            raise InvalidInput(f"image {name} can't be pulled: {_said(error)}") from error
+
+    # ---- containers ----
+
+    def start(self, image: str, name: str, settings: Mapping[str, Any]) -> None:
+        """Make and start a container; one of that name that is left is removed first."""
+        from docker.errors import APIError
+
+        with engine_failures("a container"):
+            try:
+                made = self.client.containers.create(image, name=name, detach=True, **settings)
+            except APIError as error:
+                if "already in use" not in str(error):
+                    raise
+                self.remove(name)
+                made = self.client.containers.create(image, name=name, detach=True, **settings)
+            made.start()
+
+    def ended(self, name: str) -> str | None:
+        """The last words of a container that doesn't run; None for one that does."""
+        from docker.errors import NotFound
+
+        with engine_failures("a container"):
+            try:
+                found = self.client.containers.get(name)
+            except NotFound:
+                return "it is gone"
+            if found.status in ("running", "created", "initialized"):
+                return None
+            with suppress(Exception):
+                return str(found.logs(tail=20).decode(errors="replace")[-LOG_CHARS:].strip())
+            return f"it has {found.status}"
+
+    def remove(self, name: str) -> None:
+        """Kill and remove a container and its anonymous volumes, if it is there."""
+        from docker.errors import APIError, NotFound
+
+        with engine_failures("a container"):
+            try:
+                found = self.client.containers.get(name)
+            except NotFound:
+                return
+            with suppress(APIError):  # it doesn't run any more; a plain removal would wait for it to stop
+                found.kill()
+            with suppress(NotFound):
+                found.remove(force=True, v=True)
+
+    def containers(self) -> Sequence[tuple[str, str, bool]]:
+        """Name, backend's folder, and whether it runs, of all containers made here."""
+        with engine_failures("containers"):
+            found = self.client.api.containers(all=True, filters={"label": [LABEL]})
+        return [
+            (each["Names"][0].lstrip("/"), each["Labels"].get(LABEL, ""), each["State"] == "running")
+            for each in found
+        ]
+
+    def changes(self, name: str) -> Sequence[str]:
+        """The paths outside of mounts that differ from the image."""
+        with engine_failures("a container"):
+            return [each["Path"] for each in self.client.containers.get(name).diff() or ()]
+
+    def commit(self, name: str, image: str, label: str) -> None:
+        """Keep the files of a container, without its mounts, as an image."""
+        with engine_failures("a container"):
+            self.client.containers.get(name).commit(
+                repository=image, pause=False, changes=[f'LABEL {LABEL}="{label}"']
+            )
+
+    def images(self, prefix: str) -> Sequence[str]:
+        """Ids of the images whose names begin with `prefix`."""
+        with engine_failures("images"):
+            found = self.client.images.list(filters={"label": [LABEL]})
+        return [str(each.id) for each in found if any(tag.startswith(prefix) for tag in each.tags)]
+
+    def remove_image(self, identity: str) -> None:
+        from docker.errors import ImageNotFound
+
+        with engine_failures("images"), suppress(ImageNotFound):
+            self.client.images.remove(identity, force=True)
+
+    def info(self) -> Mapping[str, Any]:
+        with engine_failures("the container engine"):
+            return dict(self.client.info())
+
+
+@contextmanager
+def engine_failures(what: str) -> Iterator[None]:
+    """Raises SandboxUnavailable for whatever the engine answers or doesn't, InvalidInput for what can't change."""
+    from docker.errors import APIError, DockerException
+
+    try:
+        yield
+    except APIError as error:
+        if error.status_code == 400:
+            raise InvalidInput(f"{what}: {_said(error)}") from error
+        raise SandboxUnavailable(f"{what}: {_said(error)}") from error
+    except (DockerException, OSError) as error:
+        raise SandboxUnavailable(f"{what}: {error}") from error
+
+
+def _said(error: Any) -> str:
+    return str(error.explanation or error)[-LOG_CHARS:]
+
+
+def _is_of_network(text: str) -> bool:
+    """Whether a pull may succeed later; registries answer in words alone."""
+    marks = (
+        "timeout",
+        "timed out",
+        "connection re",
+        "no such host",
+        "toomanyrequests",
+        "no space left",
+        "EOF",
+    )
+    return any(mark in text for mark in marks)

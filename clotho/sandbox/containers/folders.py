@@ -1,0 +1,154 @@
+"""The folder of a sandbox in a container: its record, the files that commands write to, and control directories."""
+
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from clotho.frozen_model import FrozenModel
+from clotho.sandbox.backend import Labels, SandboxSpec
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.supervised.launch import private
+
+AGENT = "agent"
+
+
+class ContainerRecord(FrozenModel):
+    """The record of a sandbox, in its folder."""
+
+    lease: str
+    labels: Labels | None
+    spec: SandboxSpec
+    config: DockerConfig
+    image: str
+    """The image's id: names may come to mean another one."""
+    machine: str
+    """The image's architecture, as the supervisor's programs are named by."""
+    workdir: str
+    environment: dict[str, str]
+    """The image's own variables."""
+    groups: tuple[Path, ...] = ()
+    """The control groups that count its use."""
+    restored: str | None = None
+    """Digest of the checkpoint that it was made from."""
+
+
+@dataclass(frozen=True)
+class ContainerFolder:
+    """The paths of one sandbox under a backend's root."""
+
+    root: Path
+    name: str
+
+    @classmethod
+    def of_lease(cls, root: Path, lease: str) -> "ContainerFolder":
+        return cls(root, hashlib.sha256(lease.encode()).hexdigest()[:20])
+
+    @property
+    def files(self) -> Path:
+        return self.root / "sandboxes" / self.name
+
+    @property
+    def container(self) -> str:
+        """Name of the agent's container: another backend of this host may hold a lease of the same name."""
+        return f"clotho-{hashlib.sha256(str(self.root).encode()).hexdigest()[:8]}-{self.name}"
+
+    def verifier_container(self, epoch: int) -> str:
+        return f"{self.container}-verifier-{epoch}"
+
+    @property
+    def left_image(self) -> str:
+        """Begin of the names of images that hold what the agent left."""
+        return f"localhost/{self.container}"
+
+    def writable(self, record: ContainerRecord) -> dict[str, Path]:
+        """The folders that commands write to, by the first of the paths that they see each under."""
+        disk = self.files / "disk"
+        further = {path: disk / f"root-{number}" for number, path in enumerate(record.spec.writable_roots)}
+        own = {record.workdir: disk / "work", record.config.home: disk / "home", "/tmp": disk / "tmp"}
+        return {**own, **further}
+
+    # ---- instances ----
+
+    def control(self, instance: str = AGENT) -> Path:
+        return self.files / "control" / instance
+
+    def verifier_control(self, epoch: int) -> Path:
+        return self.control(f"verifier-{epoch}")
+
+    def instances(self) -> dict[str, Path]:
+        """The control directories by their containers, the agent's first."""
+        return {self.container: self.control()} | {
+            self.verifier_container(epoch): self.verifier_control(epoch) for epoch in self.verifier_epochs()
+        }
+
+    def verifier_epochs(self) -> list[int]:
+        found = self.control().parent.glob("verifier-*")
+        return sorted(int(path.name.partition("-")[2]) for path in found)
+
+    def private(self, epoch: int) -> Path | None:
+        """The private folder of an epoch's verifier, whose name was drawn when it was made."""
+        return next(self.files.glob(f"private-{epoch}-*"), None)
+
+    def draw_private(self, epoch: int) -> Path:
+        return self.files / f"private-{epoch}-{secrets.token_hex(16)}"
+
+    # ---- the record ----
+
+    @contextmanager
+    def locked(self, *, wait: bool = True) -> Iterator[bool]:
+        """The lock under which the sandbox is made or ended; yields whether it is held."""
+        locks = self.root / "locks"
+        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with lock(locks / self.name[:4], wait=wait) as held:
+            yield held
+
+    def read_record(self) -> ContainerRecord | None:
+        """None where there is no sandbox, or one that was never finished."""
+        try:
+            return ContainerRecord.model_validate_json((self.files / "sandbox.json").read_text())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def write_record(self, record: ContainerRecord) -> None:
+        unfinished = self.files / ".sandbox.json"
+        with open(unfinished, "w", opener=private) as file:
+            file.write(record.model_dump_json())
+        unfinished.rename(self.files / "sandbox.json")
+
+
+@contextmanager
+def lock(file: Path, *, wait: bool = True) -> Iterator[bool]:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        held = False
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        yield held
+    finally:
+        os.close(descriptor)
+
+
+def owned(path: Path, user: int, mode: int = 0o755) -> None:
+    """Make a folder that is the user's."""
+    path.mkdir(parents=True)
+    path.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(path, user, user)
+
+
+def variables(record: ContainerRecord) -> Mapping[str, str]:
+    """Of the agent's commands, to which jobs add their own."""
+    usual = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        "SHELL": "/bin/bash",
+    }
+    return {**usual, **record.environment, "HOME": record.config.home}

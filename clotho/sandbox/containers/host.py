@@ -1,0 +1,167 @@
+"""Containers of sandboxes on this host: made, followed to their supervisor's first word, and removed.
+
+Everything blocks, and is called with the sandbox's folder locked.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from clotho.errors import InvalidInput, SandboxUnavailable
+from clotho.sandbox.containers.engine import Engine
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, owned
+from clotho.sandbox.containers.view import CONTROL, PROGRAM, ContainerView
+from clotho.sandbox.supervised import launch
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.seccomp import program as seccomp_program
+from clotho.sandbox.supervisor import supervisor_path
+
+READY_SECONDS = 60.0
+LOOK_SECONDS = 0.5
+"""Seconds after which a container that says nothing is asked for."""
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+OF_THE_ENGINE = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf", "/dev", "/proc", "/sys")
+"""Changed in every container."""
+
+
+class ContainerHost:
+    def __init__(self, root: Path, engine: Engine) -> None:
+        self._root = root
+        self.engine = engine
+
+    def start(self, view: ContainerView, container: str, image: str, control: ControlDirectory) -> str:
+        """Start a container whose supervisor serves `control`; returns its incarnation."""
+        machine = _machine(view.record.machine)
+        control.write(control.path / "filter", seccomp_program(machine))
+        control.set_deadline(view.record.spec.lease_seconds)
+        self.engine.start(image, container, view.settings(control.path, self._program(machine)))
+        deadline, look = time.monotonic() + READY_SECONDS, time.monotonic() + LOOK_SECONDS
+        while (incarnation := control.incarnation()) is None:
+            if (now := time.monotonic()) > look:
+                look = now + LOOK_SECONDS
+                words = self.engine.ended(container)
+                if words is not None or now > deadline:
+                    raise SandboxUnavailable(f"the container didn't start: {words or 'it says nothing'}")
+            time.sleep(0.002)
+        return incarnation
+
+    def _program(self, machine: str) -> Path:
+        """A copy of the supervisor that no installation of another version replaces under a container."""
+        content = supervisor_path(machine).read_bytes()
+        path = self._root / "programs" / hashlib.sha256(content).hexdigest()[:16]
+        if not path.exists():
+            path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+            unfinished = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+            unfinished.write_bytes(content)
+            unfinished.chmod(0o555)
+            unfinished.rename(path)
+        return path
+
+    def end(self, folder: ContainerFolder) -> None:
+        """Remove every container of the sandbox, and its files."""
+        for container, path in folder.instances().items():
+            self.end_instance(container, ControlDirectory(path, None))
+        if folder.verifier_epochs():
+            self.remove_left_images(folder)
+        if folder.files.exists():
+            _delete(folder.files)
+
+    def end_instance(self, container: str, control: ControlDirectory) -> None:
+        if control.path.exists():
+            with suppress(SandboxUnavailable):  # the engine kills what can't be ended here
+                launch.end(control)
+        self.engine.remove(container)
+
+    def remove_left_images(self, folder: ContainerFolder) -> None:
+        for image in self.engine.images(folder.left_image):
+            self.engine.remove_image(image)
+
+    # ---- verification ----
+
+    def left_by(self, view: ContainerView, epoch: int) -> str:
+        """The image that holds the agent's container as it is: the one it began from, where nothing has changed."""
+        folder, record = view.folder, view.record
+        if record.config.read_only or record.config.verify_in == "image":
+            return record.image
+        if not any(_outside(view, path) for path in self.engine.changes(folder.container)):
+            return record.image
+        image = f"{folder.left_image}-left-{epoch}"
+        self.engine.commit(folder.container, image, str(self._root))
+        return image
+
+    def make_verifier(
+        self, folder: ContainerFolder, record: ContainerRecord, epoch: int, hidden_files: Mapping[str, bytes]
+    ) -> Path:
+        """Make the private folder of an epoch's verifier, under an unguessable name."""
+        for left in folder.files.glob("private-*"):
+            shutil.rmtree(left)
+        private = folder.draw_private(epoch)
+        (private / "hidden").mkdir(parents=True)
+        for name, content in hidden_files.items():
+            file = private / "hidden" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            file.chmod(0o755)
+        for own in folder.writable(record).values():
+            _make_enterable(own, record.config.user)
+        return private
+
+
+def groups_of(control: ControlDirectory) -> tuple[Path, ...]:
+    """The control groups that count what a supervisor's container uses, where this host sees them."""
+    supervisor = launch.lock_holder(control.alive_file)
+    if supervisor is None:
+        return ()
+    lines = (line.split(":", 2) for line in Path(f"/proc/{supervisor}/cgroup").read_text().splitlines())
+    found = (
+        CONTROL_GROUPS / controller / path.lstrip("/")
+        for _, controllers, path in lines
+        for controller in controllers.split(",")
+        if controller in ("", "memory", "pids")
+    )
+    return tuple(path for path in found if path.is_dir())
+
+
+def _outside(view: ContainerView, path: str) -> bool:
+    """Whether a changed path is in the container's own file system, and not made by the engine for a mount."""
+    mounts = (*view.mounts, *view.record.config.tmpfs, CONTROL, PROGRAM, *OF_THE_ENGINE)
+    return not any(
+        f"{mount}/".startswith(f"{path}/") or f"{path}/".startswith(f"{mount}/") for mount in mounts
+    )
+
+
+def _machine(architecture: str) -> str:
+    """Raises InvalidInput for an image of a machine without a supervisor."""
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(architecture)
+    if machine is None:
+        raise InvalidInput(f"no sandboxes in images for {architecture or 'an unknown architecture'}")
+    return machine
+
+
+def _make_enterable(path: Path, user: int) -> None:
+    if (mode := path.stat().st_mode) & 0o700 != 0o700:
+        path.chmod(mode & 0o7777 | 0o700)
+
+
+def _delete(folder: Path) -> None:
+    """By rm: folders can be nested deeper than Python follows."""
+    result = subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
+
+
+def make_folders(folder: ContainerFolder, record: ContainerRecord) -> None:
+    """Nobody but root, and the engine for it, passes through the folder to what is in it for everybody."""
+    folder.files.mkdir(mode=0o700, parents=True)
+    for path in folder.writable(record).values():
+        owned(path, record.config.user)
+    (folder.files / "disk" / "tmp").chmod(0o1777)
+
+
+def folders(root: Path) -> Iterator[ContainerFolder]:
+    return (ContainerFolder(root, path.name) for path in root.glob("sandboxes/*"))

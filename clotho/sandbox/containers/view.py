@@ -1,0 +1,137 @@
+"""The view of an instance in a container: the settings that its engine is asked for, and its layout."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
+from clotho.sandbox.containers.engine import LABEL
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, variables
+from clotho.sandbox.supervised.layout import Layout, resolve_alias
+from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
+
+PROGRAM, CONTROL = "/.supervisor", "/.control"
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
+"""Left to commands that run as root."""
+OF_THE_START = ("KILL", "SETPCAP", "SYS_ADMIN")
+"""Beside those, of the supervisor: it gives them up, or keeps them to itself, before any command."""
+PROCESS_HEADROOM = 64
+"""Left for the supervisor: commands meet their own, smaller limit before it can no longer start anything."""
+SHARED_MEMORY = "64m"
+VERIFIER_TMP = "rw,exec,nosuid,nodev,size=512m,mode=1777"
+
+
+@dataclass(frozen=True)
+class ContainerView:
+    """`private` and `setup` are set for a verifier's instance, `setup` alone for verification in the agent's."""
+
+    folder: ContainerFolder
+    record: ContainerRecord
+    private: Path | None = None
+    setup: VerifierSetup | None = None
+    mounted: bool = True
+    """Whether it has the sandbox's folders in place of the image's own."""
+
+    @property
+    def mounts(self) -> dict[str, Path]:
+        """Paths that commands see and may write to, and what they are on the host."""
+        if not self.mounted:
+            return {}
+        writable = self.folder.writable(self.record)
+        aliases = {path: self._located(meant) for path, meant in self.record.spec.aliases.items()}
+        return {**writable, **{path: writable[meant] for path, meant in aliases.items()}}
+
+    @property
+    def _aliases(self) -> dict[str, str]:
+        """The usual paths of folders that are elsewhere in this image."""
+        places = {WORKSPACE: self.record.workdir, AGENT_HOME: self.record.config.home}
+        return {usual: path for usual, path in places.items() if usual != path}
+
+    def _located(self, path: str) -> str:
+        return resolve_alias(path, self._aliases)
+
+    def layout(self, verifying: bool = False) -> Layout:
+        """`verifying` also for the agent's own instance, where verification runs in it."""
+        roots = {f"root{number}": path for number, path in enumerate(self.record.spec.writable_roots)}
+        return Layout(
+            self.record.workdir,
+            self.record.config.home,
+            "/tmp",
+            self.record.config.read_only,
+            self._aliases,
+            roots,
+            tuple(self.mounts),
+            verifying or self.private is not None,
+            self.hidden_files,
+        )
+
+    @property
+    def hidden_files(self) -> str | None:
+        return None if self.private is None else f"/.{self.private.name}/hidden"
+
+    def environment(self) -> dict[str, str]:
+        """The variables of every command of this instance."""
+        own = dict(variables(self.record))
+        if self.setup is None:
+            return own
+        prefix = " ".join(
+            f"{name}={value}" for name, value in own.items() if not set(value) & set(" \t\n*?[")
+        )
+        own = {**own, **self.setup.variables(), AS_AGENT: f"env -i {prefix}"}
+        if self.private is None:
+            return own
+        temporary = f"/.{self.private.name}/tmp"
+        hidden = {HIDDEN_FILES: f"/.{self.private.name}/hidden"}
+        return {**own, **hidden, "TMPDIR": temporary, "XDG_CONFIG_HOME": f"{temporary}/config"}
+
+    def directory(self) -> str:
+        """Where its first command starts, unless the agent's shell has left another directory."""
+        assert self.setup is not None
+        first, slash, rest = self.setup.directory.partition("/")
+        name = "HOME" if first == "~" else first.removeprefix("$") if first.startswith("$") else ""
+        found = self.environment().get(name)
+        return self._located(self.setup.directory) if found is None else f"{found}{slash}{rest}"
+
+    def settings(self, control: Path, program: Path) -> dict[str, Any]:
+        """The engine's settings of the container whose supervisor serves `control`."""
+        spec, config = self.record.spec, self.record.config
+        bounds = (round(spec.lease_seconds), spec.max_processes if config.user else 0, spec.disk_mb << 20)
+        tmpfs = dict(config.tmpfs)
+        mounts = [f"{path}:{seen}:rw" for seen, path in self.mounts.items()]
+        mounts += [f"{control}:{CONTROL}:rw", f"{program}:{PROGRAM}:ro"]
+        if self.private is not None:
+            mounts.append(f"{self.private / 'hidden'}:/.{self.private.name}/hidden:ro")
+            tmpfs[f"/.{self.private.name}/tmp"] = VERIFIER_TMP
+        return {
+            "entrypoint": [PROGRAM],
+            "command": ["contain", CONTROL, str(config.user), *map(str, bounds)],
+            "environment": self.environment(),
+            "working_dir": self.record.workdir,
+            "user": "0:0",
+            "hostname": "sandbox",
+            "labels": self._labels(),
+            "volumes": mounts,
+            "tmpfs": tmpfs,
+            "read_only": config.read_only,
+            "network_mode": "none" if config.network == "none" else None,
+            "mem_limit": spec.memory_mb << 20,
+            "memswap_limit": spec.memory_mb << 20,
+            "pids_limit": spec.max_processes + PROCESS_HEADROOM,
+            "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
+            "shm_size": SHARED_MEMORY,
+            "cap_drop": ["ALL"],
+            "cap_add": [*CAPABILITIES, *OF_THE_START],
+            "security_opt": ["no-new-privileges"],
+            "healthcheck": {"test": ["NONE"]},
+            "platform": config.platform,
+        }
+
+    def _labels(self) -> Mapping[str, str]:
+        labels = self.record.labels
+        owner = {} if labels is None else labels.model_dump()
+        return {
+            LABEL: str(self.folder.root),
+            "clotho.lease": self.record.lease,
+            **{f"clotho.{name}": value for name, value in owner.items()},
+        }

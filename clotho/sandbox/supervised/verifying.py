@@ -1,0 +1,55 @@
+"""Steps between an agent's instance and a verifier's, which all backends take alike. Everything blocks."""
+
+import shlex
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+
+from clotho.errors import InvalidInput, SandboxUnavailable
+from clotho.sandbox.checkpoints import ShellState
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.jobs import Jobs
+from clotho.sandbox.verification import VerifierSetup
+
+SEAL_SECONDS = 10.0
+
+
+def seal(agent: ControlDirectory) -> None:
+    """End the agent's processes for good; its supervisor stays, and with it the lease."""
+    agent.require_room()
+    agent.say("seal")
+    deadline = time.monotonic() + SEAL_SECONDS
+    while not agent.sealed():
+        if time.monotonic() > deadline:
+            raise SandboxUnavailable("the agent's processes don't end")
+        time.sleep(0.002)
+
+
+def check_hidden(names: Iterable[str]) -> None:
+    """Raises InvalidInput for a name that leads out of the folder of hidden files."""
+    for name in names:
+        path = PurePosixPath(name)
+        if not path.parts or path.is_absolute() or ".." in path.parts:
+            raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
+
+
+def stage_start(
+    setup: VerifierSetup,
+    directory: str,
+    workspace: str,
+    control: ControlDirectory,
+    agent: ControlDirectory,
+    exports: str = "",
+) -> None:
+    """Leave the directory that a verifier's first command starts in, as a job would: the agent's last, if any."""
+    if setup.start is None:
+        return
+    left = Jobs(agent).shell_state(setup.after, workspace) if setup.after else None
+    cwd = left.cwd if left else directory.encode().decode("latin-1")
+    shell = ShellState(job=setup.start, cwd=cwd, exports=exports, workspace=workspace)
+    Jobs(control).stage_shell(shell, workspace)
+
+
+def exports_of(variables: Mapping[str, str]) -> str:
+    """`variables` as bash's `export -p` prints them."""
+    return "".join(f"declare -x {name}={shlex.quote(value)}\n" for name, value in variables.items())
