@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm security-table bench chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm security-table sandbox-table bench chaos soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -47,6 +47,9 @@ test-vllm: setup
 
 security-table: setup
 	$(PYTEST) tests/security --write-attacks docs/security.md
+
+sandbox-table: setup
+	$(PYTEST) tests/sandbox -k conformance --write-conformance docs/sandboxes.md
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)

@@ -111,7 +111,7 @@ class SandboxSettings(Section):
     Workers refuse runs that ask for another one, but for `docker`: that they make wherever an engine answers.
     """
     docker_host: str | None = None
-    """The socket of this host's container engine, as unix://PATH; None: DOCKER_HOST, else the usual ones."""
+    """The socket of this host's container engine, as unix://PATH. Empty: DOCKER_HOST, else the usual ones."""
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
     """Folder of sandboxes and their control files. No other user may be able to change or replace it.
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import docker
@@ -19,7 +19,8 @@ from docker.errors import DockerException, ImageNotFound
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from clotho.config import cache_folder, program_on_path
+from clotho.config import cache_folder, program_on_path, variable
+from tests.machine_image import machine_image
 from tests.s3_server import FOLDERS, S3Server, s3_server_binary, s3_server_process
 
 IMAGE = "localhost/clotho-test-versitygw-1.8.0"
@@ -66,7 +67,7 @@ def container_engine(folder: Path) -> Iterator[None]:
     address = f"unix://{folder}/podman.sock"
     with (folder / "podman.log").open("wb") as log, pytest.MonkeyPatch.context() as patch:
         command = ["podman", "system", "service", "--time", "0", address]
-        service = subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log)
+        service = subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log, cwd=folder)
         patch.setenv("DOCKER_HOST", address)
         try:
             _wait_until_answering(service, folder / "podman.log")
@@ -74,7 +75,27 @@ def container_engine(folder: Path) -> Iterator[None]:
         finally:
             service.send_signal(signal.SIGTERM)
             service.wait()
-            subprocess.run(["umount", "--lazy", f"{folder}/graph/overlay"], check=False, capture_output=True)
+            _wait_until_left(str(folder))
+            while f" {folder}/graph/overlay " in Path("/proc/mounts").read_text():
+                subprocess.run(["umount", "--lazy", f"{folder}/graph/overlay"], check=True)
+
+
+def _wait_until_left(folder: str) -> None:
+    """Processes that clean up after the last containers mount the engine's storage once more."""
+    deadline = time.monotonic() + START_SECONDS
+    while any(folder in _command_line(path) for path in Path("/proc").glob("[0-9]*")):
+        if time.monotonic() > deadline:
+            warnings.warn(f"processes of the engine in {folder} are left", stacklevel=1)
+            return
+        time.sleep(0.02)
+
+
+def _command_line(process: Path) -> str:
+    """Empty for one that has ended, and for this one, whose arguments may name the folder."""
+    with suppress(OSError):
+        if int(process.name) != os.getpid():
+            return (process / "cmdline").read_bytes().decode(errors="replace")
+    return ""
 
 
 def _answering() -> bool:
@@ -91,6 +112,18 @@ def _wait_until_answering(service: "subprocess.Popen[bytes]", log: Path) -> None
         if service.poll() is not None or time.monotonic() > deadline:
             raise NoEngine(f"podman doesn't serve: {log.read_text()[-500:]}")
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def engine(folder: Path) -> Iterator[str]:
+    """The address of a container engine that has the image of this machine's programs."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(container_engine(folder / "engine"))
+        except NoEngine as reason:
+            pytest.skip(str(reason))
+        machine_image()
+        yield variable("DOCKER_HOST") or ""
 
 
 def _import_image(binary: Path) -> None:

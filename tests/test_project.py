@@ -42,7 +42,7 @@ SUPERVISOR_LAYERS = (
     "command file freeze input manifest measure member output",
     "execution pack unpack",
     "transfer",
-    "enter requests",
+    "contain enter requests",
     "supervisor",
 )
 """Source files of the supervisor, each of which may call those of the lines before its own."""

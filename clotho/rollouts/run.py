@@ -102,11 +102,9 @@ class RunManifest(FrozenModel):
     def settings(self) -> dict[str, JsonValue]:
         """The values of the fields of RunSettings."""
         whole = self.model_dump(mode="json")
-        whole["sandbox"]["backend"] = str(self.sandbox.backend)
-        return {
-            **_of(OWN_SETTINGS, whole),
-            **{name: whole[part][name] for part, names in SETTINGS.items() for name in names},
-        }
+        values = {name: whole[part][name] for part, names in SETTINGS.items() for name in names}
+        del values["backend"]
+        return {**_of(OWN_SETTINGS, whole), **values, "sandbox": str(self.sandbox.backend)}
 
     @property
     def fingerprint(self) -> str:

@@ -16,6 +16,7 @@ from clotho.sandbox.containers.config import DockerConfig
 
 if TYPE_CHECKING:
     from clotho.sandbox.backend import SandboxBackend
+    from clotho.sandbox.backends import Backends
 
 
 class LocalConfig(FrozenModel):
@@ -81,7 +82,7 @@ def chosen_backend(sandbox: str | None, image: str | None, before: AnyConfig) ->
         raise InvalidInput(f"sandboxes of {fields.get('kind')}: {said}") from error
 
 
-def open_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
+def open_backend(settings: SandboxSettings, folder: Path) -> "Backends":
     """The backend that this host's settings name, over `folder`, and containers where a run asks for them.
 
     Raises InvalidInput where the settings name none, or it can't be imported. No container engine is looked for

@@ -12,6 +12,7 @@ from clotho.environment import EnvironmentConfig
 from clotho.rollouts.run import SETTINGS, RunManifest
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.registry import LocalConfig
 from docs.generate.fields import code, default, described_fields, kind, section_of, shown, table
 
 INTRODUCTION = """\
@@ -73,6 +74,10 @@ Further fields of the adapter, for classes that derive from `HermesAgentBaseEnv`
 COLUMNS = ("type", "default", "meaning")
 
 
+NAMED = {"sandbox": LocalConfig().name}
+"""Settings that a manifest holds as something else than a value, and what they are by default."""
+
+
 def settings_page() -> str:
     parts = (
         INTRODUCTION,
@@ -116,7 +121,8 @@ def _run_rows() -> Iterator[tuple[str, ...]]:
         part = next((part for part, names in SETTINGS.items() if name in names), None)
         holder = RunManifest.model_fields[part].annotation if part else RunManifest
         assert holder is not None
-        value = holder.model_fields[name].get_default(call_default_factory=True)
+        kept = holder.model_fields.get(name, RunSettings.model_fields[name])
+        value = NAMED.get(name) or kept.get_default(call_default_factory=True)
         yield code(name), kind(field.annotation), code(shown(value)), meaning
 
 

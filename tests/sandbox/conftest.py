@@ -5,8 +5,7 @@ a file system of their own, or `places`, names that a run gives to folders and t
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,14 @@ from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.registry import CustomConfig
 from examples.how_to.plain_backend import PlainBackend
-from tests.containers import NoEngine, container_engine
+from tests.containers import engine
+from tests.machine_image import IMAGE
 from tests.sandbox.backends import Backend
+from tests.sandbox.conformance_table import PROPERTY, Conformance
 from tests.sandbox.copies import Copies
-from tests.sandbox.images import IMAGE, machine_image
 from tests.sandbox.shell import Shell
+
+__all__ = ["engine"]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
 
@@ -41,18 +43,44 @@ SPECS = {
 
 
 OFFERED = {"local": {"isolation", "places"}, "bare": {"places"}, "plain": set[str](), "podman": {"places"}}
+QUICK = ("test_conformance_leases", "test_conformance_verifier", "test_conformance_places")
+"""What containers are held to in every run of the tests; the rest takes two minutes."""
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
+
+
+OPTION = "--write-conformance"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(OPTION, type=Path, metavar="PAGE", help="write what backends passed into this page")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    page = config.getoption(OPTION, None)
+    if page is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Conformance(page))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Reports carry the area and the backend, also from the processes of xdist."""
+    for item in items:
+        area = item.path.stem.removeprefix("test_conformance_")
+        if isinstance(item, pytest.Function) and area != item.path.stem and hasattr(item, "callspec"):
+            item.user_properties.append((PROPERTY, [area, item.callspec.params.get("kind", "")]))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The conformance suite is for all backends; other tests know the local one."""
     if "kind" not in metafunc.fixturenames:
         return
-    conformance = metafunc.module.__name__.rpartition(".")[2].startswith("test_conformance_")
+    name = metafunc.module.__name__.rpartition(".")[2]
+    conformance = name.startswith("test_conformance_")
     needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
     kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
-    metafunc.parametrize("kind", kinds, indirect=True, scope="session")
+    slow = pytest.mark.slow if name not in QUICK else ()
+    marked = [pytest.param(kind, marks=slow) if kind == "podman" else kind for kind in kinds]
+    metafunc.parametrize("kind", marked, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -60,18 +88,6 @@ def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "podman":
         request.getfixturevalue("engine")
     return str(request.param)
-
-
-@pytest.fixture(scope="session")
-def engine(folder: Path) -> Iterator[str]:
-    """The address of a container engine that has the image of this machine."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(container_engine(folder / "engine"))
-        except NoEngine as reason:
-            pytest.skip(str(reason))
-        machine_image()
-        yield variable("DOCKER_HOST") or ""
 
 
 @pytest.fixture(scope="session")

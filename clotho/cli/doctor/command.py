@@ -57,7 +57,8 @@ class Doctor:
         client, of_temporal = await self._temporal()
         identity = journal.store_identity if journal else self.settings.store
         backend = open_backend(self.settings.sandbox, self.settings.sandbox.folder_of(identity))
-        sections = {"machine": [await isolation(backend), self._bubblewrap(), of_store, of_temporal]}
+        machine = [await isolation(backend.own), self._bubblewrap(), await containers(backend.containers)]
+        sections = {"machine": [*machine, of_store, of_temporal]}
         if journal is not None:
             seen = await heartbeat_ages(journal)
             audit = SandboxAudit(backend, journal, client)
@@ -141,6 +142,14 @@ async def isolation(backend: SandboxBackend) -> Finding:
     user = "a user for each sandbox" if report.own_user else "the worker's user for all sandboxes"
     refused = f"; runs with `limits: required` are refused ({', '.join(report.unlimited)})"
     return Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")
+
+
+async def containers(backend: SandboxBackend) -> Finding:
+    """Without an engine nothing is wrong: only runs with `--sandbox docker` need one."""
+    report = await backend.probe()
+    if not report.isolated:
+        return Finding(f"containers: none here ({'; '.join(report.missing)})")
+    return Finding(f"containers: an engine answers; bounds: memory {report.memory}, disk {report.disk}")
 
 
 def cleaned_up(held: AuditedSandbox) -> Finding:

@@ -10,9 +10,7 @@ that is made afterwards the agent can't have prepared anything but files.
 Whether a sandbox lives is told by the lock its supervisor holds: to find, use or renew one, no engine is asked.
 """
 
-import asyncio
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,18 @@ from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.config import DockerConfig, require_apart
 from clotho.sandbox.containers.engine import Engine, Image
-from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, lock
+from clotho.sandbox.containers.folders import (
+    ContainerFolder,
+    ContainerRecord,
+    expiry,
+    is_left,
+    labelled,
+    record_of,
+)
 from clotho.sandbox.containers.host import ContainerHost, folders, groups_of, make_folders
 from clotho.sandbox.containers.images import build_now
-from clotho.sandbox.containers.seeds import Seed, SeedFiles, folders_there, packed
-from clotho.sandbox.containers.view import ContainerView
+from clotho.sandbox.containers.seeds import Seeds
+from clotho.sandbox.containers.view import ContainerView, instance_of
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import WORKSPACE
@@ -35,9 +40,6 @@ from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.verifying import check_hidden, exports_of, seal, stage_start
 from clotho.sandbox.threads import with_host, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
-
-GRACE_SECONDS = 120.0
-"""Seconds that a supervisor has, after its lease, to end by itself."""
 
 log = logging.getLogger("clotho")
 
@@ -49,6 +51,7 @@ class ContainerBackend:
         self._root = root.absolute()
         self._engine = Engine(address)
         self._host = ContainerHost(self._root, self._engine)
+        self._seeds = Seeds(self._root, self._host)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,7 +103,7 @@ class ContainerBackend:
         return await with_host(self._reap)
 
     async def expired(self) -> Sequence[str]:
-        return await with_host(lambda: [each.name for each in folders(self._root) if _is_left(each)])
+        return await with_host(lambda: [each.name for each in folders(self._root) if is_left(each)])
 
     async def probe(self) -> IsolationReport:
         return await with_host(self._probe)
@@ -123,14 +126,14 @@ class ContainerBackend:
         with folder.locked():
             found = folder.read_record()
             if found is not None:
-                found = _labelled(folder, found, labels)
+                found = labelled(folder, found, labels)
                 control = ControlDirectory(folder.control(), found.config.user or None)
                 incarnation = control.incarnation()
                 if incarnation is not None and found.restored == _digest(restore):
-                    return _instance(ContainerView(folder, found), control, incarnation)
+                    return instance_of(ContainerView(folder, found), control, incarnation)
                 self._host.end(folder)
             record = self._record(lease, spec, config, labels)
-            begin = restore or self._seed(folder, record)
+            begin = restore or self._seeds.of(record)
             self._host.end(folder)  # what an attempt before this one left unfinished
             return self._make(folder, record, begin, _digest(restore))
 
@@ -172,7 +175,7 @@ class ContainerBackend:
         view = ContainerView(folder, record)
         try:
             incarnation = self._host.start(view, folder.container, record.image, control)
-            made = _instance(view, control, incarnation)
+            made = instance_of(view, control, incarnation)
             if begin is not None:
                 made.restore(begin)
         except BaseException:
@@ -180,58 +183,18 @@ class ContainerBackend:
             raise
         record = record.model_copy(update={"groups": groups_of(control), "restored": restored})
         folder.write_record(record)  # from here on it can be found: whole
-        return _instance(ContainerView(folder, record), control, incarnation)
-
-    def _seed(self, folder: ContainerFolder, record: ContainerRecord) -> Restore | None:
-        """What the image has where the sandbox's folders are mounted; made once."""
-        places = ContainerView(folder, record).layout().archived
-        files = SeedFiles.of(self._root, record.image, places)
-        if (found := files.read()) is not None:
-            return files.restore(found)
-        files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with lock(files.lock):
-            seed = files.read()
-            if seed is None:
-                seed = self._made_seed(files, record, places)
-                files.write(seed)
-        return files.restore(seed)
-
-    def _made_seed(self, files: SeedFiles, record: ContainerRecord, places: Mapping[str, str]) -> Seed:
-        """In a container that is never finished as a sandbox: should this process die, another reaps it."""
-        bare = record.model_copy(
-            update={
-                "spec": record.spec.model_copy(update={"writable_roots": (), "aliases": {}}),
-                "config": record.config.model_copy(update={"user": 0, "tmpfs": {}}),
-                "labels": None,
-            }
-        )
-        folder = ContainerFolder(self._root, f"seed-{files.key}")
-        with folder.locked():
-            self._host.end(folder)
-            folder.files.mkdir(mode=0o700, parents=True)
-            control = ControlDirectory(folder.control(), None)
-            control.create()
-            view = ContainerView(folder, bare, mounted=False)
-            try:
-                incarnation = self._host.start(view, folder.container, record.image, control)
-                sandbox = _instance(view, control, incarnation)
-                there = asyncio.run(folders_there(sandbox, places))
-                return Seed(
-                    checkpoint=packed(sandbox, there, files.blob, str(record.config)) if there else None
-                )
-            finally:
-                self._host.end(folder)
+        return instance_of(ContainerView(folder, record), control, incarnation)
 
     def _attach(self, lease: str, incarnation: str, labels: Labels | None) -> SupervisedSandbox:
         folder = ContainerFolder.of_lease(self._root, lease)
-        record = _record_of(folder, lease)
+        record = record_of(folder, lease)
         if labels not in (None, record.labels):
             with folder.locked():
-                record = _labelled(folder, _record_of(folder, lease), labels)
+                record = labelled(folder, record_of(folder, lease), labels)
         control = ControlDirectory(folder.control(), record.config.user or None)
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
-        return _instance(ContainerView(folder, record), control, incarnation)
+        return instance_of(ContainerView(folder, record), control, incarnation)
 
     def _open_verifier(
         self,
@@ -243,14 +206,14 @@ class ContainerBackend:
     ) -> SupervisedSandbox:
         folder = ContainerFolder.of_lease(self._root, lease)
         with folder.locked():
-            record = _labelled(folder, _record_of(folder, lease), labels)
+            record = labelled(folder, record_of(folder, lease), labels)
             control = ControlDirectory(folder.verifier_control(epoch), record.config.user or None)
             newest = max(folder.verifier_epochs(), default=-1)
             if newest == epoch and control.was_started():
                 incarnation = control.incarnation()
                 if incarnation is None:
                     raise SandboxLost(f"the verifier of lease {lease}, epoch {epoch}, has ended")
-                return _instance(ContainerView(folder, record, folder.private(epoch)), control, incarnation)
+                return instance_of(ContainerView(folder, record, folder.private(epoch)), control, incarnation)
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             check_hidden(hidden_files)
@@ -262,7 +225,7 @@ class ContainerBackend:
             view = ContainerView(folder, record, private, setup)
             control.create()
             stage_start(setup, view.directory(), record.workdir, control, agent)
-            return _instance(
+            return instance_of(
                 view, control, self._host.start(view, folder.verifier_container(epoch), image, control)
             )
 
@@ -281,7 +244,7 @@ class ContainerBackend:
     ) -> SupervisedSandbox:
         control = self._attach(lease, incarnation, labels).control
         folder = ContainerFolder.of_lease(self._root, lease)
-        view = ContainerView(folder, _record_of(folder, lease), setup=setup)
+        view = ContainerView(folder, record_of(folder, lease), setup=setup)
         exports = exports_of(view.environment())
         stage_start(setup, view.directory(), view.record.workdir, control, control, exports)
         bounds = Bounds(view.record.groups, view.record.spec.max_processes, None)
@@ -297,7 +260,7 @@ class ContainerBackend:
 
     def _renew(self, lease: str, seconds: float) -> None:
         folder = ContainerFolder.of_lease(self._root, lease)
-        _record_of(folder, lease)
+        record_of(folder, lease)
         agent, *verifiers = (ControlDirectory(path, None) for path in folder.instances().values())
         for verifier in verifiers:
             if verifier.incarnation() is not None:
@@ -307,7 +270,7 @@ class ContainerBackend:
     def _leases(self) -> Sequence[LeaseRecord]:
         found = ((folder, folder.read_record()) for folder in folders(self._root))
         return tuple(
-            LeaseRecord(lease=record.lease, labels=record.labels, expires=_expiry(folder))
+            LeaseRecord(lease=record.lease, labels=record.labels, expires=expiry(folder))
             for folder, record in found
             if record is not None
         )
@@ -320,10 +283,10 @@ class ContainerBackend:
 
     def _reaped(self, folder: ContainerFolder) -> bool:
         """Reap a sandbox unless another process is making or ending it: the next pass looks again."""
-        if not _is_left(folder):
+        if not is_left(folder):
             return False
         with folder.locked(wait=False) as held:
-            if not held or not _is_left(folder):
+            if not held or not is_left(folder):
                 return False
             try:
                 self._host.end(folder)
@@ -334,10 +297,11 @@ class ContainerBackend:
 
     def _reap_without_folder(self) -> Sequence[str]:
         """Containers that no folder of this host tells of: their supervisor has ended them, at its lease's end."""
+        containers = self._engine.containers()
         known = {name for folder in folders(self._root) for name in folder.instances()}
         left = [
             name
-            for name, root, runs in self._engine.containers()
+            for name, root, runs in containers
             if not runs and name not in known and (root == str(self._root) or not Path(root).exists())
         ]
         for name in left:
@@ -361,54 +325,5 @@ class ContainerBackend:
         )
 
 
-def _instance(view: ContainerView, control: ControlDirectory, incarnation: str) -> SupervisedSandbox:
-    bounds = Bounds(view.record.groups, view.record.spec.max_processes, None)
-    return SupervisedSandbox(control, incarnation, view.layout(), bounds)
-
-
 def _digest(restore: Restore | None) -> str | None:
     return None if restore is None else restore.checkpoint.digest
-
-
-def _record_of(folder: ContainerFolder, lease: str) -> ContainerRecord:
-    record = folder.read_record()
-    if record is None:
-        raise SandboxLost(f"no sandbox of lease {lease} on this host")
-    return record
-
-
-def _labelled(folder: ContainerFolder, record: ContainerRecord, labels: Labels | None) -> ContainerRecord:
-    """The record with `labels`, to be called with the folder's lock held."""
-    if labels in (None, record.labels):
-        return record
-    owners = [(each.store, each.rollout) if each else None for each in (record.labels, labels)]
-    if owners[0] != owners[1]:
-        raise InvalidInput(
-            f"lease {record.lease} is held by {record.labels}, not by {labels}: use another folder"
-        )
-    record = record.model_copy(update={"labels": labels})
-    folder.write_record(record)
-    return record
-
-
-def _is_left(folder: ContainerFolder) -> bool:
-    """Whether a sandbox is expired or unfinished. Ask again with the lock held: its maker has died then."""
-    if not folder.files.exists():
-        return False
-    return folder.read_record() is None or _expiry(folder) + GRACE_SECONDS < time.time()
-
-
-def _expiry(folder: ContainerFolder) -> float:
-    """Unix seconds of a lease's end; without a deadline, by the age of its folder."""
-    return max(
-        _changed(path)
-        for path in (*(each / "deadline" for each in folder.instances().values()), folder.files)
-    )
-
-
-def _changed(path: Path) -> float:
-    """Unix seconds; 0 for what isn't there, or has just gone."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0

@@ -22,6 +22,18 @@ CONNECTIONS = 64
 TIMEOUT_SECONDS = 120
 PULL_SECONDS = 3600
 LOG_CHARS = 2_000
+OF_THIS_HOST = "localhost/"
+"""Begin of the names of images that no registry has."""
+NO_IMAGE = (
+    "404",
+    "not found",
+    "manifest unknown",
+    "denied",
+    "unauthorized",
+    "short-name",
+    "invalid reference",
+)
+"""Marks of a registry's answer that stays the same; it tells in words alone."""
 SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 
 
@@ -136,9 +148,9 @@ class Engine:
         try:
             self.client.images.pull(name, platform=platform)
         except APIError as error:
-            if _is_of_network(str(error)):
-                raise SandboxUnavailable(f"image {name} can't be pulled now: {_said(error)}") from error
-            raise InvalidInput(f"image {name} can't be pulled: {_said(error)}") from error
+            if name.startswith(OF_THIS_HOST) or any(mark in str(error).lower() for mark in NO_IMAGE):
+                raise InvalidInput(f"there is no image {name}: {_said(error)}") from error
+            raise SandboxUnavailable(f"image {name} can't be pulled now: {_said(error)}") from error
 
     # ---- containers ----
 
@@ -240,17 +252,3 @@ def engine_failures(what: str) -> Iterator[None]:
 
 def _said(error: Any) -> str:
     return str(error.explanation or error)[-LOG_CHARS:]
-
-
-def _is_of_network(text: str) -> bool:
-    """Whether a pull may succeed later; registries answer in words alone."""
-    marks = (
-        "timeout",
-        "timed out",
-        "connection re",
-        "no such host",
-        "toomanyrequests",
-        "no space left",
-        "EOF",
-    )
-    return any(mark in text for mark in marks)

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from clotho.errors import InvalidInput, SandboxLost
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.supervised.launch import private
 
 AGENT = "agent"
+GRACE_SECONDS = 120.0
+"""Seconds that a supervisor has, after its lease, to end by itself."""
 
 
 class ContainerRecord(FrozenModel):
@@ -152,3 +156,45 @@ def variables(record: ContainerRecord) -> Mapping[str, str]:
         "SHELL": "/bin/bash",
     }
     return {**usual, **record.environment, "HOME": record.config.home}
+
+
+def record_of(folder: ContainerFolder, lease: str) -> ContainerRecord:
+    record = folder.read_record()
+    if record is None:
+        raise SandboxLost(f"no sandbox of lease {lease} on this host")
+    return record
+
+
+def labelled(folder: ContainerFolder, record: ContainerRecord, labels: Labels | None) -> ContainerRecord:
+    """The record with `labels`, to be called with the folder's lock held."""
+    if labels in (None, record.labels):
+        return record
+    owners = [(each.store, each.rollout) if each else None for each in (record.labels, labels)]
+    if owners[0] != owners[1]:
+        raise InvalidInput(
+            f"lease {record.lease} is held by {record.labels}, not by {labels}: use another folder"
+        )
+    record = record.model_copy(update={"labels": labels})
+    folder.write_record(record)
+    return record
+
+
+def is_left(folder: ContainerFolder) -> bool:
+    """Whether a sandbox is expired or unfinished. Ask again with the lock held: its maker has died then."""
+    if not folder.files.exists():
+        return False
+    return folder.read_record() is None or expiry(folder) + GRACE_SECONDS < time.time()
+
+
+def expiry(folder: ContainerFolder) -> float:
+    """Unix seconds of a lease's end; without a deadline, by the age of its folder."""
+    deadlines = [_changed(path / "deadline") for path in folder.instances().values()]
+    return max(deadlines) or _changed(folder.files)
+
+
+def _changed(path: Path) -> float:
+    """Unix seconds; 0 for what isn't there, or has just gone."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

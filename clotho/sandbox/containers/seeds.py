@@ -4,6 +4,7 @@ These folders are mounted over the image's own. Its content there is packed by a
 image, and unpacked by that of the sandbox, as a checkpoint is: no program of this host looks inside.
 """
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
@@ -14,7 +15,11 @@ from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import MAX_CHECKPOINT_BYTES, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, Restore
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, lock
+from clotho.sandbox.containers.host import ContainerHost
+from clotho.sandbox.containers.view import ContainerView, instance_of
 from clotho.sandbox.supervised.archives import ArchiveTransfer
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 PACK_SECONDS = 600
@@ -27,58 +32,70 @@ class Seed(FrozenModel):
 
 
 @dataclass(frozen=True)
-class SeedFiles:
-    """The files of one seed."""
+class Seeds:
+    """The seeds of a backend's images, in files below its `root`. Everything blocks."""
 
-    folder: Path
-    key: str
+    root: Path
+    host: ContainerHost
 
-    @classmethod
-    def of(cls, root: Path, image: str, places: Mapping[str, str]) -> "SeedFiles":
-        """`places` are the folders by their labels in the archive."""
-        text = "\n".join((image, *(f"{label} {path}" for label, path in sorted(places.items()))))
-        return cls(root / "seeds", hashlib.sha256(text.encode()).hexdigest()[:20])
+    def of(self, record: ContainerRecord) -> Restore | None:
+        """What the image of `record` has where the sandbox's folders are mounted; None for nothing."""
+        places = ContainerView(ContainerFolder(self.root, ""), record).layout().archived
+        folder = self.root / "seeds"
+        key = _key(record.image, places)
+        description, blob = folder / f"{key}.json", folder / f"{key}.tar.zst"
+        if not description.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with lock(folder / f"{key}.lock"):
+                if not description.exists():
+                    unfinished = folder / f"{key}.unfinished"
+                    unfinished.write_text(self._made(key, blob, record, places).model_dump_json())
+                    unfinished.rename(description)
+        seed = Seed.model_validate_json(description.read_text())
+        return None if seed.checkpoint is None else Restore(seed.checkpoint, blob)
 
-    @property
-    def blob(self) -> Path:
-        return self.folder / f"{self.key}.tar.zst"
-
-    @property
-    def lock(self) -> Path:
-        return self.folder / f"{self.key}.lock"
-
-    @property
-    def _description(self) -> Path:
-        return self.folder / f"{self.key}.json"
-
-    def read(self) -> Seed | None:
-        """None before it was made."""
-        try:
-            return Seed.model_validate_json(self._description.read_text())
-        except FileNotFoundError:
-            return None
-
-    def write(self, seed: Seed) -> None:
-        unfinished = self._description.with_suffix(".unfinished")
-        unfinished.write_text(seed.model_dump_json())
-        unfinished.rename(self._description)
-
-    def restore(self, seed: Seed) -> Restore | None:
-        return None if seed.checkpoint is None else Restore(seed.checkpoint, self.blob)
+    def _made(self, key: str, blob: Path, record: ContainerRecord, places: Mapping[str, str]) -> Seed:
+        """In a container that is never finished as a sandbox: should this process die, another reaps it."""
+        bare = record.model_copy(
+            update={
+                "spec": record.spec.model_copy(update={"writable_roots": (), "aliases": {}}),
+                "config": record.config.model_copy(update={"user": 0, "tmpfs": {}}),
+                "labels": None,
+            }
+        )
+        folder = ContainerFolder(self.root, f"seed-{key}")
+        with folder.locked():
+            self.host.end(folder)
+            folder.files.mkdir(mode=0o700, parents=True)
+            control = ControlDirectory(folder.control(), None)
+            control.create()
+            view = ContainerView(folder, bare, mounted=False)
+            try:
+                incarnation = self.host.start(view, folder.container, record.image, control)
+                sandbox = instance_of(view, control, incarnation)
+                there = asyncio.run(_folders_there(sandbox, places))
+                packed = _packed(sandbox, there, blob, str(record.config)) if there else None
+                return Seed(checkpoint=packed)
+            finally:
+                self.host.end(folder)
 
 
-async def folders_there(sandbox: SandboxInstance, places: Mapping[str, str]) -> dict[str, str]:
-    """Those of `places` that are folders in the image."""
+def _key(image: str, places: Mapping[str, str]) -> str:
+    text = "\n".join((image, *(f"{label} {path}" for label, path in sorted(places.items()))))
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+async def _folders_there(sandbox: SandboxInstance, places: Mapping[str, str]) -> dict[str, str]:
+    """Those of `places`, by their labels in the archive, that are folders in the image."""
     found = {label: await sandbox.read_file(path, 1) for label, path in places.items()}
     return {label: path for label, path in places.items() if found[label].error == "is_directory"}
 
 
-def packed(sandbox: SupervisedSandbox, places: Mapping[str, str], to: Path, image: str) -> Checkpoint:
-    """Archive `places`. Raises InvalidInput for more than a sandbox can begin with. Blocks."""
+def _packed(sandbox: SupervisedSandbox, places: Mapping[str, str], to: Path, image: str) -> Checkpoint:
+    """Archive `places`. Raises InvalidInput for more than a sandbox can begin with."""
     fields = {"max": str(MAX_CHECKPOINT_BYTES), "timeout_ms": str(PACK_SECONDS * 1000)}
-    taken = ArchiveTransfer(sandbox.control, sandbox.incarnation, secrets.token_hex(16)).pack(
-        fields, places, to
-    )
+    transfer = ArchiveTransfer(sandbox.control, sandbox.incarnation, secrets.token_hex(16))
+    taken = transfer.pack(fields, places, to)
     if taken.word == "too_large":
         raise InvalidInput(
             f"{image} holds {taken.size >> 20} MiB where sandboxes have their workspace and home: "

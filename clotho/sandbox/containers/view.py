@@ -8,6 +8,9 @@ from typing import Any
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
 from clotho.sandbox.containers.engine import LABEL
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, variables
+from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
 
@@ -135,3 +138,8 @@ class ContainerView:
             "clotho.lease": self.record.lease,
             **{f"clotho.{name}": value for name, value in owner.items()},
         }
+
+
+def instance_of(view: ContainerView, control: ControlDirectory, incarnation: str) -> SupervisedSandbox:
+    bounds = Bounds(view.record.groups, view.record.spec.max_processes, None)
+    return SupervisedSandbox(control, incarnation, view.layout(), bounds)

@@ -72,13 +72,14 @@ static int install(struct sock_filter *filter, int length) {
     return length && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) ? failed("the filter of system calls") : 0;
 }
 
-/* CONTROL USER ... become the descriptors that `serve` begins with: of the directory, and of where nobody listens. */
+/* CONTROL USER ... become the descriptors that `serve` begins with: of the directory, and of the file `ready` there. */
 int contain(char **arguments) {
     static struct sock_filter filter[BPF_MAXINSNS];
     long long user = natural(arguments[1]);
     if (user < 0 || user >= UINT_MAX) return -1;
-    int directory = open(arguments[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC), ready = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (directory < 0 || ready < 0) return failed(arguments[0]);
+    int directory = open(arguments[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int ready = directory < 0 ? -1 : openat(directory, "ready", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (ready < 0) return failed(arguments[0]);
     int length = read_filter(directory, filter);
     if (umount2(arguments[0], MNT_DETACH)) return failed("detaching the control directory");
     if (give_up_capabilities() || become((uid_t)user) || install(filter, length)) return -1;

@@ -19,6 +19,7 @@
  *                      in.REQUEST later; here are written: started, out, pid, cwd, state, taken.REQUEST, done
  *   f/KEY/             a file transfer. The host stages `request` and `content`; here are written: content, done.
  *                      For an archive it stages a FIFO, `stream`
+ *   filter, ready      of a container: the filter of system calls that the host staged, and our instance id once we serve
  *   sealed             no command runs any more, and none will
  *   frozen             all commands are stopped, for the host
  * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, outcap, killed.

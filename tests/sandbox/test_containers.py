@@ -1,0 +1,333 @@
+"""Sandboxes in containers, beside what the conformance suite asks of every backend."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.sandbox.backend import JobState, SandboxSpec
+from clotho.sandbox.checkpoints import Checkpoint
+from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.containers.engine import LABEL, Engine
+from clotho.sandbox.containers.folders import ContainerFolder
+from clotho.sandbox.containers.images import build
+from clotho.sandbox.supervised.launch import lock_holder
+from tests.machine_image import IMAGE
+from tests.sandbox.copies import Copies
+from tests.sandbox.shell import Shell, until
+
+Made = Callable[..., Awaitable[Shell]]
+
+
+def spec_of(**config: Any) -> SandboxSpec:
+    return SandboxSpec(backend=DockerConfig(**{"image": IMAGE, "pull": "never"} | config), memory_mb=128)
+
+
+@pytest.fixture
+def containers(engine: str, folder: Path) -> ContainerBackend:
+    return ContainerBackend(folder / "containers", engine)
+
+
+@pytest.fixture
+def sdk(engine: str) -> docker.DockerClient:
+    return docker.DockerClient(base_url=engine)
+
+
+@pytest.fixture
+async def made(containers: ContainerBackend, lease: str, sdk: docker.DockerClient) -> AsyncIterator[Made]:
+    """Makes the test's sandbox with fields of its configuration; nothing is left of it afterwards."""
+
+    async def make(**config: Any) -> Shell:
+        return Shell(await containers.create(lease, spec_of(**config)))
+
+    yield make
+    await containers.destroy(lease)
+    name = container_of(containers, lease)
+    assert not [each.name for each in sdk.containers.list(all=True) if each.name.startswith(name)]
+    assert not [tag for each in sdk.images.list() for tag in each.tags if name in tag]
+
+
+def container_of(containers: ContainerBackend, lease: str) -> str:
+    return ContainerFolder.of_lease(containers._root, lease).container
+
+
+# ---- files ----
+
+
+async def test_the_workspace_begins_as_the_images_working_directory(
+    made: Made, containers: ContainerBackend, lease: str, tmp_path: Path
+) -> None:
+    shell = await made()
+    assert await shell.text("pwd; ls; cat from-the-image; echo $FROM_IMAGE") == (
+        "/app\nempty\nfrom-the-image\n1\n1"
+    )
+    assert (await shell.sandbox.read_file("/work/from-the-image", 9)).content == b"1\n"
+    await shell.run("rm from-the-image; echo new > new; echo kept > ~/kept")
+    copies = Copies(containers, spec_of(), lease, tmp_path)
+    again = await copies.copy(shell)
+    assert await again.text("ls; cat ~/kept") == "empty\nnew\nkept"
+    await copies.destroy()
+
+
+async def test_a_verifier_sees_what_the_agent_left_anywhere(
+    made: Made, containers: ContainerBackend, lease: str
+) -> None:
+    shell = await made()
+    await shell.run("echo here > file; echo there > /etc/there; mkdir /opt; echo 1 > /opt/x; echo 2 > /run/y")
+    verify = Shell(await containers.open_verifier(lease, 0, {"hidden": b"h"}))
+    assert await verify.text("cat file /etc/there /opt/x; ls /run/y") == (
+        "here\nthere\n1\nls: cannot access '/run/y': No such file or directory"
+    )
+    await verify.run("echo changed > /etc/there")
+    later = Shell(await containers.open_verifier(lease, 1, {}))
+    assert await later.text("cat file /etc/there") == "here\nthere"
+
+
+async def test_a_verifier_in_the_image_sees_only_the_agents_folders(
+    made: Made, containers: ContainerBackend, lease: str
+) -> None:
+    shell = await made(verify_in="image")
+    await shell.run("echo here > file; echo there > /etc/there; echo 'echo forged' > /usr/bin/cat")
+    verify = Shell(await containers.open_verifier(lease, 0, {}))
+    assert await verify.text("cat file; ls /etc/there") == (
+        "here\nls: cannot access '/etc/there': No such file or directory"
+    )
+
+
+async def test_a_system_that_is_read_only_makes_checkpoints_exact(made: Made, tmp_path: Path) -> None:
+    shell = await made(read_only=True)
+    assert (await shell.run("touch /etc/x || touch /usr/x")).code != 0
+    await shell.run("touch x ~/x /tmp/x")
+    taken = await shell.sandbox.checkpoint(tmp_path / "blob")
+    assert isinstance(taken, Checkpoint) and taken.exact
+
+
+async def test_folders_are_where_the_run_says(made: Made) -> None:
+    shell = await made(workdir="/srv/task", home="/root")
+    assert await shell.text("pwd; echo ~; touch ~/x /tmp/x; ls -A ~") == "/srv/task\n/root\nx"
+    assert shell.sandbox.workspace == "/srv/task"
+
+
+async def test_commands_are_the_users(made: Made, tmp_path: Path) -> None:
+    shell = await made(user=1234)
+    assert await shell.text("id -u; touch x; stat -c %u x; grep CapEff /proc/self/status") == (
+        "1234\n1234\nCapEff:\t0000000000000000"
+    )
+    assert await shell.text("echo 1 >> from-the-image; cat from-the-image") == "1\n1"
+    await shell.sandbox.write_file("y", b"y")
+    assert await shell.text("stat -c %u y") == "1234"
+    assert isinstance(await shell.sandbox.checkpoint(tmp_path / "blob"), Checkpoint)
+
+
+# ---- isolation ----
+
+
+async def test_root_in_a_container_reaches_nothing_of_its_supervisor(made: Made) -> None:
+    shell = await made()
+    tried = await shell.text(
+        "id -u; ls -A /.control; grep control /proc/mounts; cat /proc/1/environ; ls /proc/1/root/; "
+        "readlink /proc/1/fd/20; kill -9 1; kill -9 -1; echo alive"
+    )
+    assert tried.splitlines()[0] == "0"
+    assert "deny" not in tried and tried.count("Permission denied") >= 2
+    assert await shell.text("echo still") == "still"
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "mount -t tmpfs x /mnt",
+        "unshare --user true",
+        "unshare --mount true",
+        "echo x > /proc/sys/kernel/core_pattern",
+        "mknod /tmp/disk b 8 0",
+        "touch /.supervisor",
+        "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 1))\"",
+        "python3 -c \"import socket; socket.create_connection(('192.0.2.1', 80), 2)\"",
+    ],
+)
+async def test_root_in_a_container_may_not(shell_in_container: Shell, attempt: str) -> None:
+    assert (await shell_in_container.run(attempt)).code != 0
+
+
+@pytest.fixture(scope="module")
+async def shell_in_container(engine: str, folder: Path) -> AsyncIterator[Shell]:
+    containers = ContainerBackend(folder / "containers", engine)
+    yield Shell(await containers.create("shared-container/lease/0", spec_of()))
+    await containers.destroy("shared-container/lease/0")
+
+
+async def test_no_network_but_its_own(shell_in_container: Shell) -> None:
+    devices = await shell_in_container.text("tail -n +3 /proc/net/dev | cut -d: -f1")
+    assert devices.strip() == "lo"
+
+
+async def test_memory_is_bounded_and_the_sandbox_goes_on(made: Made) -> None:
+    shell = await made()
+    job = shell.job("python3 -c 'x = bytearray(1 << 30)'")
+    await shell.sandbox.start(job)
+    status = await shell.sandbox.wait(job.key, 20)
+    assert (status.exit_code, status.exhausted) == (137, "memory")
+    assert await shell.text("echo on") == "on"
+
+
+# ---- losses ----
+
+
+async def lost(shell: Shell, key: str) -> None:
+    assert (await shell.sandbox.wait(key, 20)).state is JobState.LOST
+    with pytest.raises(SandboxLost):
+        await shell.run("true")
+
+
+@pytest.mark.parametrize("how", ["removed by hand", "killed by its engine", "killed by the kernel"])
+async def test_a_container_that_goes_is_a_lost_sandbox(
+    made: Made, containers: ContainerBackend, lease: str, sdk: docker.DockerClient, how: str
+) -> None:
+    shell = await made()
+    job = shell.job("echo started; sleep 60")
+    await shell.sandbox.start(job)
+    await shell.output_contains(job.key, b"started")
+    container = sdk.containers.get(container_of(containers, lease))
+    match how:
+        case "removed by hand":
+            container.remove(force=True)
+        case "killed by its engine":
+            container.kill()
+        case _:
+            supervisor = lock_holder(shell.sandbox.control.alive_file)
+            assert supervisor is not None
+            os.kill(supervisor, signal.SIGKILL)
+    await lost(shell, job.key)
+    with pytest.raises(SandboxLost):
+        await containers.attach(lease, shell.sandbox.incarnation)
+    again = await made()
+    assert await again.text("cat from-the-image") == "1"
+
+
+async def test_a_container_that_was_made_and_never_started_is_made_anew(
+    made: Made, containers: ContainerBackend, lease: str, sdk: docker.DockerClient
+) -> None:
+    """Its engine or worker ended in between."""
+    sdk.containers.create(IMAGE, ["sleep", "60"], name=container_of(containers, lease), labels={LABEL: "x"})
+    assert await (await made()).text("echo here") == "here"
+
+
+async def test_a_lease_that_ends_ends_the_container(
+    containers: ContainerBackend, lease: str, sdk: docker.DockerClient
+) -> None:
+    spec = spec_of().model_copy(update={"lease_seconds": 1})
+    await containers.create(lease, spec)
+    name = container_of(containers, lease)
+
+    async def ended() -> bool:
+        return bool(sdk.containers.get(name).status != "running")
+
+    await until(ended)
+    await containers.destroy(lease)
+
+
+async def test_containers_of_hosts_long_gone_are_reaped(
+    containers: ContainerBackend, made: Made, sdk: docker.DockerClient
+) -> None:
+    """Those that have ended and that no folder tells of; others' are left alone."""
+    await made()
+    elsewhere = sdk.containers.create(IMAGE, ["true"], labels={LABEL: "/of/another/host"})
+    unlabelled = sdk.containers.create(IMAGE, ["true"])
+    running = sdk.containers.run(IMAGE, ["sleep", "60"], labels={LABEL: "/of/another/host"}, detach=True)
+    try:
+        assert await containers.reap() == (elsewhere.name,)
+        left = {each.id for each in sdk.containers.list(all=True)}
+        assert elsewhere.id not in left and {unlabelled.id, running.id} <= left
+    finally:
+        unlabelled.remove()
+        running.remove(force=True)
+
+
+# ---- what can't be ----
+
+
+async def test_an_image_that_does_not_exist_is_named(containers: ContainerBackend, lease: str) -> None:
+    for config in ({"image": "localhost/no-such-image"}, {"image": "localhost/none:1", "pull": "missing"}):
+        with pytest.raises(InvalidInput, match=config["image"]):
+            await containers.create(lease, spec_of(**config))
+    assert not containers.holds(lease)
+
+
+async def test_an_engine_that_is_not_there_is_an_outage(folder: Path, lease: str) -> None:
+    backend = ContainerBackend(folder / "without-engine", f"unix://{folder}/nobody.sock")
+    with pytest.raises(SandboxUnavailable, match=r"nobody\.sock"):
+        await backend.create(lease, spec_of())
+    assert "nobody.sock" in str((await backend.probe()).missing)
+    assert not backend.holds(lease)
+
+
+async def test_an_engine_elsewhere_is_refused(folder: Path, lease: str) -> None:
+    with pytest.raises(InvalidInput, match="another machine"):
+        await ContainerBackend(folder / "elsewhere", "tcp://192.0.2.1:2375").create(lease, spec_of())
+
+
+async def test_a_disk_that_cannot_be_bounded_is_refused_where_bounds_are_required(
+    containers: ContainerBackend, lease: str
+) -> None:
+    with pytest.raises(IsolationUnavailable, match="disk"):
+        await containers.create(lease, spec_of().model_copy(update={"limits": "required"}))
+
+
+# ---- builds ----
+
+DOCKERFILE = f"FROM {IMAGE}\nCOPY said /app/said\nRUN cat /app/said >> /app/built\nWORKDIR /app\n"
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    (tmp_path / "said").write_text(f"{tmp_path}\n")
+    return tmp_path
+
+
+async def test_a_hundred_rollouts_build_an_image_once(
+    context: Path, engine: str, folder: Path, sdk: docker.DockerClient
+) -> None:
+    before = {each.id for each in sdk.images.list(all=True)}
+    one = Engine(engine)
+    builders = (build(one, context, locks=folder / "build-locks") for _ in range(100))
+    (name,) = set(await asyncio.gather(*builders))
+    (context / "said").write_text("another\n")
+    assert await build(one, context, locks=folder / "build-locks") != name
+    for image in {each.id for each in sdk.images.list()} - before:
+        sdk.images.remove(image, force=True)
+
+
+async def test_a_step_that_fails_shows_the_end_of_its_log(context: Path, engine: str, folder: Path) -> None:
+    (context / "Dockerfile").write_text(f"{DOCKERFILE}RUN echo the reason && exit 3\n")
+    with pytest.raises(InvalidInput, match=r"(?s)can't be built.*exit 3.*the reason"):
+        await build(Engine(engine), context, locks=folder / "build-locks")
+
+
+async def test_a_sandbox_begins_from_a_dockerfile(
+    made: Made, context: Path, sdk: docker.DockerClient
+) -> None:
+    shell = await made(image=None, dockerfile=str(context / "Dockerfile"))
+    assert await shell.text("cat built") == str(context)
+
+
+@pytest.mark.slow
+async def test_a_hundred_at_once(containers: ContainerBackend, sdk: docker.DockerClient) -> None:
+    before = len(sdk.containers.list(all=True))
+    leases = [f"hundred/r{number}/lease/0" for number in range(100)]
+
+    async def life(lease: str) -> str:
+        said = await Shell(await containers.create(lease, spec_of())).text("echo $FROM_IMAGE")
+        await containers.destroy(lease)
+        return said
+
+    assert set(await asyncio.gather(*map(life, leases))) == {"1"}
+    assert len(sdk.containers.list(all=True)) == before

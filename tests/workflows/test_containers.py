@@ -1,0 +1,69 @@
+"""Rollouts in containers: whole ones, and one whose container is killed in the middle of a command."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import docker
+import pytest
+
+from clotho.rollouts.lease import Fidelity
+from clotho.run_settings import RunSettings
+from clotho.runs.rollouts import read_end
+from clotho.testing.script import Conversation, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
+from tests.containers import engine
+from tests.machine_image import IMAGE
+from tests.support import eventually, start
+from tests.workflows.losses import output
+from tests.workflows.scripts import run, say
+
+__all__ = ["engine"]
+
+SETTINGS = RunSettings(sandbox="docker", image=IMAGE)
+COMMANDS = (
+    "pwd; cat from-the-image; echo 1 > /app/log; echo left > /etc/left",
+    "echo 2 >> log; touch /app/waiting; sleep 3; cat log",
+    "echo -n 1 > /app/score",
+)
+
+
+@pytest.fixture
+async def workers(private_cluster: Cluster, engine: str) -> AsyncIterator[Cluster]:
+    await private_cluster.start_worker(CLOTHO_SANDBOX__DOCKER_HOST=engine)
+    yield private_cluster
+
+
+def left_behind(engine: str, rollout: str) -> list[str]:
+    """The containers of a rollout."""
+    label = f"clotho.rollout={rollout}"
+    found = docker.DockerClient(base_url=engine).containers.list(all=True, filters={"label": [label]})
+    return [str(each.name) for each in found]
+
+
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+async def test_a_rollout_in_a_container_earns_its_reward(workers: Cluster, engine: str, killed: bool) -> None:
+    """Also where its container is killed: the command runs again in the next, from the last checkpoint."""
+    rollout = "contained/g000000/r0"
+
+    async def waiting() -> bool:
+        return any(workers.folder.glob("sandboxes/*/containers/sandboxes/*/disk/work/waiting"))
+
+    turns = (*map(run, COMMANDS), say("Done."))
+    async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
+        handle = await start(workers, "contained", url, settings=SETTINGS)
+        if killed:
+            await eventually(waiting, "the second command running")
+            (container,) = left_behind(engine, rollout)
+            await asyncio.to_thread(docker.DockerClient(base_url=engine).containers.get(container).kill)
+        await handle.result()
+    assert (await output(workers, rollout, "0000-00")).split() == ["/app", "1"]
+    assert (await output(workers, rollout, "0001-00")).split() == ["1", "2"]
+    end = await read_end(workers.open_journal(), rollout)
+    assert end is not None and end.summary.score == 1.0
+    assert end.summary.losses == ((Fidelity.RESTORED,) if killed else ())
+
+    async def nothing_left() -> bool:
+        return not left_behind(engine, rollout)
+
+    await eventually(nothing_left, "the containers gone")
