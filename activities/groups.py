@@ -207,6 +207,7 @@ def _prompt(environment: Environment, manifest: RunManifest, item: Item) -> Prom
         messages=tuple(_message(message) for message in [*system, *messages]),
         seed=0,
         workspace_files=encoded_files(environment.workspace_files(item)),
+        sandbox=environment.sandbox(item),
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from clotho import failpoints
+from clotho.config import variable
 from clotho.environment.loading import sources_of
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id, call_order
@@ -157,10 +158,11 @@ class Restorer:
         """Create the first sandbox of a rollout."""
         return await self._create(request, None, None)
 
-    async def _with_files(self, sandbox: SandboxInstance, request: LeaseRequest) -> SandboxInstance:
+    async def _with_files(
+        self, sandbox: SandboxInstance, request: LeaseRequest, prompt: Prompt
+    ) -> SandboxInstance:
         """Write the item's files, each once: an interrupted attempt may finish after the first commands."""
         await failpoints.reach("sandbox.created", lease_key(request.rollout, request.number))
-        prompt = await self._journal.read_required(prompt_key(request.rollout), Prompt)
         for path, content in prompt.workspace_files.items():
             key = job_key(request.rollout, "file", path)
             await sandbox.write_file(path, base64.b64decode(content), key=key)
@@ -172,15 +174,17 @@ class Restorer:
         lease = lease_key(request.rollout, request.number)
         labels = self._labels.model_copy(update={"rollout": request.rollout})
         manifest = await read_manifest(self._journal, request.run)
-        require_backend(manifest.sandbox, self._backend)
+        prompt = await self._journal.read_required(prompt_key(request.rollout), Prompt)
+        spec = prompt.sandbox.spec(manifest.sandbox, variable)
+        require_backend(spec, self._backend)
         private = await asyncio.to_thread(sources_of, manifest.environment)
         if checkpoint is None or blob is None:
-            fresh = await self._backend.create(lease, manifest.sandbox, labels, private=private)
-            return await self._with_files(fresh, request)
+            fresh = await self._backend.create(lease, spec, labels, private=private)
+            return await self._with_files(fresh, request, prompt)
         with scratch() as path:
             await asyncio.to_thread(path.write_bytes, blob)
             restore = Restore(checkpoint, path)
-            return await self._backend.create(lease, manifest.sandbox, labels, restore, private)
+            return await self._backend.create(lease, spec, labels, restore, private)
 
     async def replay(
         self,

@@ -15,6 +15,7 @@ ClothoError
 ├── SandboxDiverged         a restored sandbox differs from the lost one
 ├── GroupRejected           a finished group that must not be trained on; says why
 ├── EnvironmentFailed       an exception from the author's code
+│   └── VerificationFailed  a task's verifier left no reward that can be read
 └── Unavailable             an outage
     ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
     │   └── TokenizerUnavailable  its hub can't be reached, and this machine has none of its files
@@ -101,6 +102,10 @@ class GroupRejected(ClothoError):
 
 class EnvironmentFailed(ClothoError):
     """The environment author's code raised; the message carries its traceback."""
+
+
+class VerificationFailed(EnvironmentFailed):
+    """A task's verifier left no reward that can be read: the rollout has none, which is not a reward of 0."""
 
 
 class Unavailable(ClothoError):

@@ -28,6 +28,7 @@ from clotho.errors import (
     StoreUnavailable,
     TokenizerUnavailable,
     Unavailable,
+    VerificationFailed,
     WorkspaceRefused,
 )
 
@@ -105,6 +106,12 @@ class FailurePolicy:
 REFUSAL = FailurePolicy()
 OUTAGE = FailurePolicy(step=StepAction.RETRY)
 OF_THE_RUN = FailurePolicy(sibling=SiblingAction.FAIL, group=GroupAction.WAIT)
+OF_THE_AUTHOR = FailurePolicy(
+    step=StepAction.RETRY,
+    attempts=ENVIRONMENT_ATTEMPTS,
+    sibling=SiblingAction.FAIL,
+    dropped_as="environment_failed",
+)
 UNCLASSIFIED = OUTAGE
 """A defect can be mended by a deploy while the step is retried."""
 
@@ -123,12 +130,8 @@ POLICIES: dict[str, FailurePolicy] = {
     SandboxFenced.__name__: FailurePolicy(sandbox=SandboxAction.NEXT_LEASE),
     SandboxDiverged.__name__: FailurePolicy(sibling=SiblingAction.REPLACE),
     GroupRejected.__name__: FailurePolicy(group=GroupAction.DROP),
-    EnvironmentFailed.__name__: FailurePolicy(
-        step=StepAction.RETRY,
-        attempts=ENVIRONMENT_ATTEMPTS,
-        sibling=SiblingAction.FAIL,
-        dropped_as="environment_failed",
-    ),
+    EnvironmentFailed.__name__: OF_THE_AUTHOR,
+    VerificationFailed.__name__: OF_THE_AUTHOR,
     Unavailable.__name__: OUTAGE,
     ModelUnavailable.__name__: OUTAGE,
     TokenizerUnavailable.__name__: OUTAGE,

@@ -10,7 +10,20 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from clotho import application
-from clotho.cli import atropos_api, delete, dev, export, gc, operate, programs, run, show, status, try_rollout
+from clotho.cli import (
+    atropos_api,
+    delete,
+    dev,
+    export,
+    gc,
+    operate,
+    programs,
+    run,
+    show,
+    status,
+    tasks,
+    try_rollout,
+)
 from clotho.cli.demo import command as demo
 from clotho.cli.doctor import command as doctor
 from clotho.cli.init import command as init
@@ -54,6 +67,7 @@ app.command("cancel")(operate.cancel)
 app.command("retry")(operate.retry)
 app.command("delete")(delete.command)
 app.command("gc")(gc.command)
+app.add_typer(tasks.app, name="tasks")
 
 
 def main() -> NoReturn:

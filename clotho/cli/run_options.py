@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from clotho.cli.assignments import parse_object, parse_overrides
 from clotho.cli.dataset_options import DatasetOptions
@@ -26,7 +26,8 @@ MODEL, SAMPLING, LIMITS = "Model", "Sampling", "Rewards and tool results"
 SANDBOX, SWITCHES = "Sandbox", "Sandbox switches"
 
 Environment = Annotated[
-    str, typer.Argument(help="A module in environments/, or module:Class.", metavar="ENV")
+    str,
+    typer.Argument(help="A module in environments/, module:Class, or tasks:PATH.", metavar="ENV"),
 ]
 Model = Annotated[
     str | None,
@@ -177,6 +178,7 @@ class RunOptions(DatasetOptions):
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """Raises InvalidInput that names the option at fault."""
+        environment, folder = task_folders(environment)
         dataset = self.dataset_config(settings.dataset)
         items = {"dataset": dataset.model_dump(mode="json")} if dataset is not None else {}
         return run_manifest(
@@ -184,7 +186,7 @@ class RunOptions(DatasetOptions):
             run,
             self.model_name or ("" if self.agent is AgentKind.MODEL else str(self.agent)),
             agent=self._agent(),
-            overrides={**items, **parse_overrides(self.config or [])},
+            overrides={**folder, **items, **parse_overrides(self.config or [])},
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             extra_body=parse_object("--extra-body", self.extra_body) if self.extra_body else None,
@@ -235,6 +237,14 @@ class RunOptions(DatasetOptions):
                 f"{', '.join(given)}: the server renders in chat mode; give --inference tokens"
             )
         return None
+
+
+def task_folders(environment: str) -> tuple[str, dict[str, JsonValue]]:
+    """The environment's name, and the configuration that `tasks:PATH` stands for."""
+    kind, colon, path = environment.partition(":")
+    if kind != "tasks" or not colon:
+        return environment, {}
+    return "task_folders", {"path": str(Path(path).expanduser().resolve())}
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -4,6 +4,7 @@ from clotho.environment.environment import AgentResult, Environment, Environment
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
+from clotho.sandbox.item import ItemSandbox
 
 __all__ = [
     "AgentResult",
@@ -11,6 +12,7 @@ __all__ = [
     "Environment",
     "EnvironmentConfig",
     "Item",
+    "ItemSandbox",
     "Reward",
     "Solution",
     "ToolContext",

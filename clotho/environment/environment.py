@@ -14,6 +14,7 @@ from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
+from clotho.sandbox.item import ItemSandbox
 
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 
@@ -88,6 +89,8 @@ class Solution(FrozenModel):
 
     command: str
     files: dict[str, str | bytes] = {}
+    seconds: float | None = None
+    """Seconds that the command may take; None: a day."""
 
 
 class Environment:
@@ -126,6 +129,10 @@ class Environment:
     def hidden_files(self, item: Item) -> Mapping[str, str | bytes]:
         """Files that only verification sees, by path below `ctx.hidden_files`."""
         return {}
+
+    def sandbox(self, item: Item) -> ItemSandbox:
+        """What the item's sandbox has in place of what the run asks for."""
+        return ItemSandbox()
 
     def solution(self, item: Item) -> Solution:
         """How the oracle solves the item, which proves that it can be solved."""

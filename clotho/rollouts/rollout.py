@@ -13,6 +13,7 @@ from clotho.rollouts.lease import Fidelity, Lease
 from clotho.rollouts.outcome import Ending, Limits
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.rollouts.turn import TurnResult
+from clotho.sandbox.item import ItemSandbox
 
 
 class Totals(FrozenModel):
@@ -142,6 +143,8 @@ class Prompt(FrozenModel):
     seed: int
     workspace_files: dict[str, str] = {}
     """Path -> base64 content, put into the sandbox before the first command."""
+    sandbox: ItemSandbox = ItemSandbox()
+    """What the item asks of its sandbox."""
     plan: Plan | None = None
     """The turns of an agent that is no model."""
 

@@ -1,6 +1,7 @@
 """The turns of rollouts in which no model acts."""
 
 import json
+import math
 
 from clotho.environment import Environment, Solution
 from clotho.environment.instances import Environments
@@ -41,8 +42,8 @@ async def with_plan(
             return prompt.model_copy(update={"plan": plan})
         case AgentKind.ORACLE:
             solution: Solution = await environments.run(environment.solution, prompt.item)
-            longest = int(manifest.tool_settings.longest_command_seconds)
-            arguments = json.dumps({"command": solution.command, "timeout": longest})
+            seconds = solution.seconds or manifest.tool_settings.longest_command_seconds
+            arguments = json.dumps({"command": solution.command, "timeout": math.ceil(seconds)})
             files = {**prompt.workspace_files, **encoded_files(solution.files)}
             plan = (planned_call(TOOL, arguments),)
             return prompt.model_copy(update={"plan": plan, "workspace_files": files})

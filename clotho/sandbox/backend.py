@@ -56,6 +56,8 @@ class SandboxSpec(FrozenModel):
     """Whether sandboxes see the host's /usr/local, read-only."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, as paths: checkpointed as the workspace is."""
+    variables: dict[str, str] = {}
+    """Further environment variables of commands."""
     aliases: dict[str, str] = {}
     """Further paths of the workspace (/work), the home (/home/agent), /tmp and writable roots."""
 

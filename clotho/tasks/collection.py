@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clotho.errors import InvalidInput
 from clotho.tasks.folder import Task, read_task
-from clotho.tasks.templates import Lookup
+from clotho.templates import Lookup
 
 
 @dataclass(frozen=True)

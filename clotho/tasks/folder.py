@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from clotho.errors import InvalidInput
 from clotho.tasks.compose import Service, read_compose
-from clotho.tasks.task_file import TaskFile, known_keys
-from clotho.tasks.templates import Lookup, resolved
+from clotho.tasks.task_file import NetworkMode, TaskFile, known_keys
 from clotho.tasks.unsupported import unsupported
+from clotho.templates import Lookup, resolved
 
 CANARY = re.compile(r"\s*(?:<!--.*canary.*-->|#.*canary.*)\s*", re.IGNORECASE)
 DOWNLOADS = re.compile(r"^[^#\n]*\b(apt-get|apt|apk|pip3?|uvx?|curl|wget|npm|conda)\s+\S", re.MULTILINE)
@@ -60,6 +60,28 @@ class Task:
     @property
     def build_context(self) -> Path | None:
         return None if self.image else self.path / "environment"
+
+    @property
+    def workdir(self) -> str | None:
+        """None: the image's."""
+        return self.file.environment.workdir or (self.service.working_dir if self.service else None)
+
+    @property
+    def user(self) -> str | None:
+        return self.file.agent.user or (self.service.user if self.service else None)
+
+    @property
+    def network(self) -> NetworkMode | None:
+        """None where neither file says anything."""
+        if self.file.environment.network is None and self.service is not None and self.service.network_mode:
+            return "no-network"
+        return self.file.environment.network
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Of every command, unresolved."""
+        service = self.service.environment if self.service else {}
+        return {**service, **self.file.environment.env}
 
     @property
     def workdir_files(self) -> TaskFiles:

@@ -5,14 +5,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from clotho.errors import ClothoError
+from clotho.errors import VerificationFailed
 
 LARGEST_REWARD_FILE = 1 << 20
 SHOWN = 60
-
-
-class VerificationFailed(ClothoError):
-    """The verifier left no reward that can be read: the rollout has none, which is not a reward of 0."""
 
 
 def parse_rewards(reward_json: bytes | None, reward_txt: bytes | None) -> dict[str, float]:

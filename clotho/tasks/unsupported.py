@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from clotho.tasks.task_file import Container, TaskFile, Verifier
+from clotho.templates import TEMPLATE
 
 
 def unsupported(task: TaskFile) -> Iterator[str]:
@@ -14,6 +15,10 @@ def unsupported(task: TaskFile) -> Iterator[str]:
     if task.artifacts:
         yield "artifacts: no files are copied out of the sandbox"
     yield from _of_container(task.environment, task)
+    if task.verifier.user not in (None, task.agent.user):
+        yield "verifier.user: it must be agent.user, since a sandbox has one user"
+    if any(TEMPLATE.fullmatch(value) for value in task.solution.env.values()):
+        yield "solution.env: its values would be journalled; put variables into [environment] env"
     yield from _of_verifier(task.verifier)
 
 
@@ -28,6 +33,12 @@ def _of_container(container: Container, task: TaskFile) -> Iterator[str]:
         yield "environment.mcp_servers: agents have no MCP client"
     if container.skills_dir is not None:
         yield "environment.skills_dir: agents have no skills"
+    if container.gpus:
+        yield "environment.gpus: there are no GPUs in sandboxes"
+    if container.network == "allowlist":
+        yield "environment.network_mode: hosts can't be chosen"
+    if container.healthcheck is not None:
+        yield "environment.healthcheck: nothing of the image is started before the agent"
     for name, phase in (("agent", task.agent), ("verifier", task.verifier)):
         if phase.network_mode not in (None, container.network):
             yield f"{name}.network_mode: it must be that of [environment]"

@@ -144,7 +144,8 @@ class SandboxedTask:
         bounds = {
             name: value for name in SETTINGS["sandbox"] if (value := getattr(settings.run, name)) is not None
         }
-        spec = SandboxSpec(writable_roots=config.writable_roots, aliases=config.path_aliases, **bounds)
+        run = SandboxSpec(writable_roots=config.writable_roots, aliases=config.path_aliases, **bounds)
+        spec = self._run(self.environment.sandbox, self.item).spec(run, variable)
 
         async def create() -> SandboxInstance:
             private = await asyncio.to_thread(sources_of, self._name)

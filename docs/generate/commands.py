@@ -1,6 +1,10 @@
 """The reference page of the command line."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import typer
+import typer.core
 import typer.main
 
 import worker
@@ -22,7 +26,16 @@ def commands_page() -> str:
     workers = typer.Typer(add_completion=False)
     workers.command("worker")(worker.main)
     commands = {**group.commands, "worker": typer.main.get_command(workers)}  # type: ignore[attr-defined]
-    return "\n".join([INTRODUCTION, *(_section(name, command) for name, command in commands.items())])
+    return "\n".join([INTRODUCTION, *(_section(*named) for named in _leaves(commands))])
+
+
+def _leaves(commands: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The commands that do something, by their whole names."""
+    for name, command in commands.items():
+        if isinstance(command, typer.core.TyperGroup):
+            yield from _leaves(command.commands, f"{above}{name} ")
+        else:
+            yield f"{above}{name}", command
 
 
 def _section(name: str, command: typer.core.TyperCommand) -> str:

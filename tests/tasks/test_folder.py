@@ -7,7 +7,7 @@ import pytest
 from clotho.errors import InvalidInput
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.folder import instruction_of, read_task
-from clotho.tasks.templates import resolved
+from clotho.templates import resolved
 from tests.tasks.making import make_task
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from clotho.tasks.rewards import VerificationFailed, parse_rewards, score_of
+from clotho.errors import VerificationFailed
+from clotho.tasks.rewards import parse_rewards, score_of
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ class View:
             "USER": "agent",
             "LOGNAME": "agent",
             "HOME": AGENT_HOME,
+            **self.spec.variables,
         }
 
     def environment(self, isolated: bool = True) -> dict[str, str]:
@@ -60,7 +61,9 @@ class View:
             }
         if self.setup is None:
             return variables
-        prefix = " ".join(f"{name}={value}" for name, value in variables.items())
+        # The prefix is split at white space.
+        plain = {name: value for name, value in variables.items() if not set(value) & set(" \t\n*?[")}
+        prefix = " ".join(f"{name}={value}" for name, value in plain.items())
         variables = {**variables, **self.setup.variables(), AS_AGENT: f"env -i {prefix}"}
         if (hidden := self.hidden_files(isolated)) is None:
             return variables

@@ -1,4 +1,4 @@
-"""Environment variables in task.toml: `${VAR}` and `${VAR:-default}`, taken from the workers' own."""
+"""Environment variables of sandboxes: `${VAR}` and `${VAR:-default}`, taken from the workers' own."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,0 +1,213 @@
+"""`clotho tasks check`: whether every task can be solved, and isn't solved by doing nothing."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+from rich.console import Console
+from rich.table import Table
+from temporalio.client import WorkflowFailureError
+
+from clotho.cli.assignments import parse_overrides
+from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.show import show
+from clotho.cli.terminal import make_console, one_line, sanitized_text
+from clotho.cli.waiting import until_served
+from clotho.config import Settings, load_settings, variable
+from clotho.embedded.services import EphemeralServices, ephemeral_services
+from clotho.environment.instances import Environments
+from clotho.errors import ClothoError
+from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.ids import group_id, rollout_id
+from clotho.rollouts.agent import Agent, AgentKind
+from clotho.rollouts.group import GroupEntry, RepairBounds
+from clotho.rollouts.item import Item
+from clotho.rollouts.run import RunManifest
+from clotho.runs.campaigns import CampaignHandle, start_campaign
+from clotho.runs.request import RunRequest, run_manifest
+from clotho.tasks.collection import read_tasks
+from clotho.temporal.failures import failure_of
+from clotho.temporal.states import describe
+
+ENVIRONMENT = "task_folders"
+AGENTS = {AgentKind.ORACLE: 1.0, AgentKind.NOP: 0.0}
+"""What each is to earn."""
+MOST_TASKS = 100_000
+NEVER = 1 << 30
+NO_REPAIRS = RepairBounds(per_group=0, per_run=0)
+LONGEST_WIDTH = 200
+
+app = typer.Typer(help="Task folders.", no_args_is_help=True)
+
+
+class TasksWrong(ClothoError):
+    """Some tasks are not as they should be; the table above says which."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What came of one agent at one task."""
+
+    task: str
+    agent: AgentKind
+    score: float | None
+    reason: str
+    log: Path
+
+    @property
+    def right(self) -> bool:
+        return self.score == AGENTS[self.agent]
+
+
+@app.callback()
+def tasks() -> None:
+    """Task folders."""
+
+
+@app.command("check")
+def check(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A task, a folder of tasks, or an environment whose items have solutions.", metavar="TASKS"
+        ),
+    ],
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A field of the environment's configuration.", metavar="NAME=JSON"),
+    ] = None,
+    at_once: Annotated[int, typer.Option(help="How many tasks run at once.", min=1, metavar="N")] = 8,
+    logs: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the logs.", metavar="FOLDER", show_default=".clotho/tasks"),
+    ] = None,
+) -> None:
+    """Run the oracle, which executes each task's solution, and nop, which does nothing, on every task.
+
+    Prints the tasks where the oracle's reward isn't 1 or nop's isn't 0, the folders that can't be read, and the
+    paths of the logs. Exit status 1 if there are any.
+    """
+    settings, console = load_settings(), make_console()
+    environment, overrides, broken = _source(source, parse_overrides(config or []))
+    for sentence in broken:
+        console.print(sanitized_text(sentence, "red"), soft_wrap=True)
+    folder = logs or settings.folder / "tasks"
+
+    async def interruptible() -> list[Checked]:
+        manifests = {
+            agent: run_manifest(
+                environment,
+                f"check-{agent}",
+                str(agent),
+                agent=Agent(kind=agent),
+                overrides=overrides,
+                group_size=1,
+                settings=settings.run,
+            )
+            for agent in AGENTS
+        }
+        try:
+            return await Interruption().ends(_checked(settings, manifests, at_once, folder))
+        except Interrupted:
+            raise typer.Exit(EXIT_STATUS) from None
+
+    checked = asyncio.run(interruptible())
+    _print(console, checked)
+    wrong = {each.task for each in checked if not each.right}
+    total = len({each.task for each in checked})
+    one_line(console, f"{total - len(wrong)} of {total + len(broken)} tasks are right; logs are in {folder}")
+    if wrong or broken:
+        raise TasksWrong(f"{len(wrong)} tasks are wrong, and {len(broken)} can't be read")
+
+
+def _source(
+    source: str, overrides: Mapping[str, JsonValue]
+) -> tuple[str, Mapping[str, JsonValue], tuple[str, ...]]:
+    """The environment, its configuration, and what is wrong with folders that can't be read."""
+    path = Path(source.removeprefix("tasks:"))
+    if not (source.startswith("tasks:") or path.is_dir()):
+        return source, overrides, ()
+    found = read_tasks(path, variable)
+    return ENVIRONMENT, {"path": str(path.resolve()), "skip_broken": True, **overrides}, found.broken
+
+
+async def _checked(
+    settings: Settings, manifests: Mapping[AgentKind, RunManifest], at_once: int, folder: Path
+) -> list[Checked]:
+    environments = Environments()
+    manifest = manifests[AgentKind.NOP]
+    items = await environments.draw(await environments.fresh(manifest), MOST_TASKS)
+    if not items:
+        return []
+    async with ephemeral_services(settings, with_model=False) as services:
+
+        async def run() -> list[Checked]:
+            await until_served(services.client, services.worker)
+            handles = [await _start(services, each, items, at_once) for each in manifests.values()]
+            for handle in handles:
+                with suppress(WorkflowFailureError):  # told of each task below
+                    await handle.result()
+            return [
+                await _outcome(services, agent, each.run, number, item, folder)
+                for number, item in enumerate(items)
+                for agent, each in manifests.items()
+            ]
+
+        return await services.during(run())
+
+
+async def _start(
+    services: EphemeralServices, manifest: RunManifest, items: tuple[Item, ...], at_once: int
+) -> CampaignHandle:
+    order = RunRequest(
+        manifest=manifest,
+        endpoint=None,
+        groups=len(items),
+        max_open_groups=at_once,
+        items=items,
+        repairs=NO_REPAIRS,
+        stop_after_failures=NEVER,
+    )
+    return await start_campaign(services.client, services.journal, order)
+
+
+async def _outcome(
+    services: EphemeralServices, agent: AgentKind, run: str, number: int, item: Item, folder: Path
+) -> Checked:
+    group = group_id(run, number)
+    name = str(item.get("id", number))
+    log = folder / re.sub(r"[^\w.-]+", "_", name) / f"{agent}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    entry = await services.journal.read(scored_key(group), GroupEntry)
+    score, reason = (entry.siblings[0].score, "") if entry is not None else (None, "no reward")
+    rollout = rollout_id(group, 0)
+    with log.open("w") as file:
+        console = Console(file=file, width=LONGEST_WIDTH)
+        with suppress(ClothoError):  # a rollout that never began has nothing to show
+            await show(console, services.journal, rollout)
+        for workflow in (rollout, group):
+            described = await describe(services.client, workflow)
+            failure = await failure_of(services.client, described) if described is not None else None
+            if failure is not None:
+                reason = f"{failure.kind}: {failure.message}"
+                console.print(sanitized_text(reason))
+                break
+    return Checked(name, agent, score, reason.partition("\n")[0], log)
+
+
+def _print(console: Console, checked: list[Checked]) -> None:
+    wrong = [each for each in checked if not each.right]
+    if not wrong:
+        return
+    table = Table("task", "agent", "reward", "why", "log", box=None)
+    for each in wrong:
+        score = "none" if each.score is None else f"{each.score:g}"
+        why = each.reason or f"should be {AGENTS[each.agent]:g}"
+        table.add_row(*(sanitized_text(cell) for cell in (each.task, each.agent, score, why, str(each.log))))
+    console.print(table)

@@ -1,0 +1,36 @@
+"""What one item asks of its sandbox, in place of what its run asks for."""
+
+from clotho.frozen_model import FrozenModel
+from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.registry import BackendConfig
+from clotho.templates import Lookup, resolved
+
+
+class ItemSandbox(FrozenModel):
+    """Fields that are None or empty leave the run's as they are."""
+
+    backend: BackendConfig | None = None
+    memory_mb: int | None = None
+    """MiB."""
+    disk_mb: int | None = None
+    """MiB."""
+    writable_roots: tuple[str, ...] = ()
+    """Beside the run's."""
+    aliases: dict[str, str] = {}
+    """Beside the run's."""
+    variables: dict[str, str] = {}
+    """Environment variables of commands. Whole values `${VAR}` and `${VAR:-default}` are the workers' own."""
+
+    def spec(self, run: SandboxSpec, variable: Lookup) -> SandboxSpec:
+        """The specification of the item's sandbox; raises InvalidInput for a variable that the workers lack."""
+        asked = {
+            name: value
+            for name in ("backend", "memory_mb", "disk_mb")
+            if (value := getattr(self, name)) is not None
+        }
+        more = {
+            "writable_roots": (*run.writable_roots, *self.writable_roots),
+            "aliases": {**run.aliases, **self.aliases},
+            "variables": {**run.variables, **resolved(self.variables, "the sandbox's variables", variable)},
+        }
+        return SandboxSpec.model_validate({**dict(run), **asked, **more})

@@ -1,0 +1,38 @@
+"""The sandbox that a task asks for."""
+
+from collections.abc import Iterator
+
+from clotho.errors import InvalidInput
+from clotho.sandbox.item import ItemSandbox
+from clotho.sandbox.places import WORKSPACE
+from clotho.tasks.folder import Task
+
+FOLDERS = ("/logs", "/solution", "/tests")
+"""Which the agent, its solution and its verifier find in every sandbox."""
+
+
+def local_sandbox(task: Task) -> ItemSandbox:
+    """A local sandbox in place of the task's container, over the host's own programs.
+
+    Raises InvalidInput that names what only a container can have.
+    """
+    if faults := [*_of_containers(task)]:
+        raise InvalidInput(f"task {task.path.name}, without containers: {', '.join(faults)}")
+    container = task.file.environment
+    workdir = task.workdir
+    return ItemSandbox(
+        memory_mb=container.memory_limit_mb,
+        disk_mb=container.storage_limit_mb,
+        writable_roots=FOLDERS,
+        aliases={workdir: WORKSPACE} if workdir not in (None, WORKSPACE) else {},
+        variables=task.variables,
+    )
+
+
+def _of_containers(task: Task) -> Iterator[str]:
+    if task.network not in (None, "no-network"):
+        yield f"network {task.network}"
+    if task.file.environment.cpus is not None:
+        yield "environment.cpus"
+    if task.user is not None:
+        yield "a user"

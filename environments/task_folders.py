@@ -1,0 +1,121 @@
+"""Task folders in the layout of Harbor and Terminal-Bench 2: `clotho run tasks:PATH …`."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from clotho.config import variable
+from clotho.environment import (
+    AgentResult,
+    Environment,
+    EnvironmentConfig,
+    Item,
+    ItemSandbox,
+    Reward,
+    Solution,
+    ToolContext,
+)
+from clotho.errors import InvalidInput, VerificationFailed
+from clotho.tasks.collection import read_tasks
+from clotho.tasks.folder import Task
+from clotho.tasks.grading import (
+    FINISHED,
+    HIDDEN,
+    LOG,
+    REWARDS,
+    Secrets,
+    shown_log,
+    solution_command,
+    tests_command,
+)
+from clotho.tasks.rewards import parse_rewards, score_of
+from clotho.tasks.sandboxes import local_sandbox
+from clotho.templates import resolved
+
+
+class TaskFoldersConfig(EnvironmentConfig):
+    """`path`: a task, or a folder of tasks, on each host. `names`: the only ones to roll out."""
+
+    path: str
+    names: tuple[str, ...] = ()
+    skip_broken: bool = False
+    """Leave tasks out that can't be rolled out, in place of refusing the folder."""
+    host_programs: bool = False
+    """Run tasks in local sandboxes over the hosts' own programs, whatever images they name."""
+    enabled_toolsets: tuple[str, ...] | None = ("terminal", "file", "todo")
+    max_agent_turns: int = 60
+    verifier_cwd: str | None = "/work"
+    trust_workspace: bool = True
+    """The tests were written for a sandbox in which nothing keeps the workspace's settings from them."""
+
+
+class TaskFolders(Environment):
+    """Each folder is an item; its tests give the reward."""
+
+    config_class = TaskFoldersConfig
+    config: TaskFoldersConfig
+
+    async def setup(self) -> None:
+        found = read_tasks(Path(self.config.path), variable)
+        if found.broken and not self.config.skip_broken:
+            raise InvalidInput("\n".join((*found.broken, "set skip_broken to leave these out")))
+        self.tasks = {task.name: task for task in found.tasks}
+        if unknown := [name for name in self.config.names if name not in self.tasks]:
+            raise InvalidInput(f"no task in {self.config.path} is called {', '.join(unknown)}")
+        self.left = iter(self.config.names or self.tasks)
+
+    async def get_next_item(self) -> Item | None:
+        name = next(self.left, None)
+        return None if name is None else {"id": name, "digest": self.tasks[name].digest}
+
+    def format_prompt(self, item: Item) -> str:
+        return self.task(item).instruction
+
+    def sandbox(self, item: Item) -> ItemSandbox:
+        task = self.task(item)
+        if not self.config.host_programs:
+            raise InvalidInput(
+                f"task {task.name} runs in the image {task.image or 'of its Dockerfile'}, and local sandboxes "
+                "have none: set host_programs to run it over the hosts' own programs"
+            )
+        return local_sandbox(task)
+
+    def workspace_files(self, item: Item) -> Mapping[str, str | bytes]:
+        folders = {f"/logs/{name}/.keep": b"" for name in ("agent", "verifier", "artifacts")}
+        return {**folders, **self.task(item).workdir_files.content}
+
+    def solution(self, item: Item) -> Solution:
+        task = self.task(item)
+        if (files := task.solution) is None:
+            raise InvalidInput(f"task {task.name} has no solution/solve.sh")
+        return Solution(
+            command=solution_command(task, files, task.file.solution.env),
+            files={f"/solution/{name}": content for name, content in files.content.items()},
+            seconds=task.file.agent.timeout_sec,
+        )
+
+    def hidden_files(self, item: Item) -> Mapping[str, bytes]:
+        return {f"{HIDDEN}/{name}": content for name, content in self.task(item).tests.content.items()}
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
+        """Raises VerificationFailed where the tests don't end in time, or leave no reward."""
+        task = self.task(item)
+        templates = task.file.verifier.env
+        variables = resolved(templates, "verifier.env", variable)
+        seconds = task.file.verifier.timeout_sec
+        ran = ctx.terminal(tests_command(task, variables), timeout=math.ceil(seconds))
+        log = shown_log(ctx.read_bytes(LOG), Secrets.among(templates, variables))
+        if FINISHED not in ran["output"]:
+            raise VerificationFailed(f"the tests didn't end within {seconds:g} s, or were killed\n{log}")
+        try:
+            rewards = parse_rewards(*(ctx.read_bytes(path) for path in REWARDS))
+        except VerificationFailed as failed:
+            raise VerificationFailed(f"{failed}\n{log}") from None
+        return Reward(score=score_of(rewards), breakdown=rewards, log=log)
+
+    def task(self, item: Item) -> Task:
+        """Raises InvalidInput for a task that isn't what it was when the run began."""
+        task = self.tasks.get(str(item["id"]))
+        if task is None or task.digest != item["digest"]:
+            raise InvalidInput(f"task {item['id']} in {self.config.path} has changed since the run began")
+        return task

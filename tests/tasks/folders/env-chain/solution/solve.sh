@@ -1,0 +1,2 @@
+#!/bin/sh
+echo "$PLAIN/$LITERAL/$DEFAULTED/$OWN" > env.txt

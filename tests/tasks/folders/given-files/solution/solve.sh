@@ -1,0 +1,2 @@
+#!/bin/sh
+grep -c "" data/words.txt > /app/count.txt

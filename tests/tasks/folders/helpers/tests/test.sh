@@ -1,0 +1,2 @@
+#!/bin/sh
+/tests/bin/judge answer.txt > /logs/verifier/reward.txt

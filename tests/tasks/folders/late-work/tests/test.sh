@@ -1,0 +1,3 @@
+#!/bin/sh
+sleep 2
+[ "$(cat answer.txt)" = right ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt

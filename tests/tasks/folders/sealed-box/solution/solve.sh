@@ -1,0 +1,2 @@
+#!/bin/sh
+sed -n "s/^ *\(.*\):.*/\1/p" /proc/net/dev > interfaces.txt

@@ -1,0 +1,2 @@
+#!/bin/sh
+echo wrong > answer.txt; sleep 60; echo right > answer.txt

@@ -1,0 +1,2 @@
+#!/bin/sh
+[ "$(cat answer.txt)" = right ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt

@@ -1,0 +1,2 @@
+#!/bin/sh
+echo 3 > two.txt; exit 3

@@ -1,0 +1,101 @@
+"""Task folders in real sandboxes, graded by their own tests."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clotho.errors import InvalidInput, VerificationFailed
+from clotho.testing import sandboxed_context
+from environments.task_folders import TaskFolders, TaskFoldersConfig
+from tests.cli.command import clotho
+
+FOLDERS = Path(__file__).parent / "folders"
+RIGHT = (
+    *("env-chain", "given-files", "hello-file", "helpers", "late-work", "one-service", "partial", "planted"),
+    *("sealed-box", "unseen"),
+)
+WRONG = ("endless", "lenient", "nan", "slow-solution", "unsolved", "unwritten", "wrong-solution")
+
+
+def one(name: str, **config: Any) -> TaskFolders:
+    return TaskFolders(TaskFoldersConfig(path=str(FOLDERS / name), host_programs=True, **config))
+
+
+def test_named_rewards_are_kept_and_json_beats_text() -> None:
+    with sandboxed_context(one("partial")) as task:
+        assert task.agent.terminal("printf 5 > sum.txt; cat /tests/* /solution/*")["exit_code"] == 1
+        reward = task.reward()
+    assert (reward.score, reward.breakdown) == (0.5, {"accuracy": 1.0, "format": 0.0})
+
+
+def test_what_the_agent_planted_for_the_tests_is_gone() -> None:
+    with sandboxed_context(one("planted")) as task:
+        planted = (
+            """touch /tests/planted /logs/verifier/planted; echo '{"a": 7}' > /logs/verifier/reward.json"""
+        )
+        assert task.agent.terminal(planted)["exit_code"] == 0
+        assert task.reward().breakdown == {"reward": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("unwritten", "neither reward.json nor reward.txt"),
+        ("nan", "isn't a finite number"),
+        ("endless", "didn't end within 1.5 s"),
+    ],
+)
+def test_tests_without_a_reward_give_none(name: str, said: str) -> None:
+    with sandboxed_context(one(name)) as task, pytest.raises(VerificationFailed, match=said):
+        task.reward()
+
+
+def test_no_log_shows_the_workers_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADER_KEY", "s3cret")
+    folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
+    with (folder / "task.toml").open("a") as file:
+        file.write('[verifier]\nenv = {KEY = "${GRADER_KEY}"}\n')
+    (folder / "tests" / "test.sh").write_text(
+        '#!/bin/sh\necho "$KEY"\necho ${#KEY} > /logs/verifier/reward.txt\n'
+    )
+    with sandboxed_context(TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))) as task:
+        reward = task.reward()
+    assert (reward.score, reward.log) == (6.0, "***\n")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"path": str(FOLDERS)}, "bare-number: environment.memory"),
+        ({"path": str(FOLDERS), "skip_broken": True, "names": ("nothing",)}, "is called nothing"),
+        ({"path": str(FOLDERS / "hello-file"), "host_programs": False}, "runs in the image localhost/"),
+    ],
+)
+def test_what_cannot_be_rolled_out_is_refused(config: dict[str, Any], said: str) -> None:
+    environment = TaskFolders(TaskFoldersConfig.model_validate({"host_programs": True, **config}))
+    with pytest.raises(InvalidInput, match=said), sandboxed_context(environment):
+        pass
+
+
+def test_a_task_that_changed_since_the_run_began_is_refused(tmp_path: Path) -> None:
+    folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
+    environment = TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))
+    with sandboxed_context(environment) as task:
+        item = task.item
+    with pytest.raises(InvalidInput, match="has changed since the run began"):
+        environment.format_prompt({**item, "digest": "0"})
+
+
+@pytest.mark.slow
+async def test_every_task_is_checked(tmp_path: Path) -> None:
+    done = await clotho("tasks", "check", FOLDERS, "--set", "host_programs=true", "--logs", tmp_path / "logs")
+    assert done.status == 1
+    first, *lines = done.output.splitlines()
+    assert first.startswith("task bare-number: environment.memory")
+    assert lines[-1].startswith(f"{len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks are right")
+    reported = {line.split()[0] for line in lines[1:-1] if line.strip()}
+    assert {name for name in (*RIGHT, *WRONG) if name in reported} == set(WRONG)
+    assert "Traceback" not in done.error
+    assert "sum.txt" in (tmp_path / "logs" / "partial" / "oracle.log").read_text()
