@@ -3,10 +3,10 @@
 Everything that a server sends is bounded, and freed of the API key, first.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -60,7 +60,7 @@ class ModelHTTP:
 
     async def get(self, url: str) -> bytes | None:
         """The body of a successful answer; None where the server has nothing there."""
-        async with _outages(self.redact), self._session().get(url, allow_redirects=False) as answer:
+        async with self._answer("GET", url) as answer:
             if answer.status == 404:
                 return None
             await self._check(answer, None)
@@ -68,20 +68,13 @@ class ModelHTTP:
 
     async def post(self, url: str, body: dict[str, JsonValue], answer_bytes: int) -> bytes:
         """The body of a successful answer. Raises ModelUnavailable, and what an error's status stands for."""
-        async with _outages(self.redact), self._posted(url, body, ACCEPTED) as answer:
+        async with self._answer("POST", url, json=body) as answer:
             await self._check(answer, None)
             return self._freed(await read_whole(answer, answer_bytes))
 
     async def exchange(self, method: str, url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
         """Any answer but a redirect: the whole body of a successful one, the beginning of a refusal's."""
-        asked = {**headers, "accept-encoding": ACCEPTED}
-        async with (
-            _outages(self.redact),
-            self._session().request(
-                method, url, data=content, headers=asked, allow_redirects=False
-            ) as answer,
-        ):
-            _refuse_redirect(answer)
+        async with self._answer(method, url, headers=headers, data=content) as answer:
             if answer.status == 200:
                 body = self._freed(await read_whole(answer, self._answer_bytes))
             else:
@@ -96,7 +89,8 @@ class ModelHTTP:
         Raises ModelUnavailable where it breaks off before, or has no end, and what an error's status stands for.
         """
         left = SPARE_EVENTS + (max_tokens or 0)
-        async with _outages(self.redact), self._posted(url, body, "identity", key) as answer:
+        headers = {"accept-encoding": "identity", "idempotency-key": key}
+        async with self._answer("POST", url, headers=headers, json=body) as answer:
             await self._check(answer, max_tokens)
             line = b""
             async for line in lines(answer, self._answer_bytes):
@@ -121,11 +115,17 @@ class ModelHTTP:
         if self._opened is not None:
             await self._opened.close()
 
-    def _posted(
-        self, url: str, body: dict[str, JsonValue], encodings: str, key: str = ""
-    ) -> "aiohttp.client._RequestContextManager":
-        headers = {"accept-encoding": encodings} | ({"idempotency-key": key} if key else {})
-        return self._session().post(url, json=body, headers=headers, allow_redirects=False)
+    @asynccontextmanager
+    async def _answer(self, method: str, url: str, **sent: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer of any status but a redirect's; what breaks off while it is read is ModelUnavailable."""
+        try:
+            async with self._session().request(method, url, allow_redirects=False, **sent) as answer:
+                if 300 <= answer.status < 400:
+                    raise _redirect(answer)
+                yield answer
+        except (aiohttp.ClientError, TimeoutError) as error:
+            said = truncate_middle(self.redact(f"{type(error).__name__}: {error}"), 300)
+            raise ModelUnavailable(f"no answer from the model server ({said})") from None
 
     def _session(self) -> aiohttp.ClientSession:
         """Made where it is used: it belongs to the event loop that runs."""
@@ -151,7 +151,6 @@ class ModelHTTP:
     async def _check(self, answer: aiohttp.ClientResponse, max_tokens: int | None) -> None:
         if answer.status == 200:
             return
-        _refuse_redirect(answer)
         text = await self._refusal_text(answer)
         raise refusal(answer.status, answer.headers, text, max_tokens, self.redact)
 
@@ -167,25 +166,14 @@ class ModelHTTP:
         return f": {truncate_middle(text, 200)}" if text.strip() else ""
 
 
-@asynccontextmanager
-async def _outages(redact: Callable[[str], str]) -> AsyncIterator[None]:
-    try:
-        yield
-    except (aiohttp.ClientError, TimeoutError) as error:
-        said = redact(f"{type(error).__name__}: {error}")
-        raise ModelUnavailable(f"no answer from the model server ({truncate_middle(said, 300)})") from None
-
-
-def _refuse_redirect(answer: aiohttp.ClientResponse) -> None:
-    if not 300 <= answer.status < 400:
-        return
+def _redirect(answer: aiohttp.ClientResponse) -> ModelRejected:
     try:
         parts = urlsplit(answer.headers.get("location", ""))
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
     where = f" to {host}{f':{port}' if port else ''}" if host else ""
-    raise ModelRejected(
+    return ModelRejected(
         f"the model server answers {answer.status}, a redirect{where}, which isn't followed: give the URL of the "
         "model server itself"
     )
