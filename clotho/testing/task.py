@@ -27,7 +27,7 @@ from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import SETTINGS
 from clotho.runs.request import tool_selection
 from clotho.sandbox.backend import WORKSPACE, SandboxBackend, SandboxInstance, SandboxSpec
-from clotho.sandbox.registry import open_backend
+from clotho.sandbox.registry import LocalConfig, chosen_backend, open_backend
 from clotho.sandbox.verification import VerifierSetup
 from clotho.testing.script import ScriptedCall, ScriptedTurn
 from clotho.tools.dispatch import Dispatcher
@@ -141,9 +141,12 @@ class SandboxedTask:
         resolution = resolve(self._registry, selection.enabled, selection.disabled, selection.distribution)
         self._offered = tuple(tool.name for tool in resolution.tools)
         self._settings = ToolSettings(terminal_timeout=config.terminal_timeout)
-        bounds = {
-            name: value for name in SETTINGS["sandbox"] if (value := getattr(settings.run, name)) is not None
+        asked = settings.run
+        bounds: dict[str, Any] = {
+            name: value for name in SETTINGS["sandbox"] if (value := getattr(asked, name, None)) is not None
         }
+        if asked.sandbox is not None or asked.image is not None:
+            bounds["backend"] = chosen_backend(asked.sandbox, asked.image, LocalConfig())
         run = SandboxSpec(writable_roots=config.writable_roots, aliases=config.path_aliases, **bounds)
         spec = self._run(self.environment.sandbox, self.item).spec(run, variable)
 
