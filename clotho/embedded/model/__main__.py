@@ -39,7 +39,7 @@ def _serve(bound: socket.socket, weights: Path | None, model_name: str, hosts: l
     # transformers would warn that there is no torch; only its tokenizers are used.
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     from clotho.embedded.model.bundled import BUNDLED
-    from clotho.embedded.model.server import serve
+    from clotho.embedded.model.http.app import serve
     from clotho.errors import InvalidInput
     from clotho.listeners.access import Access
 

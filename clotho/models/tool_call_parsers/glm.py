@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.argument_types import is_offered, properties_of, typed
 from clotho.models.tool_call_parsers.json_text import encode
-from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, Unread, conclude, pairs
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
-KEY, VALUE_END = "<arg_key>", "</arg_value>"
-KEY_TO_VALUE = re.compile(r"</arg_key>\s*<arg_value>")
+KEY, KEY_TO_VALUE = re.compile("<arg_key>"), re.compile(r"</arg_key>\s*<arg_value>")
+VALUE_END = re.compile("</arg_value>")
 
 
 class GlmParser:
@@ -38,22 +38,10 @@ def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
         return Unread.MALFORMED
     if tools and not is_offered(tools, name):
         return Unread.UNOFFERED
-    complete, cut = _arguments(block.body)
-    arguments = encode(typed(complete, properties_of(tools, name)))
+    complete, cut = pairs(block.body, KEY, KEY_TO_VALUE, VALUE_END)
+    values = {key.strip(): value for key, value in complete}
+    arguments = encode(typed(values, properties_of(tools, name)))
     return parsed_call(name, arguments, truncated=cut or not block.text.endswith(CALL_END))
-
-
-def _arguments(body: str) -> tuple[dict[str, str], bool]:
-    """The arguments that are complete, and whether another one is begun after them."""
-    complete: dict[str, str] = {}
-    start = body.find(KEY)
-    while start >= 0 and (middle := KEY_TO_VALUE.search(body, start + len(KEY))):
-        end = body.find(VALUE_END, middle.end())
-        if end < 0:
-            break
-        complete[body[start + len(KEY) : middle.start()].strip()] = body[middle.end() : end]
-        start = body.find(KEY, end)
-    return complete, start >= 0
 
 
 def _segments(text: str) -> Iterator[Segment]:
@@ -63,6 +51,6 @@ def _segments(text: str) -> Iterator[Segment]:
         end = text.find(CALL_END, start)
         inside = text[start + len(CALL) : end if end >= 0 else len(text)]
         position = end + len(CALL_END) if end >= 0 else len(text)
-        name, key, arguments = inside.partition(KEY)
+        name, key, arguments = inside.partition(KEY.pattern)
         yield Block(name=name, body=key + arguments, text=text[start:position])
     yield PlainText(text[position:])

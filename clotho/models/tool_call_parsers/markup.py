@@ -1,5 +1,6 @@
 """What the dialects with markup of their own share: an answer cut into segments, and what they come to."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -77,3 +78,21 @@ def conclude(
         malformed=parsed.count(Unread.MALFORMED) + empty,
         unoffered=parsed.count(Unread.UNOFFERED),
     )
+
+
+def pairs(
+    body: str, opening: re.Pattern[str], middle: re.Pattern[str], closing: re.Pattern[str]
+) -> tuple[list[tuple[str, str]], bool]:
+    """The names and values that are complete, and whether another one is begun after them.
+
+    The next is looked for from a closing mark on, which may be its opening one.
+    """
+    complete: list[tuple[str, str]] = []
+    start = opening.search(body)
+    while start and (between := middle.search(body, start.end())):
+        end = closing.search(body, between.end())
+        if end is None:
+            break
+        complete.append((body[start.end() : between.start()], body[between.end() : end.start()]))
+        start = opening.search(body, end.start())
+    return complete, start is not None

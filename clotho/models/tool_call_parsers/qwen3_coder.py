@@ -29,6 +29,7 @@ from clotho.models.tool_call_parsers.markup import (
     StrayText,
     Unread,
     conclude,
+    pairs,
 )
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
@@ -39,7 +40,9 @@ IN_CALL = re.compile(f"{CALL_END}|{FUNCTION}")
 AFTER_FUNCTION = re.compile(f"{CALL}|{CALL_END}|{FUNCTION}")
 TAG_IN_NAME = re.compile(f"</?think>|</?tool_call>|</parameter>|{FUNCTION_END}|>")
 PARAMETER = re.compile(r"<\s*parameter\s*=\s*")
+NAME_END = re.compile(">")
 PARAMETER_END = re.compile(rf"<\s*/\s*parameter\s*>|{PARAMETER.pattern}")
+"""One ends at its closing tag or at the next one."""
 
 
 class Qwen3CoderParser:
@@ -52,26 +55,10 @@ class Qwen3CoderParser:
 def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
     if not (name := block.name.strip()):
         return Unread.MALFORMED
-    complete, cut = _parameters(block.body)
-    arguments = encode(typed(complete, properties_of(tools, name)))
+    complete, cut = pairs(block.body, PARAMETER, NAME_END, PARAMETER_END)
+    values = {key: value.removeprefix("\n").removesuffix("\n") for key, value in complete}
+    arguments = encode(typed(values, properties_of(tools, name)))
     return parsed_call(name, arguments, truncated=cut or not block.text.endswith(FUNCTION_END))
-
-
-def _parameters(body: str) -> tuple[dict[str, str], bool]:
-    """The parameters that are complete, and whether another one is begun after them.
-
-    One ends at its closing tag or at the next one.
-    """
-    complete: dict[str, str] = {}
-    opening = PARAMETER.search(body)
-    while opening and (name_end := body.find(">", opening.end())) >= 0:
-        closing = PARAMETER_END.search(body, name_end + 1)
-        if closing is None:
-            break
-        value = body[name_end + 1 : closing.start()]
-        complete[body[opening.end() : name_end]] = value.removeprefix("\n").removesuffix("\n")
-        opening = PARAMETER.search(body, closing.start())
-    return complete, opening is not None
 
 
 def _segments(text: str) -> Iterator[Segment]:

@@ -1,12 +1,17 @@
-"""The routes, and how errors become answers."""
+"""The model server: its routes, how errors become answers, and the socket that it serves on."""
 
 import asyncio
+import signal
+import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -23,10 +28,16 @@ from clotho.embedded.model.http.generate import generate
 from clotho.embedded.model.http.refusals import MOST_SHOWN, Refusal, engine_stopped, refused
 from clotho.embedded.model.http.requests import RpcRequest
 from clotho.embedded.model.http.serving import Serving
+from clotho.embedded.model.policy import Policy
+from clotho.embedded.model.process import READY
 from clotho.errors import InvalidInput
 from clotho.listeners.access import Access
+from clotho.listeners.connections import Connection
 from clotho.listeners.early_answers import EarlyAnswers
 from clotho.listeners.refused import Refused
+
+SECONDS_TO_SAY_SO = 2
+"""What a shutdown leaves to the requests that it ends."""
 
 
 def create_app(engine: Engine, model_name: str, weights: Path, access: Access) -> Starlette:
@@ -115,3 +126,43 @@ async def _refusal(request: Request, error: Exception) -> Response:
             message = f"{request.method[:MOST_SHOWN]} {request.url.path[:MOST_SHOWN]}: {error.detail}"
             return Refusal(error.status_code, message, code="unknown_url").response()
     return Refusal(500, "The model server failed; its log says why.", type="server_error").response()
+
+
+def serve(bound: socket.socket, weights: Path, model_name: str, access: Access) -> None:
+    """Serve on a bound socket until SIGTERM or SIGINT, then exit. Raises OSError and InvalidInput for `weights`."""
+    engine = Engine(Policy.load(weights))
+    # Uvicorn raises the signal it stopped for again, once all is closed.
+    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGINT, _exit)
+    _Server(engine, model_name, weights, access).run(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, engine: Engine, model_name: str, weights: Path, access: Access) -> None:
+        self._engine = engine
+        super().__init__(
+            uvicorn.Config(
+                create_app(engine, model_name, weights, access),
+                http=Connection,
+                ws="none",
+                proxy_headers=False,
+                log_level="warning",
+                timeout_graceful_shutdown=SECONDS_TO_SAY_SO,
+                lifespan="on",
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            host, port, *_ = sockets[0].getsockname()
+            sys.stdout.write(f"{READY}http://{f'[{host}]' if ':' in host else host}:{port}\n")
+            sys.stdout.flush()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await asyncio.to_thread(self._engine.stop)
+        await super().shutdown(sockets)
+
+
+def _exit(_: int, __: FrameType | None) -> None:
+    sys.exit(0)
