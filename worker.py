@@ -22,11 +22,12 @@ from activities.host import Host
 from activities.llm import Model
 from activities.pauses import PauseActivities
 from clotho import application, failpoints
-from clotho.config import Settings, cache_folder, forget_variables, host_name, load_settings, secret, variable
+from clotho.config import Settings, cache_folder, forget_variables, load_settings, secret, variable
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.environment.instances import Environments
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
+from clotho.host import host_name
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
 from clotho.logs import configure

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import boto3
 
 from benchmarks.table import Row
-from clotho.config import S3Settings, cache_folder, program_on_path
+from clotho.config import S3Settings, cache_folder
+from clotho.host import program_on_path
 from clotho.journal.open_store import open_store
 from clotho.journal.store import Store
 from tests.s3_server import s3_server_binary, s3_server_process

@@ -3,11 +3,8 @@
 import difflib
 import hashlib
 import os
-import platform
 import re
-import shutil
 import socket
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from pydantic_settings import (
 
 from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
+from clotho.frozen_model import field_errors
 from clotho.logs import LogFormat
 from clotho.run_settings import RunSettings
 
@@ -113,10 +111,7 @@ class SandboxSettings(Section):
     docker_host: str | None = None
     """The socket of this host's container engine, as unix://PATH. Empty: DOCKER_HOST, else the usual ones."""
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
-    """Folder of sandboxes and their control files. No other user may be able to change or replace it.
-
-    The user of every sandbox must be able to pass through it.
-    """
+    """Folder of sandboxes and their control files. Other users may pass through it but not change it."""
     disk_budget_mb: int | None = None
     """MiB that the disks of all sandboxes of this host may take together; one takes its `disk_mb` twice.
 
@@ -223,10 +218,7 @@ def load_settings(store: str | None = None, temporal: str | None = None) -> Sett
     try:
         return _with_services(Settings(**arguments))
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or CONFIG_FILE}: {e['msg']}" for e in error.errors()
-        )
-        raise InvalidInput(f"configuration: {faults}") from error
+        raise InvalidInput(f"configuration: {field_errors(error, CONFIG_FILE)}") from error
     except yaml.YAMLError as error:
         raise InvalidInput(f"{CONFIG_FILE} is not valid YAML: {' '.join(str(error).split())}") from error
     except SettingsError as error:
@@ -305,24 +297,4 @@ def forget_variables(names: Iterable[str]) -> None:
 
 def cache_folder() -> Path:
     """Per user and shared between checkouts."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "clotho"
-
-
-def program_on_path(name: str) -> Path | None:
-    found = shutil.which(name)
-    return Path(found) if found else None
-
-
-def host_name(settings: Settings) -> str:
-    """The configured name, else one that is made on first use and kept: it must outlive restarts."""
-    if settings.host is not None:
-        return settings.host
-    path = cache_folder() / "host"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x") as file:
-            file.write(f"{platform.node().lower()[:32]}-{uuid.uuid4().hex[:8]}")
-    except FileExistsError:
-        pass
-    return path.read_text()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clotho"

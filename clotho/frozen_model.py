@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import BaseModel, ConfigDict, PlainSerializer, ValidationError
 
 Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 6))]
 """Written to the microsecond: every step carries the digits in its history."""
@@ -12,3 +12,8 @@ class FrozenModel(BaseModel):
     """A frozen value; unknown fields are an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def field_errors(error: ValidationError, whole: str = "") -> str:
+    """The fields that don't fit, and why, in one line; `whole` names what errors without a field are of."""
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}" for each in error.errors())

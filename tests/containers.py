@@ -19,7 +19,8 @@ from docker.errors import DockerException, ImageNotFound
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from clotho.config import cache_folder, program_on_path, variable
+from clotho.config import cache_folder, variable
+from clotho.host import program_on_path
 from tests.machine_image import machine_image
 from tests.s3_server import FOLDERS, S3Server, s3_server_binary, s3_server_process
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = (
-    "application config dataset_config errors escaping failpoints failure_policy frozen_model host_failures"
+    "application config dataset_config errors escaping failpoints failure_policy frozen_model host host_failures"
     " identifiers logs run_settings templates",
     "listeners",
     "journal",

@@ -14,9 +14,10 @@ from clotho.atropos.pending_groups import PendingGroups
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.run_lock import RunLock
 from clotho.atropos.run_setup import Connections
+from clotho.atropos.scored import BranchGroup, Sibling, read_siblings
 from clotho.atropos.trainer_api import TrainerApi
 from clotho.environment.environment import json_item
-from clotho.errors import GroupRejected
+from clotho.errors import GroupRejected, JournalCorrupt
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
@@ -66,6 +67,23 @@ class AdapterRun:
             found = await self._claim(plain, step)
             self.pending.offer(found)
         return found
+
+    async def collect(
+        self, claim: Claim, convert: Callable[[tuple[Sibling, ...]], Awaitable[tuple[BranchGroup, ...]]]
+    ) -> tuple[BranchGroup, ...] | None:
+        """The claim's group once it is scored, converted; None once it is dropped."""
+        try:
+            entry = await self.groups.until_scored(claim)
+            siblings = await read_siblings(self.groups.journal, entry)
+            branch_groups = await convert(siblings)
+        except GroupRejected as rejected:
+            await self.drop(claim, rejected)
+        except JournalCorrupt as corrupt:
+            await self.drop(claim, GroupRejected("corrupt", str(corrupt)))
+        else:
+            self.tally.add(entry, siblings)
+            return branch_groups
+        return None
 
     def is_free(self, claim: Claim) -> bool:
         """Whether the claim's group is pending, and neither awaited nor being sent."""

@@ -8,10 +8,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import wandb
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
 from clotho.atropos.adapter_run import AdapterRun, open_run
@@ -32,18 +32,16 @@ from clotho.atropos.scored import (
     BranchGroup,
     Sibling,
     branch_groups_of,
-    read_siblings,
     readable_branch_groups,
 )
 from clotho.atropos.stopping import until_stopped
 from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
 from clotho.atropos.wandb_run import wandb_run
-from clotho.atropos.wandb_table import shown_rows
 from clotho.config import Settings
 from clotho.environment import Environment
 from clotho.environment.loading import make_environment
-from clotho.errors import GroupRejected, JournalCorrupt
+from clotho.errors import GroupRejected
 from clotho.identifiers.ids import branch_group_id
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.rollouts.task_queues import TaskQueues
@@ -165,7 +163,10 @@ class ClothoEnv(ReconnectingEnv):
                 current_env=self.current_env_id,
                 delivers=not self.process_mode,
             )
-            self._warn_of_keys()
+            if self.secrets.given and self.config.api_key_variable is None:
+                log.warning(
+                    "workers aren't told openai.api_key: name their variable with env.api_key_variable"
+                )
             path = self.config.data_path_to_save_groups
             self.jsonl_writer = GroupFile(Path(path)) if path is not None else None
             try:
@@ -174,10 +175,6 @@ class ClothoEnv(ReconnectingEnv):
                 await self.trainer_api.aclose()
                 if self.jsonl_writer is not None:
                     self.jsonl_writer.close()
-
-    def _warn_of_keys(self) -> None:
-        if self.secrets.given and self.config.api_key_variable is None:
-            log.warning("workers aren't told openai.api_key: name their variable with env.api_key_variable")
 
     # From the dataset to the API.
 
@@ -201,19 +198,9 @@ class ClothoEnv(ReconnectingEnv):
         claim = await self.adapter_run.claim_of(item, self.curr_step)
         if not self.process_mode and await self.adapter_run.ledger.delivery(claim.group) is not None:
             return None, []
-        try:
-            entry = await self.adapter_run.groups.until_scored(
-                claim, lambda why: log.warning("%s: %s", claim.group, why)
-            )
-            siblings = await read_siblings(self.adapter_run.groups.journal, entry)
-            branch_groups = await self._convert(claim, siblings)
-        except GroupRejected as rejected:
-            await self.adapter_run.drop(claim, rejected)
+        branch_groups = await self.adapter_run.collect(claim, partial(self._convert, claim))
+        if branch_groups is None:
             return None, []
-        except JournalCorrupt as corrupt:
-            await self.adapter_run.drop(claim, GroupRejected("corrupt", str(corrupt)))
-            return None, []
-        self.adapter_run.tally.add(entry, siblings)
         groups = [branch_group.wire() for branch_group in branch_groups]
         return (groups[0] if len(groups) == 1 else groups), []
 
@@ -245,7 +232,11 @@ class ClothoEnv(ReconnectingEnv):
             group["group_overrides"] = group.get("group_overrides") or {}
         if do_send_to_api:
             try:
-                check_deliverable(claim, groups, self._trainer_limits())
+                config = self.config
+                limits = TrainerLimits(
+                    config.group_size, self.max_token_len, config.ensure_scores_are_not_same
+                )
+                check_deliverable(claim, groups, limits)
             except GroupRejected as rejected:
                 return await self.adapter_run.drop(claim, rejected)
         await super().handle_send_to_api(groups, item, do_send_to_api, abort_on_any_max_length_exceeded)
@@ -253,11 +244,6 @@ class ClothoEnv(ReconnectingEnv):
     async def _send_scored_data_to_api(self, scored_data: Any) -> None:
         branch_groups = _listed(scored_data)
         await self.adapter_run.sender.deliver(branch_groups[0]["group_id"].partition("~b")[0], branch_groups)
-
-    def _trainer_limits(self) -> TrainerLimits:
-        return TrainerLimits(
-            self.config.group_size, self.max_token_len, self.config.ensure_scores_are_not_same
-        )
 
     # The trainer's API.
 
@@ -295,19 +281,6 @@ class ClothoEnv(ReconnectingEnv):
         return step
 
     # Metrics.
-
-    async def add_rollouts_for_wandb(self, scored_data: Any, item: Any = None) -> None:
-        """The rows' conversations; of rows without messages, the text of their tokens."""
-        keep = self.config.num_rollouts_per_group_for_logging
-        shown = self.config.group_size if keep == -1 else keep
-        self.rollouts_for_wandb.append(shown_rows(scored_data, shown, self.tokenizer.decode))
-        del self.rollouts_for_wandb[: -self.config.num_rollouts_to_keep]
-
-    async def evaluate_log(self, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
-        """Log metrics as BaseEnv does, and to wandb if a run of it is open."""
-        await super().evaluate_log(metrics, *arguments, **options)
-        if wandb.run is not None:
-            wandb.log(metrics, step=self.curr_step)
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         metrics = {**(wandb_metrics or {}), **self.adapter_run.tally.flush()}

@@ -4,21 +4,20 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
 from atroposlib.envs.base import EvalHandlingEnum
 
+from clotho.atropos.adapter_run import AdapterRun
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.evaluation_statistics import mean_of_items, pass_at
 from clotho.atropos.ledger import Claim, Ledger
-from clotho.atropos.rollouts import Groups
-from clotho.atropos.run_setup import Connections, as_asked, evaluation_manifest
+from clotho.atropos.run_setup import as_asked, evaluation_manifest
 from clotho.environment.loading import make_environment
 from clotho.errors import GroupRejected
 from clotho.journal import Journal
-from clotho.models.endpoint import Endpoint
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import open_adapter_run
@@ -31,19 +30,6 @@ log = logging.getLogger("clotho.atropos")
 Metrics = dict[str, float]
 
 
-class OpenRun(Protocol):
-    """The training run."""
-
-    @property
-    def connections(self) -> Connections: ...
-    @property
-    def manifest(self) -> RunManifest: ...
-    @property
-    def endpoint(self) -> Endpoint: ...
-    @property
-    def groups(self) -> Groups: ...
-
-
 class Evaluating(Protocol):
     """The parts of ClothoEnv that an evaluation uses."""
 
@@ -52,7 +38,7 @@ class Evaluating(Protocol):
     serving: bool
 
     @property
-    def adapter_run(self) -> OpenRun: ...
+    def adapter_run(self) -> AdapterRun: ...
 
     async def evaluate_log(self, metrics: Metrics, **options: Any) -> None: ...
 
@@ -64,7 +50,7 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
     manifest = evaluation_manifest(env.config, env.adapter_run.manifest.model, env.curr_step)
     manifest = as_asked(manifest, env.adapter_run.connections, env.config)
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
-    async with paused(env.adapter_run.connections.journal, training) if stops else _nothing():
+    async with paused(env.adapter_run.connections.journal, training) if stops else nullcontext():
         entries, failed = await roll_out_set(env, manifest)
     metrics = metrics_of(entries, failed, env.config.success_score)
     log.info("evaluation at step %s: %s", env.curr_step, metrics)
@@ -92,7 +78,7 @@ async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[Gro
     async def roll_out(claim: Claim) -> GroupEntry | None:
         async with free:
             try:
-                return await groups.until_scored(claim, lambda why: log.warning("%s: %s", claim.group, why))
+                return await groups.until_scored(claim)
             except GroupRejected as rejected:
                 log.warning("%s is left out of the evaluation: %s", claim.group, rejected)
                 return None
@@ -138,11 +124,6 @@ async def end_pause(journal: Journal, run: str) -> None:
     """Let the run go on where an evaluation held it, if only that of a process that died."""
     if await paused_because(journal, run) == PAUSED_FOR:
         await resume_run(journal, run)
-
-
-@asynccontextmanager
-async def _nothing() -> AsyncIterator[None]:
-    yield
 
 
 async def _draw(ledger: Ledger, manifest: RunManifest, claims: list[Claim], wanted: int) -> list[Claim]:

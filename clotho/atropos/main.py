@@ -11,6 +11,7 @@ from clotho import failpoints
 from clotho.atropos.key_options import Secrets
 from clotho.config import load_settings
 from clotho.errors import ClothoError
+from clotho.frozen_model import field_errors
 from clotho.host_failures import is_host_failure
 from clotho.logs import configure
 
@@ -34,8 +35,7 @@ def main(kind: Keyed, cli: Callable[[], None]) -> NoReturn:
         sys.argv[1:] = kind.secrets.conceal_flags(sys.argv[1:])
         cli()
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        sys.stderr.write(f"configuration: {faults}\n")
+        sys.stderr.write(f"configuration: {field_errors(error)}\n")
     except Exception as error:
         causes = tuple(_causes(error))
         if not all(isinstance(cause, ClothoError | OSError) or is_host_failure(cause) for cause in causes):

@@ -2,7 +2,6 @@
 
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
 from clotho.frozen_model import FrozenModel
@@ -27,8 +26,8 @@ class ProcessIdentity(FrozenModel):
         """Whether the process lives; None if that can't be told from here."""
         if not self.numbering or self.numbering != _numbering():
             return None
-        seen = _look(self.pid)
-        return seen is not None and seen.began == self.began and seen.state not in ENDED
+        state, began = _look(self.pid) or ("X", 0)
+        return began == self.began and state not in ENDED
 
     @classmethod
     def here(cls, since: float) -> "ProcessIdentity":
@@ -39,30 +38,19 @@ class ProcessIdentity(FrozenModel):
     def of(cls, pid: int, since: float) -> "ProcessIdentity":
         """A process of this machine."""
         seen = _look(pid)
-        return cls(
-            host=platform.node(),
-            pid=pid,
-            numbering=_numbering() if seen is not None else "",
-            began=seen.began if seen is not None else 0,
-            since=since,
-        )
+        numbering, began = (_numbering(), seen[1]) if seen is not None else ("", 0)
+        return cls(host=platform.node(), pid=pid, numbering=numbering, began=began, since=since)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    state: str
-    began: int
-
-
-def _look(pid: int) -> _Seen | None:
-    """Process `pid` as /proc shows it; None where it doesn't."""
+def _look(pid: int) -> tuple[str, int] | None:
+    """State and beginning of process `pid` as /proc shows them; None where it doesn't."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # The name before the last parenthesis may hold anything.
     fields = stat.rpartition(")")[2].split()
-    return _Seen(state=fields[0], began=int(fields[19]))
+    return fields[0], int(fields[19])
 
 
 def _numbering() -> str:

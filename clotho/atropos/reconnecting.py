@@ -11,6 +11,7 @@ from atroposlib.envs.base import BaseEnv
 
 from clotho.atropos.group_sender import retry_outages
 from clotho.atropos.trainer_api import EnvUnknown, TrainerApi
+from clotho.atropos.wandb_table import shown_rows
 from clotho.config import secret
 from clotho.errors import InvalidInput
 
@@ -79,17 +80,26 @@ class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
             self.wandb_group, self.wandb_project = known["group"], known["project"]
             if self.wandb_project is None:
                 await asyncio.sleep(TRAINER_SECONDS)
+        given = self.config.wandb_name
         wandb.init(
-            name=self._wandb_run_name(),
+            name=f"{given}-{date.today()}-{secrets.token_hex(3)}" if given else None,
             project=self.wandb_project,
             group=self.wandb_group,
             config=self.config.model_dump(),
         )
 
-    def _wandb_run_name(self) -> str | None:
-        if not self.config.wandb_name:
-            return None
-        return f"{self.config.wandb_name}-{date.today()}-{secrets.token_hex(3)}"
+    async def add_rollouts_for_wandb(self, scored_data: Any, item: Any = None) -> None:
+        """The rows' conversations; of rows without messages, the text of their tokens."""
+        keep = self.config.num_rollouts_per_group_for_logging
+        shown = self.config.group_size if keep == -1 else keep
+        self.rollouts_for_wandb.append(shown_rows(scored_data, shown, self.tokenizer.decode))
+        del self.rollouts_for_wandb[: -self.config.num_rollouts_to_keep]
+
+    async def evaluate_log(self, metrics: dict[str, Any], *arguments: Any, **options: Any) -> None:
+        """Log metrics as BaseEnv does, and to wandb if a run of it is open."""
+        await super().evaluate_log(metrics, *arguments, **options)
+        if wandb.run is not None:
+            wandb.log(metrics, step=self.curr_step)
 
     async def _register_env(self) -> dict[str, Any]:
         """Register once; BaseEnv repeats it until a trainer is there."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -61,12 +62,13 @@ class Groups:
     async def scored(self, claim: Claim) -> GroupEntry | None:
         return await self.journal.read(scored_key(claim.group), GroupEntry)
 
-    async def until_scored(self, claim: Claim, waiting: Callable[[str], None]) -> GroupEntry:
-        """The scored group, however long it takes; `waiting` is called with the reason of each delay.
+    async def until_scored(self, claim: Claim, waiting: Callable[[str], None] | None = None) -> GroupEntry:
+        """The scored group, however long it takes; the reason of each delay is logged, or given to `waiting`.
 
         Failures that would hit every group are retried. Raises GroupRejected when the group is dropped; cancelling
         doesn't stop the workflow.
         """
+        waiting = waiting or partial(log.warning, "%s: %s", claim.group)
         failed = outages = 0
         while True:
             try:

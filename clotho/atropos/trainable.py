@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from clotho.atropos.evaluation import OpenRun
+from clotho.atropos.adapter_run import AdapterRun
 from clotho.atropos.group_sender import retry_outages
 from clotho.atropos.run_setup import Connections
 from clotho.config import secret
@@ -16,7 +16,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.manifest import note_capabilities
 
 
-async def require_trainable(run: OpenRun, *, accept_chat: bool) -> None:
+async def require_trainable(run: AdapterRun, *, accept_chat: bool) -> None:
     """Raise InvalidInput for runs without tokens, unless they are accepted, and for biased logprobs.
 
     The model servers are probed, through outages, only if the run's sampling makes the kind of logprobs matter.

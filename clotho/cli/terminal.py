@@ -6,8 +6,9 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
-from clotho.config import Settings, program_on_path
+from clotho.config import Settings
 from clotho.escaping import for_terminal
+from clotho.host import program_on_path
 
 PLAIN_WIDTH = 160
 """Columns where the output is no terminal: room for every table, and nobody scrolls sideways there."""

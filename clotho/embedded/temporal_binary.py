@@ -11,8 +11,9 @@ from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
 
-from clotho.config import cache_folder, program_on_path
+from clotho.config import cache_folder
 from clotho.errors import InvalidInput, truncate_middle
+from clotho.host import program_on_path
 
 GO_PACKAGE = "github.com/temporalio/cli/cmd/temporal@v1.5.1"
 DOWNLOAD_SECONDS = 120.0

@@ -11,6 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from clotho.environment.environment import Environment
 from clotho.errors import EnvironmentFailed, InvalidInput
+from clotho.frozen_model import field_errors
 
 EXAMPLES = "environments"
 
@@ -81,5 +82,4 @@ def make_environment(name: str, config: Mapping[str, JsonValue]) -> Environment:
     try:
         return kind(kind.config_class.model_validate(config))
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise InvalidInput(f"configuration of environment {name!r}: {faults}") from error
+        raise InvalidInput(f"configuration of environment {name!r}: {field_errors(error)}") from error

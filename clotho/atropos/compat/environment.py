@@ -20,11 +20,12 @@ from clotho.atropos.compat.row_hook import current_row, rows_through
 from clotho.atropos.compat.server_handle import ServerHandle, Teacher
 from clotho.atropos.env import ClothoEnv, Trajectories
 from clotho.atropos.run_setup import rendering_of, thinking
-from clotho.config import Settings, host_name, secret
+from clotho.config import Settings, secret
 from clotho.environment import AgentResult, Environment, EnvironmentConfig
 from clotho.environment.instances import Environments
 from clotho.environment.tool_context import ToolContext
 from clotho.errors import ClothoError
+from clotho.host import host_name
 from clotho.identifiers.hashed import derived_seed
 from clotho.models.backend import Inference, checked_base_url
 from clotho.models.endpoint import Endpoint

@@ -14,8 +14,9 @@ from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, Sandbox
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, rerun_command
-from clotho.config import Settings, host_name, load_settings, program_on_path
+from clotho.config import Settings, load_settings
 from clotho.errors import ClothoError, InvalidInput
+from clotho.host import host_name, program_on_path
 from clotho.journal import Journal
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
