@@ -29,7 +29,7 @@ from clotho.tasks.grading import (
     tests_command,
 )
 from clotho.tasks.rewards import parse_rewards, score_of
-from clotho.tasks.sandboxes import local_sandbox
+from clotho.tasks.sandboxes import container_sandbox, local_sandbox
 from clotho.templates import resolved
 
 
@@ -73,12 +73,7 @@ class TaskFolders(Environment):
 
     def sandbox(self, item: Item) -> ItemSandbox:
         task = self.task(item)
-        if not self.config.host_programs:
-            raise InvalidInput(
-                f"task {task.name} runs in the image {task.image or 'of its Dockerfile'}, and local sandboxes "
-                "have none: set host_programs to run it over the hosts' own programs"
-            )
-        return local_sandbox(task)
+        return local_sandbox(task) if self.config.host_programs else container_sandbox(task)
 
     def workspace_files(self, item: Item) -> Mapping[str, str | bytes]:
         folders = {f"/logs/{name}/.keep": b"" for name in ("agent", "verifier", "artifacts")}

@@ -3,12 +3,27 @@
 from collections.abc import Iterator
 
 from clotho.errors import InvalidInput
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.places import WORKSPACE
 from clotho.tasks.folder import Task
 
 FOLDERS = ("/logs", "/solution", "/tests")
 """Which the agent, its solution and its verifier find in every sandbox."""
+
+
+def container_sandbox(task: Task) -> ItemSandbox:
+    """A container of the task's image, which is built from its Dockerfile where it names none."""
+    container = task.file.environment
+    config = DockerConfig(
+        image=task.image,
+        dockerfile=None if task.image else str((task.path / "environment" / "Dockerfile").resolve()),
+        workdir=task.workdir,
+        user=task.user or 0,
+        network="default" if task.network == "public" else "none",
+        cpus=container.cpus,
+    )
+    return _asked(task).model_copy(update={"backend": config})
 
 
 def local_sandbox(task: Task) -> ItemSandbox:
@@ -18,13 +33,17 @@ def local_sandbox(task: Task) -> ItemSandbox:
     """
     if faults := [*_of_containers(task)]:
         raise InvalidInput(f"task {task.path.name}, without containers: {', '.join(faults)}")
-    container = task.file.environment
     workdir = task.workdir
+    aliases = {} if workdir in (None, WORKSPACE) else {workdir: WORKSPACE}
+    return _asked(task).model_copy(update={"aliases": aliases})
+
+
+def _asked(task: Task) -> ItemSandbox:
+    container = task.file.environment
     return ItemSandbox(
         memory_mb=container.memory_limit_mb,
         disk_mb=container.storage_limit_mb,
         writable_roots=FOLDERS,
-        aliases={workdir: WORKSPACE} if workdir not in (None, WORKSPACE) else {},
         variables=task.variables,
     )
 

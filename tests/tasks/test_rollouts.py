@@ -1,5 +1,6 @@
 """Task folders in real sandboxes, graded by their own tests."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ RIGHT = (
     *("env-chain", "given-files", "hello-file", "helpers", "late-work", "one-service", "partial", "planted"),
     *("sealed-box", "unseen"),
 )
+OF_CONTAINERS = ("as-user", "built")
 WRONG = ("endless", "lenient", "nan", "slow-solution", "unsolved", "unwritten", "wrong-solution")
 
 
@@ -70,7 +72,7 @@ def test_no_log_shows_the_workers_variables(tmp_path: Path, monkeypatch: pytest.
     [
         ({"path": str(FOLDERS)}, "bare-number: environment.memory"),
         ({"path": str(FOLDERS), "skip_broken": True, "names": ("nothing",)}, "is called nothing"),
-        ({"path": str(FOLDERS / "hello-file"), "host_programs": False}, "runs in the image localhost/"),
+        ({"path": str(FOLDERS / "as-user")}, "without containers: environment.cpus, a user"),
     ],
 )
 def test_what_cannot_be_rolled_out_is_refused(config: dict[str, Any], said: str) -> None:
@@ -88,14 +90,29 @@ def test_a_task_that_changed_since_the_run_began_is_refused(tmp_path: Path) -> N
         environment.format_prompt({**item, "digest": "0"})
 
 
-@pytest.mark.slow
-async def test_every_task_is_checked(tmp_path: Path) -> None:
-    done = await clotho("tasks", "check", FOLDERS, "--set", "host_programs=true", "--logs", tmp_path / "logs")
-    assert done.status == 1
-    first, *lines = done.output.splitlines()
-    assert first.startswith("task bare-number: environment.memory")
-    assert lines[-1].startswith(f"{len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks are right")
-    reported = {line.split()[0] for line in lines[1:-1] if line.strip()}
-    assert {name for name in (*RIGHT, *WRONG) if name in reported} == set(WRONG)
+async def checked(folder: Path, *options: str) -> tuple[str, dict[str, str], str]:
+    """What is said of folders that can't be read, of each wrong task, and the last line."""
+    done = await clotho("tasks", "check", FOLDERS, "--logs", folder, *options)
+    assert done.status == 1, done.error
     assert "Traceback" not in done.error
-    assert "sum.txt" in (tmp_path / "logs" / "partial" / "oracle.log").read_text()
+    first, *table, last = done.output.splitlines()
+    rows = {line.split()[0]: line for line in table if line.strip()}
+    return first, {name: row for name, row in rows.items() if name in (*RIGHT, *WRONG, *OF_CONTAINERS)}, last
+
+
+@pytest.mark.slow
+async def test_every_task_is_checked_over_this_hosts_programs(tmp_path: Path) -> None:
+    names = json.dumps([*RIGHT, *WRONG])
+    broken, wrong, last = await checked(tmp_path, "--set", "host_programs=true", "--set", f"names={names}")
+    assert broken.startswith("task bare-number: environment.memory")
+    assert set(wrong) == set(WRONG)
+    assert last.startswith(f"{len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks are right")
+    assert "sum.txt" in (tmp_path / "partial" / "oracle.log").read_text()
+
+
+@pytest.mark.slow
+async def test_every_task_is_checked_in_containers(engine: str, tmp_path: Path) -> None:
+    _, wrong, last = await checked(tmp_path)
+    assert set(wrong) == set(WRONG), last
+    total = len(RIGHT) + len(OF_CONTAINERS)
+    assert last.startswith(f"{total} of {total + len(WRONG) + 1} tasks are right")

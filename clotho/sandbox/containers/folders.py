@@ -155,7 +155,7 @@ def variables(record: ContainerRecord) -> Mapping[str, str]:
         "LANG": "C.UTF-8",
         "SHELL": "/bin/bash",
     }
-    return {**usual, **record.environment, "HOME": record.config.home}
+    return {**usual, **record.environment, "HOME": record.config.home, **record.spec.variables}
 
 
 def record_of(folder: ContainerFolder, lease: str) -> ContainerRecord:

@@ -1,0 +1,3 @@
+#!/bin/sh
+cp /opt/tool/secret.txt copied.txt
+echo changed >> /opt/tool/secret.txt
