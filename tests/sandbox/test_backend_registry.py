@@ -1,5 +1,6 @@
 """Backends by name: what a host's settings say is opened, and a run that asks for another one is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from clotho.config import SandboxSettings
 from clotho.errors import InvalidInput
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec, require_backend
-from clotho.sandbox.registry import CustomConfig, LocalConfig, open_backend
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.registry import AnyConfig, CustomConfig, LocalConfig, chosen_backend, open_backend
 
 PLAIN = "examples.how_to.plain_backend:PlainBackend"
 
@@ -36,6 +38,34 @@ def test_a_configuration_is_written_with_its_kind_and_read_from_its_name_too() -
     assert SandboxSpec().model_dump(mode="json")["backend"] == {"kind": "local"}
     assert SandboxSpec.model_validate({"backend": {"kind": "local"}}).backend == LocalConfig()
     assert SandboxSpec.model_validate({"backend": "local"}).backend == LocalConfig()
+
+
+def chosen(sandbox: str | None, image: str | None) -> AnyConfig:
+    return chosen_backend(sandbox, image, LocalConfig())
+
+
+def test_a_run_chooses_its_backend_by_a_name_an_image_or_a_whole_configuration() -> None:
+    assert chosen("docker", "debian:12") == DockerConfig(image="debian:12")
+    whole = '{"kind": "docker", "image": "debian:12", "cpus": 2}'
+    assert chosen(whole, None) == DockerConfig(image="debian:12", cpus=2)
+    assert chosen_backend(None, "alpine", chosen(whole, None)) == DockerConfig(image="alpine", cpus=2)
+    assert chosen(None, None) == chosen("local", None) == LocalConfig()
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "image", "said"),
+    [
+        ("local", "debian:12", "sandboxes of local have no image: give --sandbox docker"),
+        (None, "debian:12", "sandboxes of local have no image: give --sandbox docker"),
+        ("docker", None, "give --image"),
+        ('{"kind": "docker", "image": "x", "gpu": 1}', None, "gpu: Extra inputs"),
+        ('{"kind": "docker", "image": "x", "workdir": "/tmp/x"}', None, "lie within each other"),
+        ('{"kind": "docker", "image": "x", "dockerfile": "y"}', None, "either `image` or `dockerfile`"),
+    ],
+)
+def test_a_choice_that_makes_no_sandbox_is_refused(sandbox: str | None, image: str | None, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        chosen(sandbox, image)
 
 
 @pytest.mark.parametrize("name", ["elsewhere", "a b:C", "module:Class:More", ""])

@@ -116,7 +116,7 @@ async def test_folders_are_where_the_run_says(made: Made) -> None:
 
 
 async def test_commands_are_the_users(made: Made, tmp_path: Path) -> None:
-    shell = await made(user=1234)
+    shell = await made(user="1234")
     assert await shell.text("id -u; touch x; stat -c %u x; grep CapEff /proc/self/status") == (
         "1234\n1234\nCapEff:\t0000000000000000"
     )
@@ -124,6 +124,20 @@ async def test_commands_are_the_users(made: Made, tmp_path: Path) -> None:
     await shell.sandbox.write_file("y", b"y")
     assert await shell.text("stat -c %u y") == "1234"
     assert isinstance(await shell.sandbox.checkpoint(tmp_path / "blob"), Checkpoint)
+
+
+async def test_commands_are_the_images_user(made: Made, context: Path, sdk: docker.DockerClient) -> None:
+    (context / "Dockerfile").write_text(f"{DOCKERFILE}USER nobody\n")
+    shell = await made(image=None, dockerfile=str(context / "Dockerfile"))
+    assert await shell.text("id -un; touch x; stat -c %U x") == "nobody\nnobody"
+
+
+async def test_a_user_that_the_image_does_not_know_is_refused(
+    containers: ContainerBackend, lease: str
+) -> None:
+    with pytest.raises(InvalidInput, match="no user 'nobody-else'"):
+        await containers.create(lease, spec_of(user="nobody-else"))
+    assert not containers.holds(lease)
 
 
 # ---- isolation ----

@@ -127,20 +127,22 @@ class ContainerBackend:
             found = folder.read_record()
             if found is not None:
                 found = labelled(folder, found, labels)
-                control = ControlDirectory(folder.control(), found.config.user or None)
+                control = ControlDirectory(folder.control(), found.user or None)
                 incarnation = control.incarnation()
                 if incarnation is not None and found.restored == _digest(restore):
                     return instance_of(ContainerView(folder, found), control, incarnation)
                 self._host.end(folder)
-            record = self._record(lease, spec, config, labels)
-            begin = restore or self._seeds.of(record)
+            image = self._image(config)
+            record = self._record(lease, spec, config, labels, image)
+            seed = self._seeds.of(record)
+            record = record.model_copy(update={"user": _user(config, image, seed.users)})
+            begin = restore or seed.restore
             self._host.end(folder)  # what an attempt before this one left unfinished
             return self._make(folder, record, begin, _digest(restore))
 
     def _record(
-        self, lease: str, spec: SandboxSpec, config: DockerConfig, labels: Labels | None
+        self, lease: str, spec: SandboxSpec, config: DockerConfig, labels: Labels | None, image: Image
     ) -> ContainerRecord:
-        image = self._image(config)
         workdir = config.workdir or image.workdir.rstrip("/") or WORKSPACE
         try:
             require_apart(workdir, config.home, "/tmp", *spec.writable_roots, *spec.aliases)
@@ -170,7 +172,7 @@ class ContainerBackend:
         self, folder: ContainerFolder, record: ContainerRecord, begin: Restore | None, restored: str | None
     ) -> SupervisedSandbox:
         make_folders(folder, record)
-        control = ControlDirectory(folder.control(), record.config.user or None)
+        control = ControlDirectory(folder.control(), record.user or None)
         control.create()
         view = ContainerView(folder, record)
         try:
@@ -191,7 +193,7 @@ class ContainerBackend:
         if labels not in (None, record.labels):
             with folder.locked():
                 record = labelled(folder, record_of(folder, lease), labels)
-        control = ControlDirectory(folder.control(), record.config.user or None)
+        control = ControlDirectory(folder.control(), record.user or None)
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
         return instance_of(ContainerView(folder, record), control, incarnation)
@@ -207,7 +209,7 @@ class ContainerBackend:
         folder = ContainerFolder.of_lease(self._root, lease)
         with folder.locked():
             record = labelled(folder, record_of(folder, lease), labels)
-            control = ControlDirectory(folder.verifier_control(epoch), record.config.user or None)
+            control = ControlDirectory(folder.verifier_control(epoch), record.user or None)
             newest = max(folder.verifier_epochs(), default=-1)
             if newest == epoch and control.was_started():
                 incarnation = control.incarnation()
@@ -217,7 +219,7 @@ class ContainerBackend:
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             check_hidden(hidden_files)
-            agent = ControlDirectory(folder.control(), record.config.user or None)
+            agent = ControlDirectory(folder.control(), record.user or None)
             seal(agent)
             self._end_verifiers(folder)
             image = self._host.left_by(ContainerView(folder, record), epoch)
@@ -327,3 +329,11 @@ class ContainerBackend:
 
 def _digest(restore: Restore | None) -> str | None:
     return None if restore is None else restore.checkpoint.digest
+
+
+def _user(config: DockerConfig, image: Image, users: Mapping[str, int]) -> int:
+    """Raises InvalidInput for a name that the image doesn't know."""
+    name = config.user or image.user.partition(":")[0] or "0"
+    if not name.isdigit() and name not in users:
+        raise InvalidInput(f"{config} has no user {name!r} in its /etc/passwd: give an id")
+    return int(name) if name.isdigit() else users[name]

@@ -29,8 +29,8 @@ class DockerConfig(FrozenModel):
     """The workspace's path; None: the image's working directory, or /work where it has none."""
     home: str = AGENT_HOME
     """The path of the agent's home."""
-    user: int = Field(default=0, ge=0, lt=2**32 - 1)
-    """The user id of commands."""
+    user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+    """The user of commands, by name or id; None: the image's."""
     network: Literal["none", "default"] = "none"
     """Whether commands have the engine's default network."""
     cpus: float | None = Field(default=None, gt=0)

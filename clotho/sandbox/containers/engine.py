@@ -45,6 +45,8 @@ class Image:
     architecture: str
     workdir: str
     environment: Mapping[str, str]
+    user: str
+    """Name or id, with or without a group; empty: root."""
 
 
 class Engine:
@@ -107,6 +109,7 @@ class Engine:
             architecture=str(found.attrs.get("Architecture") or ""),
             workdir=str(config.get("WorkingDir") or ""),
             environment={name: value for name, _, value in variables},
+            user=str(config.get("User") or ""),
         )
 
     def has_image(self, name: str) -> bool:

@@ -37,6 +37,8 @@ class ContainerRecord(FrozenModel):
     workdir: str
     environment: dict[str, str]
     """The image's own variables."""
+    user: int = 0
+    """The user id of commands, and of the supervisor."""
     groups: tuple[Path, ...] = ()
     """The control groups that count its use."""
     restored: str | None = None

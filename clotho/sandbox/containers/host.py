@@ -108,7 +108,7 @@ class ContainerHost:
             file.write_bytes(content)
             file.chmod(0o755)
         for own in folder.writable(record).values():
-            _make_enterable(own, record.config.user)
+            _make_enterable(own, record.user)
         return private
 
 
@@ -159,7 +159,7 @@ def make_folders(folder: ContainerFolder, record: ContainerRecord) -> None:
     """Nobody but root, and the engine for it, passes through the folder to what is in it for everybody."""
     folder.files.mkdir(mode=0o700, parents=True)
     for path in folder.writable(record).values():
-        owned(path, record.config.user)
+        owned(path, record.user)
     (folder.files / "disk" / "tmp").chmod(0o1777)
 
 

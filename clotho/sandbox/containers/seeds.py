@@ -23,12 +23,20 @@ from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 PACK_SECONDS = 600
+PASSWD_BYTES = 1 << 20
 
 
 class Seed(FrozenModel):
-    """`checkpoint` is None for an image that has nothing there."""
+    """`restore` is None for an image that has nothing there."""
 
     checkpoint: Checkpoint | None
+    blob: Path
+    users: dict[str, int]
+    """The ids of the image's users."""
+
+    @property
+    def restore(self) -> Restore | None:
+        return None if self.checkpoint is None else Restore(self.checkpoint, self.blob)
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,8 @@ class Seeds:
     root: Path
     host: ContainerHost
 
-    def of(self, record: ContainerRecord) -> Restore | None:
-        """What the image of `record` has where the sandbox's folders are mounted; None for nothing."""
+    def of(self, record: ContainerRecord) -> Seed:
+        """What the image of `record` has where the sandbox's folders are mounted."""
         places = ContainerView(ContainerFolder(self.root, ""), record).layout().archived
         folder = self.root / "seeds"
         key = _key(record.image, places)
@@ -51,15 +59,15 @@ class Seeds:
                     unfinished = folder / f"{key}.unfinished"
                     unfinished.write_text(self._made(key, blob, record, places).model_dump_json())
                     unfinished.rename(description)
-        seed = Seed.model_validate_json(description.read_text())
-        return None if seed.checkpoint is None else Restore(seed.checkpoint, blob)
+        return Seed.model_validate_json(description.read_text())
 
     def _made(self, key: str, blob: Path, record: ContainerRecord, places: Mapping[str, str]) -> Seed:
         """In a container that is never finished as a sandbox: should this process die, another reaps it."""
         bare = record.model_copy(
             update={
                 "spec": record.spec.model_copy(update={"writable_roots": (), "aliases": {}}),
-                "config": record.config.model_copy(update={"user": 0, "tmpfs": {}}),
+                "config": record.config.model_copy(update={"tmpfs": {}}),
+                "user": 0,
                 "labels": None,
             }
         )
@@ -73,9 +81,9 @@ class Seeds:
             try:
                 incarnation = self.host.start(view, folder.container, record.image, control)
                 sandbox = instance_of(view, control, incarnation)
-                there = asyncio.run(_folders_there(sandbox, places))
+                there, users = asyncio.run(_looked_up(sandbox, places))
                 packed = _packed(sandbox, there, blob, str(record.config)) if there else None
-                return Seed(checkpoint=packed)
+                return Seed(checkpoint=packed, blob=blob, users=users)
             finally:
                 self.host.end(folder)
 
@@ -85,10 +93,15 @@ def _key(image: str, places: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-async def _folders_there(sandbox: SandboxInstance, places: Mapping[str, str]) -> dict[str, str]:
-    """Those of `places`, by their labels in the archive, that are folders in the image."""
+async def _looked_up(
+    sandbox: SandboxInstance, places: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Those of `places`, by their labels in the archive, that are folders in the image; and its users."""
     found = {label: await sandbox.read_file(path, 1) for label, path in places.items()}
-    return {label: path for label, path in places.items() if found[label].error == "is_directory"}
+    there = {label: path for label, path in places.items() if found[label].error == "is_directory"}
+    accounts = (await sandbox.read_file("/etc/passwd", PASSWD_BYTES)).content.decode(errors="replace")
+    fields = (line.split(":") for line in accounts.splitlines())
+    return there, {each[0]: int(each[2]) for each in fields if len(each) > 3 and each[2].isdigit()}
 
 
 def _packed(sandbox: SupervisedSandbox, places: Mapping[str, str], to: Path, image: str) -> Checkpoint:

@@ -99,7 +99,7 @@ class ContainerView:
     def settings(self, control: Path, program: Path) -> dict[str, Any]:
         """The engine's settings of the container whose supervisor serves `control`."""
         spec, config = self.record.spec, self.record.config
-        bounds = (round(spec.lease_seconds), spec.max_processes if config.user else 0, spec.disk_mb << 20)
+        bounds = (round(spec.lease_seconds), 0, spec.disk_mb << 20)
         tmpfs = dict(config.tmpfs)
         mounts = [f"{path}:{seen}:rw" for seen, path in self.mounts.items()]
         mounts += [f"{control}:{CONTROL}:rw", f"{program}:{PROGRAM}:ro"]
@@ -108,7 +108,7 @@ class ContainerView:
             tmpfs[f"/.{self.private.name}/tmp"] = VERIFIER_TMP
         return {
             "entrypoint": [PROGRAM],
-            "command": ["contain", CONTROL, str(config.user), *map(str, bounds)],
+            "command": ["contain", CONTROL, str(self.record.user), *map(str, bounds)],
             "environment": self.environment(),
             "working_dir": self.record.workdir,
             "user": "0:0",
