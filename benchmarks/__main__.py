@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import checkpoints, commands, features, loop, sandboxes, stores
+from benchmarks import checkpoints, commands, containers, features, loop, sandboxes, stores
 from benchmarks.machine import machine
 from benchmarks.table import Row
 
@@ -34,7 +34,7 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
     if only in (None, "commands"):
         found["commands"] = await commands.measure()
     if only in (None, "sandboxes"):
-        found["sandboxes"] = await sandboxes.measure()
+        found["sandboxes"] = [*await sandboxes.measure(), *await containers.measure()]
     if only in (None, "checkpoints"):
         found["checkpoints"] = await checkpoints.measure()
     if only in (None, "stores"):

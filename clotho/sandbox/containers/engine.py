@@ -5,6 +5,7 @@ such as an image that doesn't exist, is InvalidInput.
 """
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ LABEL = "clotho.sandbox"
 CONNECTIONS = 64
 TIMEOUT_SECONDS = 120
 PULL_SECONDS = 3600
+REMOVE_SECONDS = 10.0
 LOG_CHARS = 2_000
 OF_THIS_HOST = "localhost/"
 """Begin of the names of images that no registry has."""
@@ -190,15 +192,18 @@ class Engine:
         """Kill and remove a container and its anonymous volumes, if it is there."""
         from docker.errors import APIError, NotFound
 
-        with engine_failures("a container"):
-            try:
-                found = self.client.containers.get(name)
-            except NotFound:
-                return
-            with suppress(APIError):  # it doesn't run any more; a plain removal would wait for it to stop
-                found.kill()
-            with suppress(NotFound):
-                found.remove(force=True, v=True)
+        deadline = time.monotonic() + REMOVE_SECONDS
+        with engine_failures("a container"), suppress(NotFound):
+            while True:
+                try:
+                    self.client.api.remove_container(name, v=True, force=True)
+                    return
+                except NotFound:
+                    raise
+                except APIError:  # podman refuses while it cleans up after a container that has just ended
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.02)
 
     def containers(self) -> Sequence[tuple[str, str, bool]]:
         """Name, backend's folder, and whether it runs, of all containers made here."""

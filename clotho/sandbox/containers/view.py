@@ -126,6 +126,7 @@ class ContainerView:
             "cap_drop": ["ALL"],
             "cap_add": [*CAPABILITIES, *OF_THE_START],
             "security_opt": ["no-new-privileges"],
+            "stop_signal": "SIGKILL",
             "healthcheck": {"test": ["NONE"]},
             "platform": config.platform,
         }
