@@ -115,6 +115,15 @@ async def test_folders_are_where_the_run_says(made: Made) -> None:
     assert shell.sandbox.workspace == "/srv/task"
 
 
+async def test_commands_have_the_variables_of_the_run_and_the_image(
+    containers: ContainerBackend, lease: str
+) -> None:
+    spec = spec_of().model_copy(update={"variables": {"OF_RUN": "two words"}})
+    shell = Shell(await containers.create(lease, spec))
+    assert await shell.text('echo "$OF_RUN" $FROM_IMAGE') == "two words 1"
+    await containers.destroy(lease)
+
+
 async def test_commands_are_the_users(made: Made, tmp_path: Path) -> None:
     shell = await made(user="1234")
     assert await shell.text("id -u; touch x; stat -c %u x; grep CapEff /proc/self/status") == (
