@@ -5,7 +5,11 @@ from collections.abc import AsyncIterator
 
 import docker
 import pytest
+from temporalio.client import WorkflowFailureError
 
+from clotho.identifiers.ids import campaign_id
+from clotho.rollouts.campaign import CampaignProgress
+from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.lease import Fidelity
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end
@@ -67,3 +71,19 @@ async def test_a_rollout_in_a_container_earns_its_reward(workers: Cluster, engin
         return not left_behind(engine, rollout)
 
     await eventually(nothing_left, "the containers gone")
+
+
+@pytest.mark.slow
+async def test_an_image_that_does_not_exist_fails_its_group_without_a_reward(workers: Cluster) -> None:
+    async with serving(
+        ScriptedModel(Script(conversations=(Conversation(variants=((run("true"),),)),)))
+    ) as url:
+        missing = RunSettings(sandbox="docker", image="localhost/no-such-image")
+        handle = await start(workers, "imageless", url, settings=missing, repairs=RepairBounds(per_group=0))
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    asked = workers.client.get_workflow_handle(campaign_id("imageless"))
+    progress = await asked.query("progress", result_type=CampaignProgress)
+    assert (progress.scored, progress.failed) == (0, 1)
+    assert "localhost/no-such-image" in str(progress.failures[0].reason)
+    assert await read_end(workers.open_journal(), "imageless/g000000/r0") is None
