@@ -115,6 +115,15 @@ async def test_folders_are_where_the_run_says(made: Made) -> None:
     assert shell.sandbox.workspace == "/srv/task"
 
 
+async def test_the_workspace_may_have_its_own_path_as_a_further_name(
+    containers: ContainerBackend, lease: str
+) -> None:
+    aliases = {"/app": "/work", "/workspace": "/work"}
+    shell = Shell(await containers.create(lease, spec_of().model_copy(update={"aliases": aliases})))
+    assert await shell.text("pwd; ls /workspace") == "/app\nempty\nfrom-the-image"
+    await containers.destroy(lease)
+
+
 async def test_commands_have_the_variables_of_the_run_and_the_image(
     containers: ContainerBackend, lease: str
 ) -> None:

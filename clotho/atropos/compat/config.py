@@ -8,10 +8,10 @@ from pydantic import Field, JsonValue, field_validator
 
 from clotho.atropos.compat.tool_budget import BudgetConfig
 from clotho.atropos.config import ClothoEnvConfig
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.registry import AnyConfig, LocalConfig
 
 DEFAULT_BUDGET = BudgetConfig()
-BACKENDS: dict[str, Literal["local"]] = {"local": "local"}
-"""The backends that this installation has, by their names in the in-memory design."""
 
 
 class HermesAgentEnvConfig(ClothoEnvConfig):
@@ -86,9 +86,11 @@ class HermesAgentEnvConfig(ClothoEnvConfig):
         )
 
     @property
-    def sandbox_backend(self) -> Literal["local"]:
-        """The configured backend that stands for `terminal_backend`."""
-        return BACKENDS.get(self.terminal_backend, "local")
+    def sandbox_backend(self) -> AnyConfig:
+        """The backend that stands for `terminal_backend`: containers where there is an image for them."""
+        if self.terminal_backend == "docker" and self.image is not None:
+            return DockerConfig(image=self.image)
+        return LocalConfig()
 
 
 def own_fields(config: HermesAgentEnvConfig) -> dict[str, JsonValue]:

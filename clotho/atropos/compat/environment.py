@@ -203,7 +203,7 @@ class CompatEnv(ClothoEnv):
         return ModelHTTP(server.base_url, named or keys.get(server.base_url), timeout)
 
     def _say_where_commands_run(self) -> None:
-        asked, used = self.config.terminal_backend, self.config.sandbox_backend
+        asked, used = self.config.terminal_backend, self.config.sandbox_backend.name
         if asked != used:
             log.warning(
                 "terminal_backend %s isn't configured here: commands run in %s sandboxes", asked, used

@@ -144,6 +144,10 @@ class ContainerBackend:
         self, lease: str, spec: SandboxSpec, config: DockerConfig, labels: Labels | None, image: Image
     ) -> ContainerRecord:
         workdir = config.workdir or image.workdir.rstrip("/") or WORKSPACE
+        aliases = {
+            path: meant for path, meant in spec.aliases.items() if (path, meant) != (workdir, WORKSPACE)
+        }
+        spec = spec.model_copy(update={"aliases": aliases})
         try:
             require_apart(workdir, config.home, "/tmp", *spec.writable_roots, *spec.aliases)
         except ValueError as error:

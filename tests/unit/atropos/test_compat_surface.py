@@ -14,6 +14,7 @@ from atropos_adapter import (
 )
 from clotho.atropos.compat.row_hook import current_row, rows_through
 from clotho.errors import InvalidInput
+from clotho.sandbox.containers.config import DockerConfig
 
 DEFAULTS = {
     "enabled_toolsets": None,
@@ -55,7 +56,7 @@ def test_what_cannot_be_had_is_an_error(field: dict[str, Any]) -> None:
 @pytest.mark.parametrize("backend", ["local", "docker", "modal", "daytona", "ssh", "singularity"])
 def test_every_old_backend_stands_for_one_that_is_there(backend: str) -> None:
     config = HermesAgentEnvConfig(terminal_backend=backend)
-    assert (config.terminal_backend, config.sandbox_backend) == (backend, "local")
+    assert (config.terminal_backend, config.sandbox_backend.name) == (backend, "local")
 
 
 def test_methods_and_results_have_their_old_names() -> None:
@@ -106,3 +107,8 @@ async def test_a_row_that_the_hook_withholds_withholds_its_group() -> None:
     assert await rows_through(choose, branch_group(1.0, 0.0), "a") == (None, [])
     with pytest.raises(InvalidInput, match="HermesAgentLoop runs manual rollouts"):
         current_row()
+
+
+def test_commands_run_in_containers_where_the_environment_names_docker_and_an_image() -> None:
+    config = HermesAgentEnvConfig(terminal_backend="docker", image="debian:12")
+    assert config.sandbox_backend == DockerConfig(image="debian:12")
