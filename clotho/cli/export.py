@@ -34,21 +34,19 @@ def command(
     """
     settings = load_settings(store)
 
-    async def to_file(path: Path) -> int:
+    async def write() -> None:
         journal = await existing_journal(settings)
-        return await export_run(journal, run, form, path, exclude or ())
-
-    async def to_standard_output() -> None:
-        journal = await existing_journal(settings)
+        if output is not None:
+            lines = await export_run(journal, run, form, output, exclude or ())
+            typer.echo(f"{lines} lines in {output}", err=True)
+            return
         async for line in export_lines(journal, run, form, exclude or ()):
             sys.stdout.write(line)
         sys.stdout.flush()
 
-    if output is None:
-        asyncio.run(to_standard_output())
-        return
     try:
-        lines = asyncio.run(to_file(output))
+        asyncio.run(write())
     except OSError as error:
+        if output is None:
+            raise
         raise InvalidInput(f"{output} can't be written: {error.strerror}") from error
-    typer.echo(f"{lines} lines in {output}", err=True)

@@ -5,14 +5,16 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-EXIT_STATUS = 130
-"""What shells give to a command that Ctrl-C ended."""
+import typer
 
 Result = TypeVar("Result")
 
 
-class Interrupted(Exception):
-    """A signal came before the work was done."""
+class Interrupted(typer.Exit):
+    """A signal came before the work was done: the command ends with the status that shells give for Ctrl-C."""
+
+    def __init__(self) -> None:
+        super().__init__(130)
 
 
 class Interruption:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.interruption import Interruption
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
@@ -63,10 +63,7 @@ def operate(operation: Operation, name: str, store: str | None, temporal: str | 
         await operation(operations, target, settings, make_console())
 
     async def interruptible() -> None:
-        try:
-            await Interruption().ends(work())
-        except Interrupted:
-            raise typer.Exit(EXIT_STATUS) from None
+        await Interruption().ends(work())
 
     asyncio.run(interruptible())
 

@@ -4,13 +4,12 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from temporalio.client import Client
 
 from clotho.cli import run_options as option
 from clotho.cli.follow import follow
-from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
 from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
@@ -86,7 +85,7 @@ class Following:
                     f"the run goes on; give the same command to follow it again, or see: "
                     f"{rerun_command(f'status {run}', self.settings)}"
                 )
-            raise typer.Exit(EXIT_STATUS) from None
+            raise
 
     async def start(self, order: RunRequest) -> tuple[Journal, Client, CampaignHandle]:
         journal = await open_journal(self.settings)

@@ -12,7 +12,6 @@ from clotho.identifiers.group_keys import attempt_prefix, scored_key, tools_key
 from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairEntry, ToolManifest
-from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import Prompt
 from clotho.runs.disturbances import disturbances_of
 from clotho.runs.repairs import group_repairs
@@ -29,7 +28,8 @@ async def show_group(console: Console, journal: Journal, group: str) -> None:
     if not rollouts and scored is None:
         raise InvalidInput(f"there is no group {group!r} in {journal.store_identity}")
     repairs = await group_repairs(journal, group)
-    _show_item(console, scored.item if scored else await _item_of(journal, rollouts[0]))
+    begun = scored or await journal.read_required(prompt_key(rollouts[0]), Prompt)
+    console.print(sanitized_text(f"item: {json.dumps(begun.item, ensure_ascii=False)}"))
     if (tools := await journal.read(tools_key(group), ToolManifest)) is not None:
         console.print(sanitized_text(f"tools: {', '.join(tool.name for tool in tools.tools) or 'none'}"))
     table = Table("rollout", "reward", "turns", "tool calls", "tokens", "outcome", "disturbed", title=group)
@@ -53,14 +53,6 @@ def _is_of(key: str) -> bool:
     """Whether a group's key is one of a rollout, rather than of its attempts or deliveries."""
     name = key.split("/")[2]
     return name.startswith("r") and name[1:2].isdigit()
-
-
-def _show_item(console: Console, item: Item) -> None:
-    console.print(sanitized_text(f"item: {json.dumps(item, ensure_ascii=False)}"))
-
-
-async def _item_of(journal: Journal, rollout: str) -> Item:
-    return (await journal.read_required(prompt_key(rollout), Prompt)).item
 
 
 async def _row(journal: Journal, rollout: str, keys: list[str], repairs: tuple[RepairEntry, ...]) -> Row:

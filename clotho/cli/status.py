@@ -109,17 +109,11 @@ async def show_running(console: Console, journal: Journal, client: Client, manif
 
 
 @dataclass(frozen=True)
-class UnfinishedWorkflow:
-    execution: WorkflowExecution
-    failure: Failure | None
-    """Of one that has failed."""
-
-
-@dataclass(frozen=True)
 class UnfinishedWorkflows:
     """The run's workflows that are open, or ended without a result and weren't started again: the latest ones."""
 
-    listed: Sequence[UnfinishedWorkflow]
+    listed: Sequence[tuple[WorkflowExecution, Failure | None]]
+    """With why it failed, if it did."""
     count: int
     """Of all of them."""
 
@@ -136,22 +130,19 @@ async def unfinished_workflows(client: Client, run: str) -> UnfinishedWorkflows:
     ]
 
     failures = await asyncio.gather(*(failure_of(client, one) for one in left))
-    return UnfinishedWorkflows(
-        [UnfinishedWorkflow(*pair) for pair in zip(left, failures, strict=True)], count
-    )
+    return UnfinishedWorkflows(list(zip(left, failures, strict=True)), count)
 
 
 def workflows_table(workflows: UnfinishedWorkflows) -> Table:
     more = workflows.count > OPEN_SHOWN
     caption = f"of the latest {OPEN_SHOWN} of {workflows.count}; the Temporal UI has all" if more else None
     table = Table("workflow", "status", "started", "reason", title="open or failed", caption=caption)
-    for one in workflows.listed:
-        status, failure = one.execution.status, one.failure
+    for one, failure in workflows.listed:
         reason = f"{failure.kind}: {truncate_middle(failure.last_line, REASON_SHOWN)}" if failure else ""
         table.add_row(
-            one.execution.id,
-            status.name.lower() if status else "-",
-            f"{one.execution.start_time:%Y-%m-%d %H:%M:%S}",
+            one.id,
+            one.status.name.lower() if one.status else "-",
+            f"{one.start_time:%Y-%m-%d %H:%M:%S}",
             sanitized_text(reason),
         )
     return table
@@ -160,9 +151,8 @@ def workflows_table(workflows: UnfinishedWorkflows) -> Table:
 def author_tracebacks(workflows: UnfinishedWorkflows) -> list[str]:
     """The first of the environment's own exceptions, each kind once, with the rollout that met it."""
     found: dict[str, str] = {}
-    for one in workflows.listed:
-        if one.failure is not None and one.failure.kind == EnvironmentFailed.__name__:
-            found.setdefault(one.failure.message, one.execution.id)
-    return [f"{workflow}: the environment raised\n{text}" for text, workflow in found.items()][
-        :TRACEBACKS_SHOWN
-    ]
+    for one, failure in workflows.listed:
+        if failure is not None and failure.kind == EnvironmentFailed.__name__:
+            found.setdefault(failure.message, one.id)
+    shown = list(found.items())[:TRACEBACKS_SHOWN]
+    return [f"{workflow}: the environment raised\n{text}" for text, workflow in shown]

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowFailureError
 
 from clotho.cli import run_options as option
 from clotho.cli.follow import failure_text
-from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.interruption import Interruption
 from clotho.cli.served_model import only_model
 from clotho.cli.show import StepPrinter, heading, show_disturbances, show_end
 from clotho.cli.terminal import make_console, one_line, sanitized_text
@@ -69,18 +69,15 @@ def command(
     manifest = asked.manifest(environment, RUN, 1, settings)
     given = asked.given_items(items)
 
-    async def interruptible() -> None:
+    async def roll_out() -> None:
         interruption = Interruption()
-        try:
-            chosen = await interruption.ends(chosen_item(manifest, item, given))
-            heading(console, f"item {item}")
-            console.print(sanitized_text(json.dumps(chosen, indent=2, ensure_ascii=False)))
-            await interruption.ends(in_services(settings, console, manifest, asked, model, chosen))
-        except Interrupted:
-            raise typer.Exit(EXIT_STATUS) from None
+        chosen = await interruption.ends(chosen_item(manifest, item, given))
+        heading(console, f"item {item}")
+        console.print(sanitized_text(json.dumps(chosen, indent=2, ensure_ascii=False)))
+        await interruption.ends(in_services(settings, console, manifest, asked, model, chosen))
 
     try:
-        asyncio.run(interruptible())
+        asyncio.run(roll_out())
     except EnvironmentFailed as error:
         one_line(console, str(error), "red")
         raise RolloutFailed("the environment raised what is shown above") from None

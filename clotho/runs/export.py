@@ -78,29 +78,24 @@ async def export_lines(
     Raises InvalidInput for an unknown run.
     """
     await read_manifest(journal, run)
-    async for line in _lines(journal, run, form, frozenset(exclude)):
-        yield json_line(line) + "\n"
-
-
-async def _lines(
-    journal: Journal, run: str, form: Format, exclude: frozenset[Disturbance]
-) -> AsyncIterator[Line]:
     for group, entry in await scored_groups(journal, run):
-        siblings = [one for one in entry.siblings if exclude.isdisjoint(disturbances_of(one, entry.repairs))]
-        rollouts = [await _rollout(journal, group, entry, summary, form) for summary in siblings]
-        if form is Format.GROUPS:
-            if not rollouts:
-                continue
-            yield {
+        siblings = [
+            one
+            for one in entry.siblings
+            if frozenset(exclude).isdisjoint(disturbances_of(one, entry.repairs))
+        ]
+        lines = [await _rollout(journal, group, entry, summary, form) for summary in siblings]
+        if form is Format.GROUPS and lines:
+            whole: Line = {
                 "group": group,
                 "item": entry.item,
                 "toolsets": list(entry.toolsets),
                 "scores": [summary.score for summary in siblings],
-                "rollouts": list(rollouts),
+                "rollouts": list(lines),
             }
-        else:
-            for rollout in rollouts:
-                yield rollout
+            lines = [whole]
+        for line in lines:
+            yield json_line(line) + "\n"
 
 
 async def _rollout(

@@ -14,7 +14,7 @@ from clotho.cli import run_options as option
 from clotho.cli.demo import crashes
 from clotho.cli.demo.training import GROUPS_PER_BATCH, TrainingChain
 from clotho.cli.follow import follow
-from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.cli.waiting import until_served
@@ -86,7 +86,7 @@ class Demonstration:
                     await interruption.ends(services.during(asyncio.Event().wait()))
         except Interrupted:
             if not shown:
-                raise typer.Exit(EXIT_STATUS) from None
+                raise
         if not keep:
             self.say(f"to keep the Temporal UI up: {rerun_command('demo --keep', self.settings)}")
 

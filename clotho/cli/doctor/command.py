@@ -63,7 +63,7 @@ class Doctor:
         if journal is not None:
             seen = await heartbeat_ages(journal)
             audit = SandboxAudit(backend, journal, client)
-            cleaned = [cleaned_up(held) for held in await audit.clean()] if clean else []
+            cleaned = [Finding(f"destroyed {held.fact}") for held in await audit.clean()] if clean else []
             sections["sandboxes of this host"] = cleaned + await self._leases(audit, seen)
             sections["workers"] = heartbeats(seen)
         if client is not None:
@@ -151,10 +151,6 @@ async def containers(backend: SandboxBackend) -> Finding:
     if not report.isolated:
         return Finding(f"containers: none here ({'; '.join(report.missing)})")
     return Finding(f"containers: an engine answers; bounds: memory {report.memory}, disk {report.disk}")
-
-
-def cleaned_up(held: AuditedSandbox) -> Finding:
-    return Finding(f"destroyed {held.fact}")
 
 
 def heartbeats(seen: dict[str, float]) -> list[Finding]:

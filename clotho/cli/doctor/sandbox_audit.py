@@ -31,6 +31,14 @@ class OwnerStatus(StrEnum):
         return self in (OwnerStatus.SUPERSEDED, OwnerStatus.CLOSED, OwnerStatus.EXPIRED)
 
 
+BY_STATE = {
+    OwnerState.OPEN: OwnerStatus.LIVE,
+    OwnerState.CLOSED: OwnerStatus.CLOSED,
+    OwnerState.UNKNOWN: OwnerStatus.UNKNOWN,
+    OwnerState.SUPERSEDED: OwnerStatus.SUPERSEDED,
+}
+
+
 @dataclass(frozen=True)
 class AuditedSandbox:
     record: LeaseRecord
@@ -83,12 +91,6 @@ class SandboxAudit:
                 state = await RolloutOwners(client).state(rollout)
         except (Unavailable, TimeoutError):
             return OwnerStatus.UNREACHABLE
-        match state:
-            case OwnerState.OPEN:
-                return OwnerStatus.LIVE
-            case OwnerState.CLOSED:
-                return OwnerStatus.CLOSED
-            case OwnerState.UNKNOWN:
-                return OwnerStatus.EXPIRED if record.expires < time.time() else OwnerStatus.UNKNOWN
-            case OwnerState.SUPERSEDED:
-                return OwnerStatus.SUPERSEDED
+        if state is OwnerState.UNKNOWN and record.expires < time.time():
+            return OwnerStatus.EXPIRED
+        return BY_STATE[state]

@@ -63,7 +63,7 @@ def replace(text: str, old: str, new: str, replace_all: bool = False) -> Replace
 def find(text: str, old: str, whole_lines: bool = False) -> Match | None:
     """Where the first strategy that finds `old` in `text` finds it; `whole_lines` refuses starts within a line."""
     tolerant = bool(old.strip())
-    for name, strategy in STRATEGIES.items() if tolerant else [("exact", _exact)]:
+    for name, strategy in STRATEGIES.items() if tolerant else [("exact", occurrences)]:
         spans = tuple(
             span
             for span in strategy(text, old)
@@ -119,20 +119,7 @@ def _shifted(line: str, meant: dict[str, str]) -> str:
     return line if known is None or not line.strip() else meant[known] + line[len(known) :]
 
 
-def _exact(text: str, old: str) -> Iterable[Span]:
-    return occurrences(text, old)
-
-
-def _line_trimmed(text: str, old: str) -> Iterable[Span]:
-    return blocks(text, old, str.strip)
-
-
-def _whitespace_normalized(text: str, old: str) -> Iterable[Span]:
-    return Normalised(text, BLANKS, lambda run: " ").spans(old)
-
-
-def _indentation_flexible(text: str, old: str) -> Iterable[Span]:
-    return blocks(text, old, lambda line: " ".join(line.split()))
+SIMILAR = ("block_anchor", "context_aware")
 
 
 def _escape_normalized(text: str, old: str) -> Iterable[Span]:
@@ -140,27 +127,21 @@ def _escape_normalized(text: str, old: str) -> Iterable[Span]:
     return occurrences(text, plain) if plain != old and plain.strip() else ()
 
 
-def _trimmed_boundary(text: str, old: str) -> Iterable[Span]:
-    return occurrences(text, old.strip())
-
-
-def _unicode_normalized(text: str, old: str) -> Iterable[Span]:
-    return Normalised(text, TYPOGRAPHIC, lambda sign: TYPOGRAPHY[sign.group()]).spans(old)
-
-
-SIMILAR = ("block_anchor", "context_aware")
-
 STRATEGIES: dict[str, Callable[[str, str], Iterable[Span]]] = {
-    "exact": _exact,
-    "line_trimmed": _line_trimmed,
-    "whitespace_normalized": _whitespace_normalized,
-    "indentation_flexible": _indentation_flexible,
+    "exact": occurrences,
+    "line_trimmed": lambda text, old: blocks(text, old, str.strip),
+    "whitespace_normalized": lambda text, old: Normalised(text, BLANKS, lambda run: " ").spans(old),
+    "indentation_flexible": lambda text, old: blocks(text, old, lambda line: " ".join(line.split())),
     "escape_normalized": _escape_normalized,
-    "trimmed_boundary": _trimmed_boundary,
-    "unicode_normalized": _unicode_normalized,
+    "trimmed_boundary": lambda text, old: occurrences(text, old.strip()),
+    "unicode_normalized": lambda text, old: Normalised(text, TYPOGRAPHIC, _typed).spans(old),
     "block_anchor": block_anchor,
     "context_aware": context_aware,
 }
+
+
+def _typed(sign: re.Match[str]) -> str:
+    return TYPOGRAPHY[sign.group()]
 
 
 def _unescaped(text: str) -> str:
