@@ -91,8 +91,6 @@ class Replayed:
 
 
 class Restorer:
-    """Restores lost sandboxes."""
-
     def __init__(
         self, journal: Journal, backend: SandboxBackend, dispatcher: Dispatcher, labels: Labels
     ) -> None:

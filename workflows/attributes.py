@@ -4,7 +4,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
-    from clotho.temporal.search_attributes import OUTCOME, PAUSED, REWARD
+    from clotho.temporal.search_attributes import OUTCOME, REWARD
 
 OUTCOME_KEY = SearchAttributeKey.for_keyword(OUTCOME)
 REWARD_KEY = SearchAttributeKey.for_float(REWARD)
@@ -15,11 +15,6 @@ INFRASTRUCTURE_FAILURE = "infrastructure_failure"
 
 def show_outcome(outcome: str) -> None:
     workflow.upsert_search_attributes([OUTCOME_KEY.value_set(outcome)])
-
-
-def show_paused() -> None:
-    """Show a rollout as paused at a turn's boundary."""
-    show_outcome(PAUSED)
 
 
 def show_no_outcome() -> None:

@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.rollouts.rollout import ConcludeRequest, RolloutRequest, RolloutState, RolloutSummary
     from clotho.rollouts.turn import ToolCallReference, TurnRequest, TurnResult
     from clotho.rollouts.verification import RewardRequest, RewardResult
+    from clotho.temporal.search_attributes import PAUSED
     from clotho.tools.shell import SLOT
 
 from workflows import attributes
@@ -96,7 +97,7 @@ class Rollout(Pausable):
     async def wait_until_resumed(self) -> None:
         """Wait until neither this rollout nor its run is paused."""
         self.show(f"paused before turn {self.state.turn}")
-        attributes.show_paused()
+        attributes.show_outcome(PAUSED)
         await self.own_resume()
         await run_resume(self.request.run, self.task_queues.model)
         attributes.show_no_outcome()
@@ -199,16 +200,13 @@ class Rollout(Pausable):
     def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():
             self.keeps_sandbox = True
-            state = {"state": self.whole_state(), "paused": self.paused}
+            session = {
+                "lease": self.sandbox.lease,
+                "losses": self.sandbox.losses,
+                "model_queue": self.model.queue,
+            }
+            state = {"state": self.state.model_copy(update=session), "paused": self.paused}
             workflow.continue_as_new(self.request.model_copy(update=state))
-
-    def whole_state(self) -> RolloutState:
-        held = {
-            "lease": self.sandbox.lease,
-            "losses": self.sandbox.losses,
-            "model_queue": self.model.queue,
-        }
-        return self.state.model_copy(update=held)
 
     def show(self, doing: str) -> None:
         """Set the details that the UI shows."""

@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedE
 from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
-from clotho.cli.progress import Display, Lines, LiveTable, TimeLeft, View
+from clotho.cli.progress import Display, Lines, TimeLeft, View, live_table
 from clotho.cli.terminal import one_line
 from clotho.cli.waiting import stall_reason
 from clotho.errors import ClothoError, Unavailable
@@ -59,7 +59,7 @@ async def follow(
                 if not told and progress is not None and 0 < progress.groups < order.groups:
                     one_line(console, fewer_text(progress.groups, order.groups))
                     told = True
-                display.show(replace(view, seconds_left=time_left.seconds_left(view)))
+                display(replace(view, seconds_left=time_left.seconds_left(view)))
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
         result.cancel()
@@ -75,10 +75,10 @@ async def follow(
 @contextmanager
 def display_on(console: Console) -> Iterator[Display]:
     if not console.is_terminal or console.is_dumb_terminal:  # what can't move its cursor shows no live table
-        yield Lines(console)
+        yield Lines(console).show
         return
     with Live(console=console, transient=True, refresh_per_second=4) as live:
-        yield LiveTable(live)
+        yield lambda view: live.update(live_table(view))
 
 
 class Counting:

@@ -1,11 +1,10 @@
 """A run's progress as it is shown while one waits: a table on a terminal, a line now and then elsewhere."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 
 from clotho.cli.terminal import one_line, sanitized_text
@@ -38,19 +37,13 @@ class View:
         return self.counts or self.progress or Work()
 
 
-class Display(Protocol):
-    """Shows what a run has come to, and what holds it up."""
-
-    def show(self, view: View) -> None: ...
+Display = Callable[[View], None]
+"""Shows what a run has come to, and what holds it up."""
 
 
-class LiveTable:
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def show(self, view: View) -> None:
-        table = progress_table(view) if view.progress else WAITING
-        self._live.update(Group(table, sanitized_text(view.trouble or "", "yellow")))
+def live_table(view: View) -> Group:
+    table = progress_table(view) if view.progress else WAITING
+    return Group(table, sanitized_text(view.trouble or "", "yellow"))
 
 
 class Lines:

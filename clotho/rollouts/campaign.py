@@ -108,7 +108,5 @@ class UnfinishedRequest(FrozenModel):
 
 
 class PauseRequest(FrozenModel):
-    """A request of a run to pause itself."""
-
     run: str
     reason: str

@@ -20,8 +20,6 @@ class ActivityQueue(FrozenModel):
 
 
 class TaskQueues(FrozenModel):
-    """The task queues of a run."""
-
     workflows: str = "clotho"
     campaigns: str = "clotho-campaigns"
     """Apart from groups and rollouts, since campaigns move on to new versions of the code while these don't."""

@@ -6,15 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client
 
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.rollout_keys import end_key
 from clotho.journal import Journal
-from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.rollout import EndEntry, Work
 from clotho.rollouts.turn import TurnEntry
-from clotho.runs.groups import ENTRIES_PER_READ, group_ids
+from clotho.runs.groups import group_ids, scored_among
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
+from clotho.temporal.states import workflow_ids
 
 OPEN_GROUPS = 200
 """Open groups that are counted; a run with more shows what the others did when they are scored."""
@@ -66,10 +65,14 @@ class RunCounter:
                 return self._done
             await self._add_scored(groups)
         else:
-            await self._add_scored(await self._completed_since(self._looked - LAG))
+            completed = f"ExecutionStatus = 'Completed' AND CloseTime > '{(self._looked - LAG).isoformat()}'"
+            await self._add_scored(
+                await workflow_ids(self._client, f"{self._query}'RolloutGroup' AND {completed}")
+            )
         self._looked = started
         counts = self._done
-        for group in await self._listed(f"{self._query}'RolloutGroup' AND ExecutionStatus = 'Running'"):
+        running = f"{self._query}'RolloutGroup' AND ExecutionStatus = 'Running'"
+        for group in await workflow_ids(self._client, running, OPEN_GROUPS):
             if group not in self._counted:
                 counts = await self._with_open(counts, group)
         paused = f"{self._query}'Rollout' AND ExecutionStatus = 'Running' AND {OUTCOME} = '{PAUSED}'"
@@ -84,22 +87,9 @@ class RunCounter:
 
     async def _add_scored(self, groups: Iterable[str]) -> None:
         left = [group for group in groups if group not in self._counted]
-        for first in range(0, len(left), ENTRIES_PER_READ):
-            part = left[first : first + ENTRIES_PER_READ]
-            entries = await self._journal.read_many([scored_key(group) for group in part], GroupEntry)
-            for group, entry in zip(part, entries, strict=True):
-                if entry is not None:
-                    self._counted.add(group)
-                    self._done = self._done.with_ends(entry.siblings)
-
-    async def _completed_since(self, time: datetime) -> list[str]:
-        closed = f"ExecutionStatus = 'Completed' AND CloseTime > '{time.isoformat()}'"
-        query = f"{self._query}'RolloutGroup' AND {closed}"
-        return [execution.id async for execution in self._client.list_workflows(query)]
-
-    async def _listed(self, query: str) -> list[str]:
-        listed = self._client.list_workflows(query, limit=OPEN_GROUPS)
-        return [execution.id async for execution in listed]
+        async for group, entry in scored_among(self._journal, left):
+            self._counted.add(group)
+            self._done = self._done.with_ends(entry.siblings)
 
     async def _with_open(self, counts: RunCounts, group: str) -> RunCounts:
         keys = await self._journal.keys(f"{group}/")

@@ -1,5 +1,7 @@
 """A run's groups in the store."""
 
+from collections.abc import AsyncIterator, Sequence
+
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
 from clotho.identifiers.run_keys import items_prefix
@@ -21,15 +23,22 @@ async def unfinished(journal: Journal, run: str, first: int, last: int) -> list[
 
 async def scored_groups(journal: Journal, run: str, limit: int | None = None) -> list[tuple[str, GroupEntry]]:
     """The run's finished groups by id, the first `limit` of them."""
-    groups = await group_ids(journal, run)
     found: list[tuple[str, GroupEntry]] = []
+    async for scored in scored_among(journal, await group_ids(journal, run)):
+        found.append(scored)
+        if len(found) == limit:
+            break
+    return found
+
+
+async def scored_among(journal: Journal, groups: Sequence[str]) -> AsyncIterator[tuple[str, GroupEntry]]:
+    """Those of the groups that are scored, in their order."""
     for first in range(0, len(groups), ENTRIES_PER_READ):
         part = groups[first : first + ENTRIES_PER_READ]
         entries = await journal.read_many([scored_key(group) for group in part], GroupEntry)
-        found += [(group, entry) for group, entry in zip(part, entries, strict=True) if entry is not None]
-        if limit is not None and len(found) >= limit:
-            break
-    return found[:limit]
+        for group, entry in zip(part, entries, strict=True):
+            if entry is not None:
+                yield group, entry
 
 
 async def group_ids(journal: Journal, run: str) -> list[str]:

@@ -30,13 +30,9 @@ async def find_leftovers(journal: Journal, client: Client) -> list[Leftover]:
         found += await _of_sealed(journal, run)
     live: dict[str, bool] = {}
     for run in {run_of(each) for each in found}:
-        live[run] = await is_live(client, run)
+        open_ = await client.count_workflows(f"{RUN} = '{run}' AND ExecutionStatus = 'Running'")
+        live[run] = open_.count > 0
     return [each for each in found if not live[run_of(each)]]
-
-
-async def is_live(client: Client, run: str) -> bool:
-    """Whether Temporal has an open workflow of the run."""
-    return (await client.count_workflows(f"{RUN} = '{run}' AND ExecutionStatus = 'Running'")).count > 0
 
 
 def run_of(leftover: Leftover) -> str:

@@ -23,7 +23,7 @@ from clotho.runs.manifest import read_manifest
 from clotho.runs.pauses import pause_run, resume_run
 from clotho.runs.targets import Target, running_rollouts
 from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
-from clotho.temporal.states import ignore_unknown, is_running
+from clotho.temporal.states import ignore_unknown, is_running, workflow_ids
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,7 @@ class Operations:
         """Update the group, which then starts no further sibling, then its running rollouts."""
         await self._send(target.workflow, update)
         if target.rollout is None:
-            running = self._client.list_workflows(running_rollouts(target))
-            siblings = [execution.id async for execution in running]
+            siblings = await workflow_ids(self._client, running_rollouts(target))
             await asyncio.gather(*(self._send(sibling, update, required=False) for sibling in siblings))
 
     async def _send(self, workflow: str, update: str, *, required: bool = True) -> None:
@@ -166,10 +165,8 @@ class Operations:
             await start_work(self._client, request)
 
     async def _running_groups(self, run: str) -> list[str]:
-        listed = self._client.list_workflows(
-            f"{RUN} = '{run}' AND WorkflowType = 'RolloutGroup' AND ExecutionStatus = 'Running'"
-        )
-        return [execution.id async for execution in listed]
+        running = f"{RUN} = '{run}' AND WorkflowType = 'RolloutGroup' AND ExecutionStatus = 'Running'"
+        return await workflow_ids(self._client, running)
 
     async def _request(self, target: Target) -> GroupRequest:
         """What rolls the target's group out. Raises InvalidInput where the run has no such group."""

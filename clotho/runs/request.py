@@ -33,8 +33,6 @@ SHELL = ToolSelection(enabled=("terminal",))
 
 
 class RunRequest(FrozenModel):
-    """The request for a run."""
-
     manifest: RunManifest
     endpoint: Endpoint | None
     """Where the model is; None where no model acts."""

@@ -12,5 +12,4 @@ def run_link(ui: str, namespace: str, run: str) -> str:
 
 
 def workflow_link(ui: str, namespace: str, workflow: str) -> str:
-    """Link to a workflow."""
     return f"{ui}/namespaces/{namespace}/workflows/{quote(workflow, safe='')}"

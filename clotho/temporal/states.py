@@ -42,6 +42,11 @@ async def is_running(client: Client, workflow: str) -> bool:
     return found is not None and found.status is WorkflowExecutionStatus.RUNNING
 
 
+async def workflow_ids(client: Client, query: str, limit: int | None = None) -> list[str]:
+    """The ids of the workflows that visibility lists, the latest first."""
+    return [execution.id async for execution in client.list_workflows(query, limit=limit)]
+
+
 class RolloutOwners:
     """Whether the workflow of a sandbox's rollout is open, for the sandbox reaper."""
 

@@ -32,8 +32,6 @@ class ToolSettings(FrozenModel):
 
 
 class ToolOutcome(FrozenModel):
-    """The outcome of a tool call."""
-
     content: str
     """The text that the model is shown: JSON, by convention."""
     error: str | None = None

@@ -71,20 +71,15 @@ class Patch(Tool):
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         try:
-            intent = await self._recorded(context)
-            if intent is not None:
-                await _carry_on(intent, context)
+            if (recorded := await write_once.recall(context, RECORD)) is not None:
+                intent = Intent.model_validate_json(recorded)
             else:
                 intent = await _planned(arguments, context)
                 await write_once.record(context, RECORD, intent.model_dump_json().encode())
-                await _carry_out(intent, context)
+            await _carry_out(intent, context, begun=recorded is not None)
         except (InvalidInput, FileRefused) as error:
             return problem(str(error), success=False)
         return ToolOutcome(content=intent.result)
-
-    async def _recorded(self, context: CallContext) -> Intent | None:
-        found = await write_once.recall(context, RECORD)
-        return None if found is None else Intent.model_validate_json(found)
 
 
 async def _planned(arguments: Arguments, context: CallContext) -> Intent:
@@ -170,46 +165,31 @@ async def _read(path: str, context: CallContext, needs_text: bool = True) -> Tex
     return TextFile.decoded(found.content, path)
 
 
-async def _carry_out(intent: Intent, context: CallContext) -> None:
-    await _take_steps(intent, context)
-    for index, write in enumerate(intent.writes):
-        await _make(write, index, context)
-
-
-async def _carry_on(intent: Intent, context: CallContext) -> None:
-    """Finish what an earlier attempt began: its steps and writes happen once by their keys."""
-    await _take_steps(intent, context)
-    made = await context.sandbox.applied()
-    for index, write in enumerate(intent.writes):
-        if _write_key(index, context) in made:
-            continue
-        found = await context.sandbox.read_file(write.path, MAX_FILE_BYTES, shell.last_command(context))
-        now = None if found.error == "not_found" else _hash(found.content)
-        if now == _hash(write.content.encode()):
-            continue
-        if now != write.before:
-            raise InvalidInput(
-                f"{write.path} was changed by another process while it was patched: read it again"
-            )
-        await _make(write, index, context)
-
-
-async def _make(write: Write, index: int, context: CallContext) -> None:
-    previous, key = shell.last_command(context), _write_key(index, context)
-    await context.sandbox.write_file(write.path, write.content.encode(), previous, key)
-
-
-def _write_key(index: int, context: CallContext) -> str:
-    return context.job_key("write", index)
-
-
-async def _take_steps(intent: Intent, context: CallContext) -> None:
+async def _carry_out(intent: Intent, context: CallContext, *, begun: bool) -> None:
+    """Make the changes, or what an earlier attempt has left of them: by their keys each happens once."""
+    previous = shell.last_command(context)
     for index, step in enumerate(intent.steps):
         job = shell.job(context, "step", index, script=_script(step), timeout=60)
         status = await shell.finish(job, context)
         if status.exit_code != 0:
             said = (await context.sandbox.output(job.key)).decode(errors="replace").strip()
             raise InvalidInput(f"{step.path}: {said[:300] or 'failed'}")
+    made = await context.sandbox.applied() if begun else frozenset[str]()
+    for index, write in enumerate(intent.writes):
+        key, content = context.job_key("write", index), write.content.encode()
+        if key not in made and not (begun and await _is_written(write, context)):
+            await context.sandbox.write_file(write.path, content, previous, key)
+
+
+async def _is_written(write: Write, context: CallContext) -> bool:
+    """Raises InvalidInput for a file that has neither its old nor its new content."""
+    found = await context.sandbox.read_file(write.path, MAX_FILE_BYTES, shell.last_command(context))
+    now = None if found.error == "not_found" else _hash(found.content)
+    if now == _hash(write.content.encode()):
+        return True
+    if now != write.before:
+        raise InvalidInput(f"{write.path} was changed by another process while it was patched: read it again")
+    return False
 
 
 def _script(step: v4a.Step) -> str:
