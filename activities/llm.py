@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from temporalio import activity
 
@@ -36,10 +35,8 @@ from clotho.tools.command_preview import CommandPreviews
 log = logging.getLogger("clotho")
 
 
-class ModelServer(Protocol):
-    """Opens the backend of a run's endpoint; connections are shared between turns."""
-
-    def __call__(self, manifest: RunManifest, endpoint: Endpoint) -> ModelBackend: ...
+ModelServer = Callable[[RunManifest, Endpoint], ModelBackend]
+"""Opens the backend of a run's endpoint; connections are shared between turns."""
 
 
 @dataclass(frozen=True)

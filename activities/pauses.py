@@ -70,11 +70,8 @@ class PauseActivities:
                 except Unavailable as error:
                     log.warning("whether runs are still paused can't be seen now: %s", error)
         finally:
-            await self._hand_over()
-
-    async def _hand_over(self) -> None:
-        leaving = ApplicationError("the worker stops; another one waits instead", type="WorkerStops")
-        await self._each(list(self._waiting), lambda waiting: waiting.handle.fail(leaving))
+            leaving = ApplicationError("the worker stops; another one waits instead", type="WorkerStops")
+            await self._each(list(self._waiting), lambda waiting: waiting.handle.fail(leaving))
 
     def _admit(self, run: str) -> None:
         info, now = activity.info(), asyncio.get_running_loop().time()

@@ -102,7 +102,7 @@ class Restorer:
     async def restore(self, request: LeaseRequest) -> Restored:
         start = await self._starting_point(request)
         checkpoint, since = start.checkpoint, start.calls_since
-        sandbox = await self._create(request, checkpoint, start.blob)
+        sandbox = await self.create(request, checkpoint, start.blob)
         await failpoints.reach("restore.unpacked", lease_key(request.rollout, request.number))
         shell = checkpoint.shell.job if checkpoint and checkpoint.shell else None
         state: dict[str, JsonValue] = {SLOT: {"job": shell}} if shell else {}
@@ -152,23 +152,10 @@ class Restorer:
                 return call.call, call.entry.checkpoint
         return "", None
 
-    async def fresh(self, request: LeaseRequest) -> SandboxInstance:
-        """Create the first sandbox of a rollout."""
-        return await self._create(request, None, None)
-
-    async def _with_files(
-        self, sandbox: SandboxInstance, request: LeaseRequest, prompt: Prompt
+    async def create(
+        self, request: LeaseRequest, checkpoint: Checkpoint | None = None, blob: bytes | None = None
     ) -> SandboxInstance:
-        """Write the item's files, each once: an interrupted attempt may finish after the first commands."""
-        await failpoints.reach("sandbox.created", lease_key(request.rollout, request.number))
-        for path, content in prompt.workspace_files.items():
-            key = job_key(request.rollout, "file", path)
-            await sandbox.write_file(path, base64.b64decode(content), key=key)
-        return sandbox
-
-    async def _create(
-        self, request: LeaseRequest, checkpoint: Checkpoint | None, blob: bytes | None
-    ) -> SandboxInstance:
+        """The sandbox of a lease: a rollout's first one has the item's files, others what a checkpoint has."""
         lease = lease_key(request.rollout, request.number)
         labels = self._labels.model_copy(update={"rollout": request.rollout})
         manifest = await read_manifest(self._journal, request.run)
@@ -177,8 +164,13 @@ class Restorer:
         require_backend(spec, self._backend)
         private = await asyncio.to_thread(sources_of, manifest.environment)
         if checkpoint is None or blob is None:
-            fresh = await self._backend.create(lease, spec, labels, private=private)
-            return await self._with_files(fresh, request, prompt)
+            sandbox = await self._backend.create(lease, spec, labels, private=private)
+            await failpoints.reach("sandbox.created", lease)
+            for file, content in prompt.workspace_files.items():
+                # Each once: an interrupted attempt may finish after the first commands.
+                key = job_key(request.rollout, "file", file)
+                await sandbox.write_file(file, base64.b64decode(content), key=key)
+            return sandbox
         with scratch() as path:
             await asyncio.to_thread(path.write_bytes, blob)
             restore = Restore(checkpoint, path)

@@ -27,7 +27,7 @@ from clotho.identifiers.hashed import job_key
 from clotho.identifiers.rollout_keys import epoch_prefix, final_key, reward_key
 from clotho.journal import Journal
 from clotho.rollouts.item import Item
-from clotho.rollouts.lease import CheckpointEntry, Lease, LeaseRequest
+from clotho.rollouts.lease import CheckpointEntry, LeaseRequest
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import RunManifest
@@ -183,8 +183,10 @@ class Verification:
 
     async def open(self, epoch: int) -> SandboxInstance:
         """The epoch's instance."""
-        lease = await self._leased()
-        rollout, number = self.request.rollout, lease.number
+        rollout = self.request.rollout
+        if self.lease is None:  # a rollout that ran no command gets its first sandbox here
+            self.lease = await self.sandboxes.lease(LeaseRequest(run=self.request.run, rollout=rollout))
+        number = self.lease.number
         hidden = await self.environments.run(self._hidden_files)
         config = self.environment.config
         setup = VerifierSetup(
@@ -210,13 +212,6 @@ class Verification:
 
     def _hidden_files(self) -> dict[str, bytes]:
         return as_bytes(self.environment.hidden_files(self.item))
-
-    async def _leased(self) -> Lease:
-        """The rollout's lease; a rollout that ran no command gets its first one here."""
-        if self.lease is None:
-            request = LeaseRequest(run=self.request.run, rollout=self.request.rollout)
-            self.lease = await self.sandboxes.lease(request)
-        return self.lease
 
 
 def agent_result(request: RewardRequest, transcript: Transcript) -> AgentResult:

@@ -161,7 +161,7 @@ class Sandboxes:
 
     async def _make(self, request: LeaseRequest) -> LeaseEntry:
         if request.number == 0:
-            return await self._entry_of(await self._restorer.fresh(request))
+            return await self._entry_of(await self._restorer.create(request))
         async with self._restoring:
             return await self._supersede(request)
 

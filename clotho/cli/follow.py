@@ -57,7 +57,10 @@ async def follow(
                 trouble = stopped_by(progress, counting.counts) or await troubles.now()
                 view = replace(view, progress=progress, counts=counting.counts, trouble=trouble)
                 if not told and progress is not None and 0 < progress.groups < order.groups:
-                    one_line(console, fewer_text(progress.groups, order.groups))
+                    items, asked = progress.groups, order.groups
+                    one_line(
+                        console, f"there are only {items} items: the run has {items} groups, not {asked}"
+                    )
                     told = True
                 display(replace(view, seconds_left=time_left.seconds_left(view)))
                 await asyncio.wait([result], timeout=PERIOD)
@@ -139,10 +142,6 @@ def stopped_by(progress: CampaignProgress | None, counts: RunCounts | None) -> s
         return paused_text(progress.paused)
     failed = next((f"{failure.workflow}: {failure.reason}" for failure in progress.failures), None)
     return failed or (counts.first_failure if counts is not None else None)
-
-
-def fewer_text(items: int, groups: int) -> str:
-    return f"there are only {items} items: the run has {items} groups, not {groups}"
 
 
 def paused_text(reason: str) -> str:

@@ -30,6 +30,7 @@ from clotho.rollouts.verification import RewardEntry
 from clotho.runs.disturbances import repairs_of
 from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import read_end, sandbox_losses
+from clotho.runs.targets import Target
 
 
 def command(
@@ -43,20 +44,22 @@ def command(
     store: Store = None,
 ) -> None:
     """Show a rollout turn by turn, with its tool results, timings and reward; or a group. Running ones too."""
-    settings = load_settings(store)
+    settings, target = load_settings(store), Target.named(rollout)
 
     async def show_stored() -> None:
         console, journal = make_console(), await existing_journal(settings)
-        if is_group_id(rollout):
-            await show_group(console, journal, rollout)
+        if target.rollout is not None:
+            await show(console, journal, target.rollout)
+        elif target.group is not None:
+            await show_group(console, journal, target.group)
         else:
-            await show(console, journal, rollout)
+            raise InvalidInput(f"{target} is a run: see `clotho status {target}`, and give one of its groups")
 
     asyncio.run(show_stored())
 
 
 async def show(console: Console, journal: Journal, rollout: str) -> None:
-    if not is_rollout_id(rollout) or await journal.read(prompt_key(rollout), Prompt) is None:
+    if await journal.read(prompt_key(rollout), Prompt) is None:
         raise InvalidInput(
             f"there is no rollout {rollout!r} in {journal.store_identity}: give RUN/GROUP/rN, "
             "with a group that `clotho status RUN` shows"
@@ -129,17 +132,6 @@ async def show_loss(console: Console, journal: Journal, rollout: str, lease: int
     entry = await journal.read(lease_key(rollout, lease), LeaseEntry)
     fidelity = f", {entry.fidelity}" if entry is not None and entry.fidelity is not None else ""
     heading(console, f"the sandbox was lost; from here on another one, number {lease}{fidelity}", "yellow")
-
-
-def is_group_id(text: str) -> bool:
-    parts = text.split("/")
-    return len(parts) == 2 and not any(part.startswith((".", "~")) or not part for part in parts)
-
-
-def is_rollout_id(text: str) -> bool:
-    """Whether `text` has the form of one: it becomes part of a key in the store."""
-    parts = text.split("/")
-    return len(parts) == 3 and not any(part.startswith(".") or not part for part in parts)
 
 
 def heading(console: Console, text: str, style: str = "bold") -> None:

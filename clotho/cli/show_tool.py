@@ -14,7 +14,9 @@ def result_text(content: str) -> str:
         return content
     texts = [str(fields[name]) for name in WHOLE if isinstance(fields.get(name), str) and fields[name]]
     rest = {
-        name: value for name, value in fields.items() if value not in (None, "") and not _is_text(name, value)
+        name: value
+        for name, value in fields.items()
+        if value not in (None, "") and not (name in WHOLE and isinstance(value, str))
     }
     line = " · ".join(
         f"{name} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
@@ -33,19 +35,11 @@ def call_text(name: str, arguments: str) -> str:
     return "\n".join([f"{name}({json.dumps(short, ensure_ascii=False) if short else ''})", *long])
 
 
-def _is_text(name: str, value: Any) -> bool:
-    return name in WHOLE and isinstance(value, str)
-
-
 def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object that `text` is, if it can be written again."""
     try:
         value = json.loads(text)
+        json.dumps(value)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict):
-        return None
-    try:
-        json.dumps(value)
-    except RecursionError:
-        return None
-    return value
+    return value if isinstance(value, dict) else None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import call_id
@@ -80,19 +81,16 @@ async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcr
         journal.read_required(prompt_key(rollout), Prompt),
         journal.read_many([turn_key(rollout, turn) for turn in range(turns)], TurnEntry),
     )
-    steps = []
     present = [turn for turn in turn_entries if turn is not None]
     if len(present) != turns:
         await journal.read_required(turn_key(rollout, turn_entries.index(None)), TurnEntry)
     keys = [
-        [call_key(rollout, call_id(t, i)) for i in range(len(e.tool_calls))] for t, e in enumerate(present)
+        call_key(rollout, call_id(number, index))
+        for number, turn in enumerate(present)
+        for index in range(len(turn.tool_calls))
     ]
-    results = await journal.read_many([key for turn_keys in keys for key in turn_keys], CallEntry)
-    position = 0
-    for turn, turn_keys in zip(present, keys, strict=True):
-        made = results[position : position + len(turn_keys)]
-        position += len(turn_keys)
-        steps.append(Step(turn=turn, calls=_leading(made)))
+    results = iter(await journal.read_many(keys, CallEntry))
+    steps = [Step(turn=turn, calls=_leading(list(islice(results, len(turn.tool_calls))))) for turn in present]
     return Transcript(prompt=prompt, steps=tuple(steps))
 
 

@@ -10,11 +10,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.errors import InvalidInput
 from clotho.temporal.search_attributes import SEARCH_ATTRIBUTES
 
-TYPES = {
-    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "Double": IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
-}
-
 
 async def missing_search_attributes(client: Client) -> dict[str, str]:
     """Names and types of the search attributes that the namespace lacks.
@@ -50,7 +45,10 @@ async def ensure_search_attributes(client: Client) -> None:
         return
     request = AddSearchAttributesRequest(
         namespace=client.namespace,
-        search_attributes={name: TYPES[kind] for name, kind in missing.items()},
+        search_attributes={
+            name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}")
+            for name, kind in missing.items()
+        },
     )
     try:
         await client.operator_service.add_search_attributes(request)

@@ -55,7 +55,7 @@ REFUSED = {
     "nowhere": "/proc/nowhere/x can't be written",
     "unknown": "there is no run 'no-such-run'",
     "show-unknown": "there is no rollout 'whole-cli/g000000/r9'",
-    "show-path": "there is no rollout '../whole-cli/g000000'",
+    "show-path": "'../whole-cli/g000000' names nothing",
     "status-unknown": "there is no run 'no-such-run'",
     "changed": "run whole-cli exists with other settings (seed: 0 in the store, 7 now; group_size: 2 in",
 }

@@ -44,7 +44,9 @@ class TrainingChain:
         api = self._child(
             "atropos-api", [str(PROGRAM), "atropos-api", "--port", str(port), "--queue", str(queue)]
         )
-        trainer = self._child("trainer", application.command(TRAINER, *self._of_trainer(url)))
+        rows = GROUPS_PER_BATCH * self.group_size
+        batches = ("--batch-size", str(rows), "--batches", str(self.batches))
+        trainer = self._child("trainer", application.command(TRAINER, "--api", url, *batches))
         adapter = self._child("adapter", application.command(ADAPTER, "serve", *self._of_adapter(name, url)))
         async with AsyncExitStack() as stack:
             for process in (api, trainer, adapter):
@@ -73,10 +75,6 @@ class TrainingChain:
 
     def _child(self, name: str, command: list[str]) -> ChildProcess:
         return ChildProcess(command, self.services.logs / f"{name}.log")
-
-    def _of_trainer(self, url: str) -> list[str]:
-        rows = GROUPS_PER_BATCH * self.group_size
-        return ["--api", url, "--batch-size", str(rows), "--batches", str(self.batches)]
 
     def _of_adapter(self, name: str, url: str) -> list[str]:
         of_env = {
