@@ -1,17 +1,15 @@
 """Two tools: one that looks at a file of the sandbox, and one that changes it."""
 
 import shlex
-from typing import ClassVar
-
-from pydantic import JsonValue
 
 from clotho.sandbox.backend import JobState
 from clotho.tools import shell
-from clotho.tools.results import problem, text
+from clotho.tools.results import answer, problem
+from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 SECONDS = 30.0
-PATH: dict[str, JsonValue] = {"type": "string", "description": "The file"}
+PARAMETERS = object_schema("path", path=string("The file"))
 
 
 class CountLines(Tool):
@@ -19,29 +17,21 @@ class CountLines(Tool):
     toolset = "lines"
     changes_workspace = False
     description = "Count the lines of a file."
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {"path": PATH},
-        "required": ["path"],
-    }
+    parameters = PARAMETERS
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         last_command = shell.last_command(context)  # relative paths start in its directory
         found = await context.sandbox.read_file(arguments["path"], 1 << 20, last_command)
         if found.error is not None:
             return problem(f"{arguments['path']}: {found.error}")
-        return ToolOutcome(content=text(lines=len(found.content.splitlines())))
+        return answer(lines=len(found.content.splitlines()))
 
 
 class SortLines(Tool):
     name = "sort_lines"
     toolset = "lines"
     description = "Sort the lines of a file, in place."
-    parameters: ClassVar[dict[str, JsonValue]] = {
-        "type": "object",
-        "properties": {"path": PATH},
-        "required": ["path"],
-    }
+    parameters = PARAMETERS
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         path = shlex.quote(arguments["path"])
@@ -50,7 +40,7 @@ class SortLines(Tool):
         if status.state is not JobState.EXITED or status.exit_code != 0:
             output = await context.sandbox.output(job.key)
             return problem(output.decode(errors="replace").strip() or f"sort ended: {status.state}")
-        return ToolOutcome(content=text(sorted=True))
+        return answer(sorted=True)
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
         return await self.run(arguments, context)
