@@ -32,13 +32,16 @@ class Environments:
         """Raises InvalidInput for an unknown name or a bad configuration, EnvironmentFailed from its setup."""
         key = f"{manifest.environment} {sorted(manifest.environment_config.items())}"
         if (task := self._ready.get(key)) is None:
-            task = self._ready[key] = asyncio.create_task(self._make(manifest))
+            task = self._ready[key] = asyncio.create_task(self.fresh(manifest))
             task.add_done_callback(lambda done: self._forget_failed(key, done))
         return await asyncio.shield(task)
 
     async def fresh(self, manifest: RunManifest) -> Environment:
         """An instance of its own, for walking through the dataset from its start."""
-        return await self._make(manifest)
+        kind, config = manifest.environment, manifest.environment_config
+        environment = await asyncio.to_thread(make_environment, kind, config)
+        await self.run(environment.setup)
+        return environment
 
     async def draw(self, environment: Environment, number: int) -> tuple[Item, ...]:
         """The next `number` items of its dataset, fewer where that ends. Raises as `run` does."""
@@ -64,13 +67,6 @@ class Environments:
             if is_host_failure(error):
                 raise HostUnavailable(f"in the environment's code: {described(error)}") from error
             raise EnvironmentFailed(_own_frames(error)) from error
-
-    async def _make(self, manifest: RunManifest) -> Environment:
-        environment = await asyncio.to_thread(
-            make_environment, manifest.environment, manifest.environment_config
-        )
-        await self.run(environment.setup)
-        return environment
 
     def _forget_failed(self, key: str, task: asyncio.Task[Environment]) -> None:
         if task.cancelled() or task.exception() is not None:

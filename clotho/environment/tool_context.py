@@ -198,10 +198,6 @@ class AsyncToolContext:
 
     async def cleanup(self) -> None:
         """End the context: calls raise RuntimeError from now on. The rollout releases its sandbox when it ends."""
-        self.end()
-
-    def end(self) -> None:
-        """As `cleanup`, from any thread."""
         self._ended = True
 
     async def _tool(self, name: str, **arguments: Any) -> ToolResult:
@@ -247,7 +243,7 @@ class ToolContext:
 
     def cleanup(self) -> None:
         """End the context: calls raise RuntimeError from now on. The rollout releases its sandbox when it ends."""
-        self.aio.end()
+        self.aio._ended = True
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
