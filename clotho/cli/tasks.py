@@ -15,7 +15,7 @@ from rich.table import Table
 from temporalio.client import WorkflowFailureError
 
 from clotho.cli.assignments import parse_overrides
-from clotho.cli.interruption import EXIT_STATUS, Interrupted, Interruption
+from clotho.cli.interruption import Interruption
 from clotho.cli.show import show
 from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import until_served
@@ -112,10 +112,7 @@ def check(
             )
             for agent in AGENTS
         }
-        try:
-            return await Interruption().ends(_checked(settings, manifests, at_once, folder))
-        except Interrupted:
-            raise typer.Exit(EXIT_STATUS) from None
+        return await Interruption().ends(_checked(settings, manifests, at_once, folder))
 
     checked = asyncio.run(interruptible())
     _print(console, checked)
