@@ -101,7 +101,7 @@ async def test_each_is_refused_in_one_line(here: Path) -> None:
 async def test_wrong_usage_exits_with_2(here: Path) -> None:
     answers = await clotho_many({"option": ("run", "sound"), "command": ("cook",)}, here)
     assert [answer.status for answer in answers.values()] == [2, 2]
-    assert "Missing option '--model'" in answers["option"].error
+    assert "Missing option '--run'" in answers["option"].error
     assert "No such command 'cook'" in answers["command"].error
 
 
