@@ -110,7 +110,10 @@ class Campaign(PausedWithRun):
             if self.may_continue_as_new():
                 self.continue_as_new()
             if self.needs_items():
-                await self.look_ahead()
+                try:
+                    self.waiting += await self.unfinished(self.next_group)
+                except ActivityError as error:
+                    self.slots.fail(error)
             elif self.may_start():
                 item = self.waiting.pop(0)
                 self.slots.start(item, self.run_group(item))
@@ -143,12 +146,6 @@ class Campaign(PausedWithRun):
     def is_over(self) -> bool:
         left = self.waiting or self.next_group < self.progress.groups
         return self.slots.idle and (self.slots.broken or not left)
-
-    async def look_ahead(self) -> None:
-        try:
-            self.waiting += await self.unfinished(self.next_group)
-        except ActivityError as error:
-            self.slots.fail(error)
 
     async def run_group(self, item: int) -> None:
         stops = self.stops
