@@ -6,7 +6,6 @@ then acknowledged or dropped for good. Every state is an entry of its own; none 
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import StrEnum
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import delivered_key, scored_key, sending_prefix
@@ -15,15 +14,6 @@ from clotho.identifiers.run_keys import adapter_item_key, adapter_items_prefix
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import AdapterItem, Delivery, Item
-
-
-class State(StrEnum):
-    OPEN = "open"
-    FINISHED = "finished"
-    SENDING = "sending"
-    """Asked for at least once without an answer: it may have arrived."""
-    ACKNOWLEDGED = "acknowledged"
-    DROPPED = "dropped"
 
 
 class Sending(FrozenModel):
@@ -87,15 +77,6 @@ class Ledger:
 
     async def delivery(self, group: str) -> Delivery | None:
         return await self._journal.read(delivered_key(group), Delivery)
-
-    async def state(self, group: str) -> State:
-        delivery = await self.delivery(group)
-        if delivery is not None:
-            return State.ACKNOWLEDGED if delivery.reason is None else State.DROPPED
-        if await self._journal.keys(sending_prefix(group)):
-            return State.SENDING
-        scored = await self._journal.read(scored_key(group), GroupEntry)
-        return State.OPEN if scored is None else State.FINISHED
 
     async def sending(self, group: str) -> bool:
         """Note an attempt to send; returns whether there was one before, so that the API may have the group."""

@@ -30,11 +30,6 @@ class ProcessIdentity(FrozenModel):
         return began == self.began and state not in ENDED
 
     @classmethod
-    def here(cls, since: float) -> "ProcessIdentity":
-        """This process."""
-        return cls.of(os.getpid(), since)
-
-    @classmethod
     def of(cls, pid: int, since: float) -> "ProcessIdentity":
         """A process of this machine."""
         seen = _look(pid)

@@ -6,6 +6,7 @@ the lock, since it slept or was cut off, finds out before it delivers anything m
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -52,7 +53,7 @@ class RunLock:
             last, entry = await self._last() or (None, RunLockEntry(holder=None))
             if entry.holder is not None and not await watch.is_over(entry.holder):
                 continue
-            mine = RunLockEntry(holder=ProcessIdentity.here(time.time()))
+            mine = RunLockEntry(holder=ProcessIdentity.of(os.getpid(), time.time()))
             number = await self._journal.append_after(run_lock_prefix(self._run), last, mine, KEPT)
             if number is not None:
                 self._number = number

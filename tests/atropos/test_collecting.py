@@ -11,12 +11,12 @@ from temporalio.client import WorkflowExecutionStatus
 
 from clotho import failpoints
 from clotho.atropos.evaluation import PAUSED_FOR, end_pause
-from clotho.atropos.ledger import State
 from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import GroupRejected, InvalidInput
 from clotho.identifiers.rollout_keys import sealed_key
+from clotho.rollouts.item import Delivery
 from clotho.runs.manifest import read_capabilities
 from clotho.runs.pauses import pause_run, paused_because
 from clotho.runs.trainer_steps import known_step
@@ -73,7 +73,8 @@ async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
         sweeper = asyncio.create_task(sweep(env))
 
         async def delivered() -> bool:
-            return await env.adapter_run.ledger.state(item.claim.group) is State.ACKNOWLEDGED
+            found = await env.adapter_run.ledger.delivery(item.claim.group)
+            return found == Delivery()
 
         await eventually(delivered, "the sweeper delivers")
         sweeper.cancel()
@@ -114,7 +115,7 @@ async def test_a_send_goes_on_when_its_worker_is_cancelled(
         (tmp_path / "delivery.sent").unlink()
         await env.adapter_run.sender.finish(10)
         assert await queued(api) == 1
-        assert await env.adapter_run.ledger.state(item.claim.group) is State.ACKNOWLEDGED
+        assert await env.adapter_run.ledger.delivery(item.claim.group) == Delivery()
 
 
 async def test_what_atropos_drops_in_silence_is_recorded(cluster: Cluster, api: Api) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clotho.atropos.items import Items
-from clotho.atropos.ledger import Claim, Ledger, State
+from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.pending_groups import PendingGroups
 from clotho.environment.environment import json_item
 from clotho.errors import EnvironmentFailed
@@ -17,7 +17,7 @@ from clotho.identifiers.ids import item_name, original_of, rollout_id, sibling_n
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.group import GroupEntry
-from clotho.rollouts.item import Item
+from clotho.rollouts.item import Delivery, Item
 from clotho.runs.items import read_item
 
 
@@ -56,25 +56,22 @@ async def test_every_claim_has_a_group_of_its_own(journal: Journal) -> None:
 async def test_states_follow_one_another(journal: Journal) -> None:
     ledger = Ledger(journal, "run")
     claim = await ledger.claim({"id": "a"}, 0)
-    states = [await ledger.state(claim.group)]
+    assert await ledger.finished([claim]) == []
     await journal.write(scored_key(claim.group), GroupEntry(item={"id": "a"}, toolsets=(), siblings=()))
-    states.append(await ledger.state(claim.group))
+    assert await ledger.finished([claim]) == await ledger.undelivered([claim]) == [claim]
     assert await ledger.sending(claim.group) is False
-    states.append(await ledger.state(claim.group))
     assert await Ledger(journal, "run").sending(claim.group) is True
     await ledger.acknowledge(claim.group)
     await ledger.drop(claim.group, "late", "the first end stays")
-    states.append(await ledger.state(claim.group))
-    assert states == [State.OPEN, State.FINISHED, State.SENDING, State.ACKNOWLEDGED]
+    assert await ledger.delivery(claim.group) == Delivery()
     assert await ledger.undelivered([claim]) == []
 
 
 async def test_a_dropped_group_says_why(journal: Journal) -> None:
     ledger = Ledger(journal, "run")
     await ledger.drop("run/i-a.0", "same_scores", "every score is 1")
-    delivery = await ledger.delivery("run/i-a.0")
-    assert delivery is not None
-    assert (await ledger.state("run/i-a.0"), delivery.reason) == (State.DROPPED, "same_scores")
+    found = await ledger.delivery("run/i-a.0")
+    assert found == Delivery(reason="same_scores", detail="every score is 1")
 
 
 async def test_the_cursor_goes_on_in_a_dataset_of_the_same_order() -> None:

@@ -1,6 +1,7 @@
 """One adapter a run: who has it, and how it changes hands."""
 
 import asyncio
+import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -116,7 +117,7 @@ async def test_a_holder_that_was_followed_ends_before_it_delivers(journal: Journ
     with pytest.raises(InvalidInput, match=r"run was taken over by process \d+ on elsewhere"):
         async with held(journal, RUN, period=1, ttl=1) as run_lock:
             await run_lock.confirm()
-            following = RunLockEntry(holder=elsewhere(ProcessIdentity.here(since=0.0)))
+            following = RunLockEntry(holder=elsewhere(ProcessIdentity.of(os.getpid(), since=0.0)))
             await journal.write(f"{run_lock_prefix(RUN)}000001", following)
             with pytest.raises(InvalidInput, match="taken over"):
                 await run_lock.confirm()
