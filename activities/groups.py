@@ -96,6 +96,7 @@ class Groups:
                     self._journal, self._environments, environment, manifest, seeded, rollout
                 )
                 await self._journal.write(prompt_key(rollout), planned)
+            seconds = await self._environments.run(environment.time_limit, item)
             siblings = await current_siblings(self._journal, request.group, request.size)
             attempts = await self._journal.keys(attempt_prefix(request.group))
         return PreparedGroup(
@@ -104,6 +105,7 @@ class Groups:
             toolsets=tools.toolsets,
             tools=tuple(tool.name for tool in tools.tools),
             unavailable=tuple(tools.unavailable),
+            max_active_seconds=seconds,
         )
 
     @activity.defn

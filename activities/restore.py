@@ -195,6 +195,7 @@ class Restorer:
                 settings=manifest.tool_settings,
                 state=state,
                 instance=sandbox,
+                seconds_left=call.entry.seconds_left,
             )
             function = call.asked.function
             again = await self._dispatcher.replay(

@@ -120,6 +120,7 @@ class Tools:
             seconds=seconds,
             changes=dispatched.changes,
             spilled=dispatched.spilled,
+            seconds_left=request.seconds_left,
             exit_code=dispatched.exit_code,
             names_error=dispatched.names_error,
         )
@@ -213,6 +214,7 @@ def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress
         settings=inputs.manifest.tool_settings,
         state=inputs.state,
         instance=inputs.instance,
+        seconds_left=request.seconds_left,
         progress=progress.seen,
     )
 

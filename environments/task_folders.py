@@ -75,6 +75,9 @@ class TaskFolders(Environment):
         task = self.task(item)
         return local_sandbox(task) if self.config.host_programs else container_sandbox(task)
 
+    def time_limit(self, item: Item) -> float | None:
+        return self.task(item).file.agent.timeout_sec
+
     def workspace_files(self, item: Item) -> Mapping[str, str | bytes]:
         folders = {f"/logs/{name}/.keep": b"" for name in ("agent", "verifier", "artifacts")}
         return {**folders, **self.task(item).workdir_files.content}

@@ -112,6 +112,7 @@ class Rollout(Pausable):
             index=index,
             lease=None,
             tool_state=self.state.tool_state,
+            seconds_left=self.state.seconds_left(self.request.limits),
             checkpoint=self.state.checkpoint,
         )
         command = f" {for_markdown(call.command)}" if call.command else ""

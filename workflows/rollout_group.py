@@ -43,6 +43,7 @@ class RolloutGroup(Pausable):
     def __init__(self, request: GroupRequest) -> None:
         self.request = request
         self.environment = request.task_queues.environment
+        self.max_active_seconds: float | None = None
         self.scored: list[RolloutSummary] = []
         self.repaired: list[SiblingFailure] = []
         self.failures: list[SiblingFailure] = []
@@ -52,6 +53,7 @@ class RolloutGroup(Pausable):
         if (scored := await self.find_scored()) is not None:
             return scored
         prepared = await self.prepare()
+        self.max_active_seconds = prepared.max_active_seconds
         await all_of(self.run_sibling(rollout, prepared.attempt) for rollout in prepared.siblings)
         await all_of(self.recheck_failed(failure) for failure in tuple(self.failures))
         if self.failures:
@@ -119,7 +121,7 @@ class RolloutGroup(Pausable):
             try:
                 return await workflow.execute_child_workflow(
                     Rollout.run,
-                    request.sibling(rollout),
+                    request.sibling(rollout, self.max_active_seconds),
                     id=rollout,
                     task_queue=request.task_queues.workflows,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,

@@ -134,6 +134,10 @@ class Environment:
         """What the item's sandbox has in place of what the run asks for."""
         return ItemSandbox()
 
+    def time_limit(self, item: Item) -> float | None:
+        """Seconds of model and tool calls after which the item's rollouts end; None: the run's limit alone."""
+        return None
+
     def solution(self, item: Item) -> Solution:
         """How the oracle solves the item, which proves that it can be solved."""
         raise InvalidInput("this environment has no solutions for the oracle to run")

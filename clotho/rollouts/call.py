@@ -15,6 +15,8 @@ class CallRequest(FrozenModel):
     lease: int | None
     """Number of the lease that the call is made under; None for a tool that needs no sandbox."""
     tool_state: dict[str, str]
+    seconds_left: float | None = None
+    """Of the rollout's time: a command is ended when it is over. None: no limit."""
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
 
@@ -55,6 +57,8 @@ class CallEntry(FrozenModel):
     """It may have changed the sandbox, as its tool declares: a restored sandbox needs it again."""
     spilled: bool = False
     """The model is shown the beginning of a file in the sandbox."""
+    seconds_left: float | None = None
+    """As in its request."""
     exit_code: int | None = None
     """Of its command, if there was one. A replay is compared by it, and by whether the result names an error."""
     names_error: bool = False

@@ -26,13 +26,15 @@ class GroupRequest(FrozenModel):
     task_queues: TaskQueues
     repairs: RepairBounds = RepairBounds()
 
-    def sibling(self, rollout: str) -> RolloutRequest:
-        """The request for one of its rollouts."""
+    def sibling(self, rollout: str, max_active_seconds: float | None = None) -> RolloutRequest:
+        """The request for one of its rollouts, which an item may bound more than its run does."""
+        bounds = [each for each in (self.limits.max_active_seconds, max_active_seconds) if each is not None]
+        limits = self.limits.model_copy(update={"max_active_seconds": min(bounds, default=None)})
         return RolloutRequest(
             run=self.run,
             rollout=rollout,
             environment=self.environment,
-            limits=self.limits,
+            limits=limits,
             task_queues=self.task_queues,
         )
 
@@ -53,6 +55,8 @@ class PreparedGroup(FrozenModel):
     toolsets: tuple[str, ...]
     tools: tuple[str, ...]
     unavailable: tuple[str, ...]
+    max_active_seconds: float | None = None
+    """The item's own limit, where it has one."""
 
 
 class SiblingFailure(FrozenModel):

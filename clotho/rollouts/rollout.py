@@ -83,6 +83,12 @@ class RolloutState(FrozenModel):
             }
         )
 
+    def seconds_left(self, limits: Limits) -> float | None:
+        """Of the time that the rollout may be active, a second at least; None without a limit."""
+        if limits.max_active_seconds is None:
+            return None
+        return max(1.0, limits.max_active_seconds - self.totals.active_seconds)
+
     def limit_met(self, limits: Limits) -> str | None:
         """The name of the first limit that leaves no room for another turn."""
         totals = self.totals

@@ -55,6 +55,8 @@ class Terminal(Tool):
                 f"Foreground timeout {timeout}s is over the maximum of {longest:g}s. "
                 "Use background=true for longer work."
             )
+        if context.seconds_left is not None:
+            timeout = min(timeout, context.seconds_left)
         job = _job(arguments, context, timeout=timeout)
         status = await shell.finish(job, context)
         output = await shown_output(context.sandbox, job.key, status.output_size, job.pty)

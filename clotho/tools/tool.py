@@ -55,6 +55,8 @@ class CallContext:
     instance: SandboxInstance | None
     lease: int | None = None
     """The number of the one that it is made under: a command in a lost sandbox is another than in the next."""
+    seconds_left: float | None = None
+    """Of the rollout's time; None: no limit."""
     progress: Callable[[int], None] = field(default=lambda offset: None)
     """Report how much of a long command's output was seen."""
 

@@ -27,3 +27,16 @@ class SolvedFiles(Environment):
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
         return float((ctx.read_bytes("/work/answer") or b"").decode() == item["word"])
+
+
+class TimedFilesConfig(SolvedFilesConfig):
+    enabled_toolsets: tuple[str, ...] | None = ("terminal",)
+
+
+class TimedFiles(SolvedFiles):
+    """Its items have two seconds."""
+
+    config_class = TimedFilesConfig
+
+    def time_limit(self, item: Item) -> float:
+        return 2.0

@@ -11,12 +11,13 @@ from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.groups import scored_groups
 from clotho.runs.request import RunRequest, run_manifest
-from clotho.testing.script import Script
+from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import FAST, Cluster
 from tests.support import start
-from tests.workflows.scripts import scoring
+from tests.workflows.scripts import run, say, scoring
 
+WRITE = "printf one > /work/answer"
 SOLVED = "tests.environments.solved_files:SolvedFiles"
 
 
@@ -101,3 +102,14 @@ async def test_only_what_was_recorded_is_replayed(
     with pytest.raises(WorkflowFailureError):
         await handle.result()
     assert said in await failure(cluster, f"of-{replays}")
+
+
+async def test_a_command_ends_with_the_items_time(cluster: Cluster) -> None:
+    script = Script(conversations=(Conversation(variants=((run(f"{WRITE}; sleep 60"), say("Done.")),)),))
+    async with serving(ScriptedModel(script)) as url:
+        handle = await cluster.start("timed", url, environment="tests.environments.solved_files:TimedFiles")
+        await handle.result()
+    [(_, entry)] = await scored_groups(cluster.open_journal(), "timed")
+    [end] = entry.siblings
+    assert (end.score, end.turns, end.ending.limit) == (1.0, 1, "max_active_seconds")
+    assert end.active_seconds < 20
