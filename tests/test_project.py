@@ -38,7 +38,7 @@ LAYERS = (
 SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
 SUPERVISOR_LAYERS = (
     "bytes control sha256",
-    "answer job tar tree walk",
+    "answer job tar tree user walk",
     "command file freeze input manifest measure member output",
     "execution pack unpack",
     "transfer",

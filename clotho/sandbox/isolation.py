@@ -11,7 +11,10 @@ class IsolationReport(FrozenModel):
     missing: tuple[str, ...]
     """Properties of a sandbox that couldn't be proved. Empty: isolated."""
     own_user: bool
-    """Whether each sandbox has a user of its own; otherwise all share the worker's, in namespaces of their own."""
+    """Whether each sandbox has two users of its own, its commands' and its supervisor's.
+
+    Otherwise all are the worker's, in namespaces of their own.
+    """
     memory: Literal["cgroup", "unlimited"]
     processes: Literal["cgroup", "user"]
     processors: Literal["cgroup", "nice"]

@@ -1,6 +1,9 @@
 import asyncio
 import signal
 import time
+from typing import Any
+
+import pytest
 
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
@@ -105,3 +108,15 @@ async def test_commands_take_signals_that_the_worker_ignores(
 
 async def test_foreground_job_can_have_a_terminal(shell: Shell) -> None:
     assert await shell.text("test -t 0 && test -t 1 && echo terminal", pty=True) == "terminal"
+
+
+@pytest.mark.parametrize(
+    "given", [{"stdin": b"given\n"}, {"session": "pipe"}, {"session": "pty", "pty": True}]
+)
+async def test_what_is_open_can_be_opened_again(shell: Shell, given: dict[str, Any]) -> None:
+    """As scripts do that write to /dev/stderr and read /dev/stdin."""
+    job = shell.job("read line < /dev/stdin; echo $line >> /dev/stdout; echo told >> /dev/stderr", **given)
+    await shell.sandbox.start(job)
+    if job.session is not None:
+        await shell.sandbox.send_input(job.key, b"given\n")
+    assert (await shell.ended(job.key)).output.decode().split()[-2:] == ["given", "told"]

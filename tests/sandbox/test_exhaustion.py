@@ -104,7 +104,9 @@ async def test_a_sandbox_that_memory_ends(fresh: Fresh) -> None:
     """Its supervisor is what the kernel kills: the command is lost, for that reason."""
     sandbox = (await fresh(memory_mb=64)).sandbox
     call, supervisor = Calls(sandbox), lock_holder(sandbox.control.alive_file)
-    command = f"touch waiting; while [ ! -e go ]; do sleep 0.05; done; {HOGS}"
+    command = (
+        f"echo 0 > /proc/self/oom_score_adj; touch waiting; while [ ! -e go ]; do sleep 0.05; done; {HOGS}"
+    )
     made = asyncio.create_task(call("terminal", command=command))
 
     async def waiting() -> bool:

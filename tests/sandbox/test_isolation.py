@@ -13,8 +13,10 @@ from clotho.errors import FileRefused, InvalidInput, IsolationUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.enter import as_user
+from clotho.sandbox.local.bubblewrap import PROGRAM
+from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.isolation import system_fingerprint
+from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import SPECS, Fresh, needs_root
 from tests.sandbox.shell import Shell
 
@@ -89,8 +91,22 @@ async def test_kill_all_ends_itself_only(isolated: Shell) -> None:
     assert await isolated.text("echo alive") == "alive"
 
 
+@needs_root
+async def test_the_supervisor_keeps_few_rights_and_commands_none(isolated: Shell) -> None:
+    """CHOWN, KILL, SETGID and SETUID, in the sandbox's user namespace; nothing that it runs could regain others."""
+    shown = await isolated.text(
+        "cat /proc/1/status /proc/$PPID/status /proc/self/status | grep ^Cap | cut -f2"
+    )
+    none, supervisors = "0" * 16, f"{0xE1:016x}"
+    its_own = [none, supervisors, supervisors, none, none]
+    assert shown.split() == [*its_own, *its_own, *[none] * 5]
+    assert await isolated.text("cat /proc/sys/user/max_user_namespaces") == "0"
+
+
 async def test_stop_all_does_not_stop_the_deadline(isolated: Shell) -> None:
-    result = await isolated.run("echo seen; kill -STOP -1; kill -STOP 1; kill -STOP $$", timeout=0.5)
+    result = await isolated.run(
+        "echo seen; { kill -STOP -1; kill -STOP 1; } 2>/dev/null; kill -STOP $$", timeout=0.5
+    )
     assert result == (JobState.TIMEOUT, 124, b"seen\n")
     assert await isolated.text("echo alive") == "alive"
 
@@ -248,7 +264,8 @@ async def test_refuses_without_isolation(folder: Path, lease: str) -> None:
 async def test_refuses_a_bubblewrap_that_does_not_isolate(folder: Path, lease: str) -> None:
     """Trying is the proof, not the program's presence."""
     pretender = folder / "pretender"
-    pretender.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    program = f'if [ "$1" = {PROGRAM} ]; then shift; set -- {supervisor_path()} "$@"; fi'
+    pretender.write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; {program}; exec "$@"\n')
     pretender.chmod(0o755)
     backend = LocalBackend(folder / "pretended", bubblewrap=str(pretender))
     with pytest.raises(IsolationUnavailable, match="network"):
@@ -303,7 +320,7 @@ UNPRIVILEGED = """
 import asyncio, sys
 from pathlib import Path
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.local.enter import as_user
+from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.shell import Shell
@@ -324,7 +341,7 @@ asyncio.run(main())
 
 @needs_root
 def test_without_root(folder: Path) -> None:
-    python = [*as_user(54321), sys.executable, "-B", "-c"]
+    python = [*entering(54321), sys.executable, "-B", "-c"]
     if subprocess.run([*python, "import pydantic"], capture_output=True).returncode != 0:
         pytest.skip("this Python is for root only")
     root = folder / "unprivileged"

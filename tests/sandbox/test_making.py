@@ -11,7 +11,7 @@ import pytest
 from clotho.errors import InvalidInput
 from clotho.sandbox.local import disk, mounts
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.enter import as_user, entering
+from clotho.sandbox.local.enter import entering
 from tests.sandbox.conftest import needs_root
 from tests.support import eventually
 
@@ -71,7 +71,9 @@ def test_a_disk_that_is_mounted_elsewhere_is_never_on_two_devices(made: list[Pat
 @needs_root
 def test_what_enters_has_no_rights_and_gains_none() -> None:
     shown = "id -u; id -g; id -G; nice; grep -E '^(CapEff|CapPrm|NoNewPrivs)' /proc/self/status"
-    ran = subprocess.run([*entering(USER, 5), "sh", "-c", shown], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [*entering(USER, niceness=5), "sh", "-c", shown], capture_output=True, text=True, check=True
+    )
     none = "0" * 16
     assert ran.stdout.split() == [
         *[str(USER)] * 3,
@@ -83,13 +85,13 @@ def test_what_enters_has_no_rights_and_gains_none() -> None:
 @needs_root
 @pytest.mark.parametrize("user", ["0", "-1", "x", "", "4294967295", "99999999999"])
 def test_no_other_user_is_entered(user: str) -> None:
-    command = as_user(USER)
+    command = entering(USER)
     command[command.index(str(USER))] = user
     assert subprocess.run([*command, "id"], capture_output=True).stdout == b""
 
 
 def test_nothing_runs_outside_of_its_control_groups(tmp_path: Path) -> None:
-    ran = subprocess.run([*entering(None, 0, [tmp_path]), "echo", "ran"], capture_output=True, text=True)
+    ran = subprocess.run([*entering(None, groups=[tmp_path]), "echo", "ran"], capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (126, "")
     assert f"{tmp_path}/cgroup.procs: No such file" in ran.stderr
 

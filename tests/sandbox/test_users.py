@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
-from clotho.sandbox.local.enter import as_user
+from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.processes import end_processes_of, has_processes, processes_of
 from clotho.sandbox.local.users import UserRegistry
 from tests.sandbox.conftest import needs_root
@@ -63,7 +63,7 @@ def test_range_outside_of_the_user_namespace_is_refused(tmp_path: Path) -> None:
 @needs_root
 def test_user_with_living_processes_is_not_free(tmp_path: Path) -> None:
     users = range(2_050_100, 2_050_102)
-    with subprocess.Popen([*as_user(2_050_100), "sleep", "60"]) as stray:
+    with subprocess.Popen([*entering(2_050_100), "sleep", "60"]) as stray:
 
         def running() -> bool:
             return Path(f"/proc/{stray.pid}").stat().st_uid == 2_050_100
@@ -77,7 +77,7 @@ def test_user_with_living_processes_is_not_free(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_process_that_waits_for_its_parent_is_known_and_keeps_no_user(tmp_path: Path) -> None:
-    with subprocess.Popen([*as_user(2_050_100), "true"]) as ended:
+    with subprocess.Popen([*entering(2_050_100), "true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         assert has_processes(2_050_100) and not processes_of({2_050_100})
         assert UserRegistry(tmp_path / "users", range(2_050_100, 2_050_101)).claim(sandbox(tmp_path, "a"))

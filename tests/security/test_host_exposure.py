@@ -13,7 +13,7 @@ from clotho.errors import InvalidInput
 from clotho.journal.folder import FilesystemStore
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.enter import as_user
+from clotho.sandbox.local.enter import entering
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
@@ -43,7 +43,7 @@ def seen_by_another(*folders: Path) -> list[str]:
     paths = [str(path) for folder in folders for path in below(folder)]
     assert len(paths) > 3
     looked = subprocess.run(
-        [*as_user(THEM), "/usr/bin/python3", "-c", LOOK],
+        [*entering(THEM), "/usr/bin/python3", "-c", LOOK],
         input="\0".join(paths),
         capture_output=True,
         text=True,
@@ -98,7 +98,7 @@ asyncio.run(main())
     "neighbours", "another local user who looks into sandboxes, or runs setuid files from there"
 )
 def test_other_users_see_nothing_of_a_sandbox_without_root(folder: Path) -> None:
-    python = [*as_user(US), sys.executable, "-B", "-c"]
+    python = [*entering(US), sys.executable, "-B", "-c"]
     if subprocess.run([*python, "import pydantic"], capture_output=True).returncode != 0:
         pytest.skip("this Python is for root only")
     root = folder / "exposed"

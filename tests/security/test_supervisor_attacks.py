@@ -1,4 +1,4 @@
-"""What commands try on their supervisor and its children, which run as the same user: PID 1, keepers, transfers."""
+"""What commands try on their supervisor and its children: PID 1, keepers, transfers."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ import time
 import pytest
 
 from clotho.sandbox.backend import JobState
+from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the attacks have numbers of x86_64")
@@ -172,8 +173,34 @@ while time.monotonic() < end:
 
 @pytest.mark.attack("sandbox", "a keeper stopped before it can tell of its command's end")
 async def test_a_stopped_keeper(isolated: Shell) -> None:
-    ended = await isolated.run("kill -STOP $PPID; echo told; exit 4", timeout=5)
+    ended = await isolated.run("kill -STOP $PPID 2>&1 | tail -c 0; echo told; exit 4", timeout=5)
     assert ended == (JobState.EXITED, 4, b"told\n")
+
+
+@needs_root
+@pytest.mark.attack("sandbox", "signals to the supervisor and to a command's keeper")
+async def test_signals_to_the_supervisors_user(isolated: Shell) -> None:
+    attack = """
+print(os.stat("/proc/1").st_uid == os.stat(f"/proc/{os.getppid()}").st_uid != os.getuid())
+for each in (1, os.getppid()):
+    for number in (0, signal.SIGCONT, signal.SIGSTOP, signal.SIGKILL):
+        try: os.kill(each, number)
+        except PermissionError: print("refused")"""
+    await isolated.sandbox.write_file("attack", f"{CALL}{attack}".encode())
+    assert await isolated.text("exec python3 attack") == "\n".join(["True"] + ["refused"] * 8)
+    await still_serves(isolated)
+
+
+@needs_root
+@pytest.mark.attack("sandbox", "the mode, owner and lease of the supervisor's files that a command has open")
+async def test_files_of_the_supervisor_that_a_command_has_open(isolated: Shell) -> None:
+    attack = f"""
+for what in (lambda: os.fchmod(1, 0), lambda: os.fchown(1, os.getuid(), -1), lambda: os.fchmod(0, 0)):
+    try: what()
+    except PermissionError: print("refused")
+print(call(72, 1, {FILE_LEASE}, 1), open("/proc/self/fd/1", "ab").write(b""))"""
+    ended = await isolated.run("exec python3 /dev/stdin", stdin=f"{CALL}{attack}".encode())
+    assert ended.output.decode().split("\n") == ["refused", "refused", "refused", "EPERM 0", ""]
 
 
 @pytest.mark.attack("sandbox", "the supervisor's entries in /proc")

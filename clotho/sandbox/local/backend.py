@@ -128,7 +128,7 @@ class LocalBackend:
             record = self._found(folder)
             if record is not None:
                 record = _labelled(folder, record, labels)
-                control = ControlDirectory(folder.control(), record.user)
+                control = record.control_at(folder.control())
                 incarnation = control.incarnation()
                 if incarnation is not None and record.restored == _digest(restore):
                     return self._instance(View(folder, record.spec), record, control, incarnation)
@@ -145,7 +145,7 @@ class LocalBackend:
         restore: Restore | None,
     ) -> SupervisedSandbox:
         record = self._host.make(folder, lease, spec, labels)
-        instance = self._start(View(folder, spec), record, ControlDirectory(folder.control(), record.user))
+        instance = self._start(View(folder, spec), record, record.control_at(folder.control()))
         if restore is not None:
             try:
                 instance.restore(restore)
@@ -176,7 +176,7 @@ class LocalBackend:
         if labels not in (None, record.labels):
             with self._locked(folder):
                 record = _labelled(folder, self._record_of(folder, lease), labels)
-        control = ControlDirectory(folder.control(), record.user)
+        control = record.control_at(folder.control())
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
         return self._instance(View(folder, record.spec), record, control, incarnation)
@@ -194,7 +194,7 @@ class LocalBackend:
             record = self._record_of(folder, lease)
             if labels is not None:
                 record = _labelled(folder, record, labels)
-            control = ControlDirectory(folder.verifier_control(epoch), record.user)
+            control = record.control_at(folder.verifier_control(epoch))
             newest = max(folder.verifier_epochs(), default=-1)
             if newest == epoch and control.was_started():
                 incarnation = control.incarnation()
@@ -206,7 +206,7 @@ class LocalBackend:
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             _check_hidden(hidden_files)
-            agent = ControlDirectory(folder.control(), record.user)
+            agent = record.control_at(folder.control())
             _seal(agent)
             self._host.end_verifiers(folder)
             private = self._host.make_verifier(folder, record, epoch, hidden_files)
@@ -242,7 +242,7 @@ class LocalBackend:
     def _renew(self, lease: str, seconds: float) -> None:
         folder = self._folder(lease)
         record = self._record_of(folder, lease)
-        agent, *verifiers = (ControlDirectory(path, record.user) for path in folder.instances())
+        agent, *verifiers = (record.control_at(path) for path in folder.instances())
         for verifier in verifiers:
             if verifier.incarnation() is not None:
                 verifier.renew(seconds)

@@ -1,10 +1,10 @@
 """The file system view of a local sandbox: arguments for bubblewrap, and its approximation without it."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, SandboxSpec
 from clotho.sandbox.local.folders import SandboxFolder
@@ -25,6 +25,15 @@ OF_THE_HOST = (
     *("softirqs", "timer_list", "timer_stats"),
 )
 """Entries of /proc that tell of the machine beneath: those that Docker masks, and their like."""
+ONE_USER = ("--unshare-all", "--unshare-user", "--disable-userns")
+SUPERVISORS_RIGHTS = (
+    *("CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_CHOWN"),
+    *("CAP_DAC_READ_SEARCH", "CAP_SETPCAP"),  # to begin in a closed workspace, and to give up these two
+)
+TWO_USERS = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--cap-drop", "ALL", *(part for each in SUPERVISORS_RIGHTS for part in ("--cap-add", each))),
+)
 SHARED_MEMORY, VAR_TMP, RUN, VERIFIER_TMP = 64 << 20, 256 << 20, 64 << 20, 512 << 20
 
 
@@ -87,8 +96,8 @@ class View:
     def _private_mounts(self) -> Iterator[str]:
         if self.private is not None:
             seen = self._seen_private(isolated=True)
-            yield from ("--ro-bind", str(self.private / "hidden"), f"{seen}/hidden")
-            yield from ("--size", str(VERIFIER_TMP), "--perms", "0700", "--tmpfs", f"{seen}/tmp")
+            yield from ("--dir", seen, "--ro-bind", str(self.private / "hidden"), f"{seen}/hidden")
+            yield from ("--size", str(VERIFIER_TMP), "--perms", "1777", "--tmpfs", f"{seen}/tmp")
 
     def layout(self, isolated: bool, verifying: bool = False) -> Layout:
         """`verifying` also for the agent's own instance, where verification runs in it."""
@@ -128,17 +137,22 @@ class View:
                 wanted = value + wanted.removeprefix(name)
         return wanted if isolated else resolve_alias(wanted, self.bare_aliases())
 
-    def arguments(self, files: StartFiles, empty: Path, nothing: Path, expose_usr_local: bool) -> list[str]:
+    def arguments(
+        self, files: StartFiles, empty: Path, nothing: Path, expose_usr_local: bool, two_users: bool
+    ) -> list[str]:
         """bubblewrap's arguments before the command.
 
         `empty` and `nothing` are a folder and a file to mount over what shall not be seen. Each mount takes
-        bubblewrap 0.1 to 0.2 ms, and more on a host that has many.
+        bubblewrap 0.1 to 0.2 ms, and more on a host that has many. With `two_users` there is a user namespace
+        already, and its root keeps what it needs for ending commands and becoming their user.
         """
         return [
-            *("--unshare-all", "--unshare-user", "--disable-userns", "--as-pid-1", "--new-session"),
+            *(TWO_USERS if two_users else ONE_USER),
+            *("--as-pid-1", "--new-session"),
             *("--hostname", "sandbox", "--seccomp", str(files.seccomp)),
             *_variables(self.environment()),
             *_system(None if expose_usr_local else empty),
+            *_parents(self.mounts()),
             *_copied({f"/etc/{name}": (0o444, file) for name, file in files.etc.items()}),
             *_kernel(empty, nothing),
             *_memory(),
@@ -165,8 +179,15 @@ def _each(kind: str, mounts: Mapping[str, Path]) -> Iterator[str]:
         yield from (kind, str(path), seen)
 
 
+def _parents(paths: Iterable[str]) -> Iterator[str]:
+    """The folders on the way to `paths`: made by bubblewrap in passing they would be its user's alone."""
+    on_the_way = dict.fromkeys(str(each) for path in paths for each in reversed(PurePath(path).parents[:-1]))
+    for folder in on_the_way:
+        yield from ("--dir", folder)
+
+
 def _system(over_usr_local: Path | None) -> Iterator[str]:
-    yield from ("--ro-bind", "/usr", "/usr")
+    yield from ("--ro-bind", "/usr", "/usr", "--dir", "/etc")
     if over_usr_local is not None:
         yield from ("--ro-bind", str(over_usr_local), "/usr/local")
     yield from _beside_usr()

@@ -1,4 +1,4 @@
-"""The command prefix that makes a process of this host a sandbox's: its control groups, its user, its priority."""
+"""The command prefix that makes a process of this host a sandbox's: its control groups, its users, its priority."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,16 +6,18 @@ from pathlib import Path
 from clotho.sandbox.supervisor import supervisor_path
 
 
-def entering(user: int | None, niceness: int = 0, groups: Sequence[Path] = ()) -> list[str]:
+def entering(
+    user: int | None,
+    supervisor: int | None = None,
+    niceness: int = 0,
+    groups: Sequence[Path] = (),
+    program: str | None = None,
+) -> list[str]:
     """Joins `groups` and gives up all rights but those of `user`, of whom no process else exists.
 
-    Without a user it stays the same. For good: it can't gain rights by what it runs.
+    With a `supervisor` it is that user, as root of a user namespace that has the two. Without a user it stays the
+    same. For good: it can't gain rights by what it runs. `program` is the supervisor's, where it isn't this host's.
     """
     joined = (str(group / "cgroup.procs") for group in groups)
-    whom = "-" if user is None else str(user)
-    return [str(supervisor_path()), "enter", whom, str(niceness), *joined, "--"]
-
-
-def as_user(user: int | None) -> list[str]:
-    """`entering` where there is anything to give up."""
-    return [] if user is None else entering(user)
+    users = ("-" if each is None else str(each) for each in (user, supervisor))
+    return [program or str(supervisor_path()), "enter", *users, str(niceness), *joined, "--"]

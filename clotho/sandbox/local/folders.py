@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, SandboxSpec
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.launch import private
 
 AGENT = "agent"
@@ -29,12 +30,18 @@ class SandboxRecord(FrozenModel):
     labels: Labels | None = None
     spec: SandboxSpec
     user: int | None
-    """The user it runs as, None where that is the worker's own."""
+    """The user that commands run as, None where that is the worker's own."""
+    supervisor: int | None = None
+    """The user of its supervisors, None where that is the commands'."""
     isolated: bool
     disk_image: bool
     """Whether its files, and its control directories, are on disks of their own, in images."""
     restored: str | None = None
     """Digest of the checkpoint that it was made from."""
+
+    def control_at(self, path: Path) -> ControlDirectory:
+        """A control directory of this sandbox."""
+        return ControlDirectory(path, self.user if self.supervisor is None else self.supervisor, self.user)
 
 
 @dataclass(frozen=True)

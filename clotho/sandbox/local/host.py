@@ -21,13 +21,13 @@ from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.local import cgroups, disk
 from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, other_names
 from clotho.sandbox.local.budget import DiskBudget
-from clotho.sandbox.local.enter import as_user, entering
+from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.isolation import failed_checks
 from clotho.sandbox.local.processes import end_processes_of
 from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER
 from clotho.sandbox.local.start_files import StartFiles, start_files
-from clotho.sandbox.local.users import UserRegistry
+from clotho.sandbox.local.users import UserRegistry, supervisor_of
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervisor import supervisor_path
@@ -94,7 +94,13 @@ class LocalHost:
             spec = SandboxSpec()
             self._fill(folder, user, spec)
             with self._files_of_start(user) as files:
-                command = [*as_user(user), *self._isolated(View(folder, spec), spec, files)]
+                command = self._isolated(View(folder, spec), spec, files, user is not None)
+                if user is not None:
+                    command = [
+                        *entering(user, supervisor_of(user)),
+                        *command,
+                        *entering(user, program=PROGRAM),
+                    ]
                 return failed_checks(command, files.descriptors())
         except (IsolationUnavailable, SandboxUnavailable) as error:
             return (f"starts at all: {error}",)
@@ -144,7 +150,13 @@ class LocalHost:
         if bounded:
             disk.reserve(folder.reserve, spec.disk_mb)
         return SandboxRecord(
-            lease=lease, labels=labels, spec=spec, user=user, isolated=isolated, disk_image=bounded
+            lease=lease,
+            labels=labels,
+            spec=spec,
+            user=user,
+            supervisor=None if user is None else supervisor_of(user),
+            isolated=isolated,
+            disk_image=bounded,
         )
 
     def mount(self, folder: SandboxFolder, record: SandboxRecord) -> None:
@@ -237,6 +249,7 @@ class LocalHost:
         user = self._users.held_by(folder.files, likely) if self._privileged else None
         if user is not None:
             end_processes_of(user)
+            end_processes_of(supervisor_of(user))
         delete = _delete_own if record and record.isolated and record.disk_image else _delete_any
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
@@ -263,15 +276,17 @@ class LocalHost:
         self, view: View, record: SandboxRecord, files: StartFiles, groups: Sequence[Path]
     ) -> list[str]:
         niceness = 0 if self.report().processors == "cgroup" else NICENESS
-        if record.isolated:
-            enter = entering(record.user, niceness, groups)
-            return [*enter, *self._isolated(view, record.spec, files), PROGRAM]
-        return [*entering(None, niceness, groups), str(supervisor_path())]
+        enter = entering(record.user, record.supervisor, niceness, groups)
+        if not record.isolated:
+            return [*enter, str(supervisor_path())]
+        served = () if record.supervisor is None else ("for", str(record.user))
+        bubblewrap = self._isolated(view, record.spec, files, record.supervisor is not None)
+        return [*enter, *bubblewrap, PROGRAM, *served]
 
-    def _isolated(self, view: View, spec: SandboxSpec, files: StartFiles) -> list[str]:
+    def _isolated(self, view: View, spec: SandboxSpec, files: StartFiles, two_users: bool) -> list[str]:
         assert self._bubblewrap is not None
         empty = (self._root / EMPTY_FOLDER, self._root / EMPTY_FILE)
-        return [self._bubblewrap, *view.arguments(files, *empty, spec.expose_usr_local), "--"]
+        return [self._bubblewrap, *view.arguments(files, *empty, spec.expose_usr_local, two_users), "--"]
 
     @cached_property
     def _program(self) -> bytes:

@@ -1,4 +1,7 @@
-"""One user per sandbox, claimed from a range in a registry that all sandboxes of a host share."""
+"""The users of sandboxes, claimed in a registry that all sandboxes of a host share.
+
+Each has two: its commands' is claimed from a range, and with it goes its supervisor's.
+"""
 
 import fcntl
 import os
@@ -16,9 +19,16 @@ from clotho.sandbox.supervised.control import exists
 RANGE = range(2_000_000, 2_010_000)
 """Above the users of distributions and common subuid ranges; below 2^21, where tar's number fields end."""
 
+SUPERVISORS = 10_000
+"""From the user of a sandbox's commands to that of its supervisor, which is claimed with it."""
+
 PATH_BYTES = 4096
 ACCOUNTS_SECONDS = 60
 """Within which an account that is added is seen: libraries look for it in many places."""
+
+
+def supervisor_of(user: int) -> int:
+    return user + SUPERVISORS
 
 
 class UserRegistry:
@@ -49,7 +59,7 @@ class UserRegistry:
         period = round(time.monotonic() / ACCOUNTS_SECONDS)
         for user in self._users:
             held = user in holders and exists(holders[user])
-            if held or _lives(user) or _in_passwd(user, period):
+            if held or any(_lives(each) or _in_passwd(each, period) for each in (user, supervisor_of(user))):
                 continue
             claim = self._folder / str(user)
             claim.unlink(missing_ok=True)
@@ -106,11 +116,12 @@ class UserRegistry:
         """Raises IsolationUnavailable where this user namespace doesn't have the range."""
         mapped = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
         if not any(
-            int(first) <= self._users[0] and self._users[-1] < int(first) + int(count)
+            int(first) <= self._users[0] and supervisor_of(self._users[-1]) < int(first) + int(count)
             for first, _, count in mapped
         ):
             raise IsolationUnavailable(
-                f"users {self._users[0]} to {self._users[-1]} don't exist here: choose from /proc/self/uid_map"
+                f"users {self._users[0]} to {supervisor_of(self._users[-1])} don't exist here: choose from"
+                " /proc/self/uid_map"
             )
 
 

@@ -34,11 +34,15 @@ _unfinished = itertools.count()
 
 
 class ControlDirectory:
-    """`owner` is the user whom staged entries are given to, None where supervisor and host are the same user."""
+    """`owner` is the user whom staged entries are given to, None where supervisor and host are the same user.
 
-    def __init__(self, path: Path, owner: int | None) -> None:
+    `group` is the one of the commands, which read what they are given of them; it has the owner's number otherwise.
+    """
+
+    def __init__(self, path: Path, owner: int | None, group: int | None = None) -> None:
         self.path = path
         self.owner = owner
+        self.group = owner if group is None else group
         self.jobs = path / "c"
         self.transfers = path / "f"
         self.sessions = path / "sessions"
@@ -179,12 +183,13 @@ class ControlDirectory:
             remaining = memoryview(content)
             while remaining:
                 remaining = remaining[file.write(remaining) :]
-            if self.owner is not None:
-                os.fchown(file.fileno(), self.owner, self.owner)
+            if self.owner is not None and self.group is not None:
+                os.fchmod(file.fileno(), 0o640)
+                os.fchown(file.fileno(), self.owner, self.group)
 
     def _give(self, path: StrPath) -> None:
-        if self.owner is not None:
-            os.chown(path, self.owner, self.owner)
+        if self.owner is not None and self.group is not None:
+            os.chown(path, self.owner, self.group)
 
 
 def unfinished_name(name: str) -> str:

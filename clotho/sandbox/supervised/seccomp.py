@@ -1,9 +1,9 @@
 """The system calls that local sandboxes may make: a classic BPF program for bubblewrap's --seccomp.
 
-Namespaces and the missing capabilities carry the isolation; this takes away what they don't cover. Commands run as
-the user of their supervisor, so this is also what keeps it, and the children that move files for it, out of their
-reach: nobody changes the limits, the priority or the scheduling of another process, nobody holds up with a lease
-who opens a file. (A user of its own would take a second one in the sandbox's namespace, and rights over both.)
+Namespaces and the missing capabilities carry the isolation; this takes away what they don't cover. Children of the
+supervisor that move files are the commands' user, and without root so is the supervisor. This is also what keeps
+them out of reach: nobody changes the limits, the priority or the scheduling of another process, nobody holds up
+with a lease who opens a file.
 """
 
 import platform

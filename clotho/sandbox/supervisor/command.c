@@ -1,6 +1,8 @@
 /* Between fork and exec: the keeper of a job, and its command. */
 #include "command.h"
 
+#include "user.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -42,9 +44,8 @@ enum { CANNOT_ENTER = 126, NO_SHELL = 127 };
 long long max_processes, max_file;
 struct rlimit command_files;
 
-static void enter_directory(struct job *job) {
-    char left[PATH_MAX], here[PATH_MAX];
-    directory_left_by(job->key, left); /* ours by now: linked from the predecessor's at the start */
+static void enter_directory(const struct job *job, const char *left) {
+    char here[PATH_MAX];
     if (*left && chdir(left) == 0) setenv("PWD", left, 1);
     else if (getcwd(here, sizeof here)) {
         setenv("PWD", here, 1);
@@ -83,11 +84,14 @@ static void become_command(struct job *job, int standard_input, int tell) {
     for (int i = 0; i < 8; i++)
         if (dup3(from[i], to[i], to[i] == TELL ? O_CLOEXEC : 0) < 0) not_started(tell);
     umask(022);
-    enter_directory(job);
-    for (int fd = 3; fd < 6; fd++) close(fd);
-    close_from(TELL + 1);
+    char left[PATH_MAX];
+    directory_left_by(job->key, left); /* ours by now: linked from the predecessor's at the start */
     int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (oom >= 0 && write(oom, "500", 3) == 3) close(oom); /* short of memory, the command goes, not its supervisor */
+    if (become_command_user()) not_started(tell);
+    enter_directory(job, left);
+    for (int fd = 3; fd < 6; fd++) close(fd);
+    close_from(TELL + 1);
     limit(RLIMIT_CORE, 0);
     if (max_file > 0) limit(RLIMIT_FSIZE, max_file);
     if (max_processes > 0) limit(RLIMIT_NPROC, max_processes);

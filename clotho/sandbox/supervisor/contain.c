@@ -8,10 +8,10 @@
 #include "contain.h"
 
 #include "control.h"
+#include "user.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -53,11 +53,6 @@ static int give_up_capabilities(void) {
     return syscall(SYS_capset, &header, sets) ? failed("capabilities") : 0;
 }
 
-static int become(uid_t user) {
-    if (!user) return 0;
-    return setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user) ? failed("its user") : 0;
-}
-
 /* Returns the number of instructions, 0 where there are none. */
 static int read_filter(int directory, struct sock_filter *filter) {
     int fd = openat(directory, "filter", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -82,7 +77,9 @@ int contain(char **arguments) {
     if (ready < 0) return failed(arguments[0]);
     int length = read_filter(directory, filter);
     if (umount2(arguments[0], MNT_DETACH)) return failed("detaching the control directory");
-    if (give_up_capabilities() || become((uid_t)user) || install(filter, length)) return -1;
+    if (give_up_capabilities()) return -1;
+    if (user && become_user((uid_t)user)) return failed("its user");
+    if (install(filter, length)) return -1;
     snprintf(control_text, sizeof control_text, "%d", directory);
     snprintf(ready_text, sizeof ready_text, "%d", ready);
     arguments[0] = control_text;

@@ -40,7 +40,7 @@ static int open_shell_files(struct job *job) {
     job->text = read_header(job->dir, "job", &header);
     job->inherited = openat(job->dir, "state", O_RDONLY | O_CLOEXEC);
     if (job->inherited < 0 && errno == ENOENT) job->inherited = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    job->state = openat(job->dir, ".state", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    job->state = openat(job->dir, ".state", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     if (job->text < 0 || job->inherited < 0 || job->state < 0) return -1;
     if (fallocate(job->state, FALLOC_FL_KEEP_SIZE, 0, STATE_RESERVE) == 0) return 0;
     return errno == EOPNOTSUPP || errno == ENOSYS ? 0 : -1;
@@ -161,7 +161,7 @@ void start_job(const char *key) {
         free_job(job);
         return;
     }
-    job->out = openat(job->dir, "out", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    job->out = openat(job->dir, "out", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0660);
     int ready = job->out >= 0 && reserve_result(job) && !inherit(job) && !open_shell_files(job);
     int standard_input = ready ? open_input(job, input) : -1, why = errno;
     if ((standard_input < 0 && !job->pty) || publish_once(job->dir, "started", instance)) {

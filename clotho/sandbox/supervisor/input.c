@@ -1,6 +1,8 @@
 /* What is written to a running job: requests are taken over once, queued, and fed as the job reads. */
 #include "input.h"
 
+#include "user.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,13 +21,16 @@ int open_input(struct job *job, const char *kind) {
         job->writer = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
         if (job->writer < 0 || ioctl(job->writer, TIOCSPTLCK, &unlock)) return -1;
         ioctl(job->writer, TIOCSWINSZ, &size);
-        return ioctl(job->writer, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        int terminal = ioctl(job->writer, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        give_to_commands(terminal);
+        return terminal;
     }
     if (!strcmp(kind, "pipe")) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC)) return -1;
         job->writer = ends[1];
         fcntl(job->writer, F_SETFL, O_NONBLOCK);
+        give_to_commands(ends[0]);
         return ends[0];
     }
     if (!strcmp(kind, "file")) return openat(job->dir, "stdin", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

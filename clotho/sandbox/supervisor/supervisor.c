@@ -1,7 +1,7 @@
 /* The supervisor: starts, follows and ends the commands of one sandbox. Where it can be, it is the sandbox's PID 1.
  *
- *   supervisor serve CONTROL READY LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
- *   supervisor enter USER NICENESS GROUP... -- COMMAND...
+ *   supervisor [for USER] serve CONTROL READY LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
+ *   supervisor enter USER SUPERVISOR NICENESS GROUP... -- COMMAND...
  *   supervisor contain CONTROL_PATH USER LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
  *
  * (`enter` prepares a process of the host for `serve`: see enter.c. `contain` is `serve` in a container: see contain.c.)
@@ -9,8 +9,9 @@
  *
  * As PID 1 of a pid namespace it can't be killed or stopped from inside, and the kernel ends the whole sandbox when
  * it exits. The control directory is reached only through the descriptor and is mounted nowhere, and this process
- * isn't dumpable: commands run as the same user, but can neither read what is staged nor forge a result. Nobody
- * above it has to live: when its lease runs out it exits, and the sandbox with it.
+ * isn't dumpable: commands can neither read what is staged nor forge a result. Where the host could give it a user of
+ * its own, commands run as USER, who owns nothing there either, and can't signal what is ours. Nobody above it has to
+ * live: when its lease runs out it exits, and the sandbox with it.
  *
  * The control directory:
  *   alive              instance id, locked with flock(2) as long as this process lives
@@ -35,6 +36,7 @@
 #include "requests.h"
 #include "transfer.h"
 #include "tree.h"
+#include "user.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -240,8 +242,8 @@ static int serve_command(char **arguments) {
     max_file = atoll(arguments[4]);
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    umask(077);
-    if (lock_alive() || open_events()) return 3;
+    umask(0); /* every file is given its mode */
+    if ((command_user && keep_rights()) || lock_alive() || open_events()) return 3;
     open_manifest_memory();
     /* Whoever started us may be dead by now: the next host to ask finds us by our lock. */
     (void)!write(ready, instance, strlen(instance));
@@ -252,8 +254,13 @@ static int serve_command(char **arguments) {
 }
 
 int main(int argc, char **argv) {
+    if (argc >= 3 && !strcmp(argv[1], "for")) {
+        command_user = (uid_t)natural(argv[2]);
+        argv += 2;
+        argc -= 2;
+    }
     if (argc == 7 && !strcmp(argv[1], "serve")) return serve_command(argv + 2);
-    if (argc >= 6 && !strcmp(argv[1], "enter")) return enter_command(argv + 2);
+    if (argc >= 7 && !strcmp(argv[1], "enter")) return enter_command(argv + 2);
     if (argc == 7 && !strcmp(argv[1], "contain")) return contain(argv + 2) ? 3 : serve_command(argv + 2);
     return 2;
 }

@@ -9,6 +9,7 @@
 #include "pack.h"
 #include "tree.h"
 #include "unpack.h"
+#include "user.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,12 +30,6 @@ struct transfer {
     ms deadline;
 };
 static struct transfer *transfers;
-
-static void start_in(const char *after) {
-    char left[PATH_MAX];
-    directory_left_by(after, left);
-    if (*left && chdir(left)) return; /* gone: paths start in the workspace then, as commands do */
-}
 
 static void open_descriptors(struct transfer *transfer, const char *content, int flags) {
     int from[] = {openat(transfer->dir, content, flags, 0600),
@@ -63,7 +58,7 @@ static void listen_for_stop(void) {
 
 static void become_transfer(struct transfer *transfer, int processes) {
     struct header header;
-    char after[KEY_LENGTH + 1], path[2 * PATH_MAX], given[PATH_MAX], here[PATH_MAX] = "";
+    char after[KEY_LENGTH + 1], path[2 * PATH_MAX], given[PATH_MAX], left[PATH_MAX], here[PATH_MAX] = "";
     int request = read_header(transfer->dir, "request", &header);
     if (request < 0) _exit(UNANSWERED);
     header_value(&header, "after", after, sizeof after);
@@ -76,8 +71,10 @@ static void become_transfer(struct transfer *transfer, int processes) {
         unpack(&header);
     }
     int putting = !strcmp(transfer->verb, "put");
-    start_in(after);
+    directory_left_by(after, left);
     open_descriptors(transfer, "content", putting ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC);
+    if (become_command_user()) _exit(UNANSWERED);
+    if (*left && chdir(left)) *left = 0; /* gone: paths start in the workspace then, as commands do */
     if (!strcmp(transfer->verb, "manifest")) write_manifest(&header);
     close(ENTRY);
     umask(022);

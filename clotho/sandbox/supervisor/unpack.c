@@ -9,6 +9,7 @@
 #include "answer.h"
 #include "bytes.h"
 #include "member.h"
+#include "user.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -219,7 +220,7 @@ void unpack(const struct header *request) {
     struct member member;
     read_roots(request, &roots);
     stream = openat(ENTRY, "stream", O_RDONLY | O_CLOEXEC);
-    require(stream >= 0);
+    require(stream >= 0 && !become_command_user());
     umask(0);
     for (; read_member(&member, &header); forget_member(&member)) place_member(&member, &header);
     while (depth) leave_directory();
