@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 Templated = dict[str, JsonValue]
 """A message or a tool as chat templates expect it: text content, call arguments parsed."""
@@ -83,18 +84,10 @@ class TextStream:
 
 
 def _bytes_of_tokens(tokenizer: PreTrainedTokenizerFast) -> list[bytes]:
-    alphabet = _byte_alphabet()
+    alphabet = {character: byte for byte, character in bytes_to_unicode().items()}
     added = {token: content.content.encode() for token, content in tokenizer.added_tokens_decoder.items()}
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     return [
         added[token] if token in added else bytes(alphabet[character] for character in piece)
         for token, piece in enumerate(pieces)
     ]
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """Byte-level BPE writes a byte as its Latin-1 character if that is visible, else as one from U+0100 on."""
-    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    alphabet = {chr(byte): byte for byte in visible}
-    invisible = [byte for byte in range(256) if byte not in visible]
-    return alphabet | {chr(256 + index): byte for index, byte in enumerate(invisible)}

@@ -58,8 +58,10 @@ def typed_text(arguments: str, properties: dict[str, Any]) -> str:
         return arguments
     try:
         sampled = decode(arguments)
-        corrected = typed(sampled, properties) if isinstance(sampled, dict) else sampled
-        return arguments if _identical(sampled, corrected) else encode(corrected)
+        if not isinstance(sampled, dict):
+            return arguments
+        corrected = encode(typed(sampled, properties))
+        return arguments if corrected == encode(sampled) else corrected
     except ValueError:
         return arguments
 
@@ -136,14 +138,3 @@ def _json(text: str) -> JsonValue:
     except ValueError:
         return text
     return value
-
-
-def _identical(left: Any, right: Any) -> bool:
-    """Equal in type as well: 1, 1.0 and true are three things here."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(_identical(left[key], right[key]) for key in left)
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(_identical, left, right))
-    return bool(left == right)
