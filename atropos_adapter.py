@@ -68,7 +68,7 @@ class HermesAgentBaseEnv(CompatEnv):
             )
 
     def _worker(self) -> AbstractAsyncContextManager[object]:
-        """What serves this environment's queue."""
+        """The worker of this environment's queue."""
         # Imported here: an adapter of an environment that workers serve starts sooner without.
         from temporalio.worker import Worker
 

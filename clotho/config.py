@@ -37,7 +37,7 @@ class Section(BaseModel):
 
 
 class TemporalSettings(Section):
-    """Where the Temporal server is. API keys and certificates come from Temporal's own variables."""
+    """The address of the Temporal server. API keys and certificates come from Temporal's own variables."""
 
     address: str | None = None
     """None: TEMPORAL_ADDRESS or a Temporal profile, else `default_address`."""
@@ -104,7 +104,7 @@ class SandboxSettings(Section):
     """Folder, budget and leases of this host's sandboxes."""
 
     backend: str = "local"
-    """What makes the sandboxes of this host's workers: `local`, or `module:Class` of another backend.
+    """The backend of this host's sandboxes: `local`, or `module:Class` of another.
 
     Workers refuse runs that ask for another one, but for `docker`: that they make wherever an engine answers.
     """
@@ -164,7 +164,7 @@ class Settings(BaseSettings):
     )
 
     store: str = f"{STATE_FOLDER}/store"
-    """Where the journal is: a folder, or s3://bucket/prefix."""
+    """Location of the journal: a folder, or s3://bucket/prefix."""
     host: str | None = None
     """This machine's persistent name in task queues; None: made once and kept in the cache folder."""
     log_format: LogFormat = "text"
@@ -185,7 +185,7 @@ class Settings(BaseSettings):
 
     @property
     def folder(self) -> Path:
-        """Where logs, exports and development servers' files go: beside the store, or named after its location."""
+        """Folder of logs, exports and development servers' files: beside the store, or named after its location."""
         if "://" in self.store:
             return Path(STATE_FOLDER) / re.sub(r"[^A-Za-z0-9.]+", "-", self.store).strip("-")
         return Path(self.store).parent

@@ -28,7 +28,7 @@ class Registration(FrozenModel):
     url: str
     env_id: int
     name: str
-    """With the number that the API gives each environment of the same name."""
+    """The environment's name with the number that the API adds."""
 
     def is_stale_registration_of(self, now: "Registration") -> bool:
         """Whether the same API still counts this registration, of an adapter that is gone.

@@ -112,7 +112,7 @@ class BranchGroup:
     generation_params: dict[str, Any]
 
     def wire(self) -> dict[str, Any]:
-        """As Atropos' BaseEnv and API take it."""
+        """The ScoredDataGroup for Atropos' BaseEnv and API."""
         return {
             "group_id": self.group_id,
             "tokens": [row.tokens for row in self.rows],

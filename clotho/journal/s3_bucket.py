@@ -1,4 +1,7 @@
-"""The four operations of a store on one bucket, as blocking calls that raise what the client library raises."""
+"""The four operations of a store on one bucket, as blocking calls that raise the client library's errors.
+
+A conditional put (`If-None-Match: *`) makes it write-once: see `Bucket.create`.
+"""
 
 import random
 import time

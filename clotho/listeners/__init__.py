@@ -1,1 +1,1 @@
-"""What every HTTP server of Clotho does with connections and requests before it looks at them."""
+"""Bounded, checked HTTP: connections and requests before a server handles them."""

@@ -1,4 +1,4 @@
-"""Who may ask: no web page of another origin, under no foreign name, and with the token where there is one."""
+"""Access checks: no web page of another origin, no foreign host name, and the token if there is one."""
 
 import base64
 import hmac

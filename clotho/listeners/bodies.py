@@ -23,11 +23,11 @@ GZIP = 31
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """What one body may take."""
+    """Limits of one body."""
 
     sent_bytes: int
     unpacked_bytes: int
-    """Of the document inside, when it was sent compressed."""
+    """Largest decompressed body, in bytes."""
     seconds: float
     """From the headers to the last byte."""
 
@@ -90,7 +90,7 @@ class Bodies:
 
 
 def gunzipped(body: bytes, most: int) -> bytes:
-    """What `body` was before it was compressed, if that is no more than `most` bytes. Raises Refused."""
+    """Decompress `body`; raises Refused beyond `most` bytes."""
     pieces: list[bytes] = []
     room = most
     while body:

@@ -73,7 +73,7 @@ def connections(on_torn: Callable[[Client], None], on_ended: Callable[[Client], 
 
 
 def _unsent_bytes(transport: asyncio.Transport) -> int:
-    """What was written, and that the other end's kernel hasn't acknowledged."""
+    """Bytes written that the other end's kernel hasn't acknowledged."""
     descriptor = transport.get_extra_info("socket").fileno()
     (unacknowledged,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))
     return int(unacknowledged) + transport.get_write_buffer_size()

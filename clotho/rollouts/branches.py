@@ -35,7 +35,7 @@ class Branch(FrozenModel):
     """Among the rollout's branches, in the order of their first turns."""
     ids: tuple[int, ...]
     mask: tuple[bool, ...]
-    """Where a token was sampled."""
+    """Where a token was sampled: from it come the masks of training rows."""
     logprobs: tuple[float, ...]
     """Natural logarithm; 0.0 where not sampled."""
     spans: tuple[SampledSpan, ...]

@@ -70,7 +70,7 @@ class Mirror:
                     held.group["group_id"] = name
 
     def fetched(self) -> Served:
-        """What the application has given away since `upstream.watch_batches`, as a served batch."""
+        """The batch that the application has given away since `upstream.watch_batches`."""
         groups = upstream.taken_batch()
         served = Served(groups, [self._rows[id(group)].row for group in groups])
         if served.groups:
@@ -92,7 +92,7 @@ class Mirror:
         self._given_up, self._served = self._served, []
 
     def changes(self, accepted: Sequence[str] = (), *, forget_accepted: bool = False) -> Changes | None:
-        """What the file lacks; None if nothing. To be followed by `commit`, or by `load`."""
+        """The changes that the file lacks; None if there are none. Write them, or `load` again."""
         added: list[Row] = []
         moved: list[Row] = []
         rows: dict[int, Row] = {}

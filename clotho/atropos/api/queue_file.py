@@ -14,7 +14,7 @@ from clotho.errors import InvalidInput
 APPLICATION = 0x434C4F51
 """Marks the file as ours."""
 COMPRESSION = 1
-"""Of zstandard: a write of fewer bytes more than pays for it."""
+"""Level of zstandard: writing fewer bytes saves more time than it takes."""
 SCHEMA = """
 CREATE TABLE held (row INTEGER PRIMARY KEY, position INTEGER NOT NULL, place TEXT NOT NULL, number INTEGER NOT NULL,
                    content BLOB NOT NULL);
@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Changes:
-    """What one request changed; written whole or not at all."""
+    """The changes of one request, written whole or not at all."""
 
     added: Sequence[Row]
     moved: Sequence[Row]

@@ -1,4 +1,4 @@
-"""What a trainer or an environment may register: atroposlib's own requests, with numbers that it can count with."""
+"""Registrations of trainers and environments: atroposlib's own requests, with bounds on their numbers."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from clotho.atropos.api.sent import refusal
 
 MOST_ROWS = 4_096
-"""Of a group. Packing groups takes time and memory with their size."""
+"""Rows of a group. Packing groups takes time and memory with their size."""
 Name = Annotated[str, Field(max_length=1_024)]
 Tokens = Annotated[int, Field(ge=1, lt=2**31)]
 Steps = Annotated[int, Field(ge=-1, lt=2**53)]

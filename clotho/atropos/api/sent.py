@@ -1,4 +1,4 @@
-"""What a sender may post: atroposlib's scored groups, with an optional id, and nothing that breaks a batch."""
+"""Scored groups as senders post them: atroposlib's, with an optional id, and checks that no batch breaks."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class SentGroup(ScoredData):  # type: ignore[misc]
     @field_validator("messages", mode="before")
     @classmethod
     def validate_messages(cls, messages: object) -> object:
-        """As atroposlib's, in whose place it is, but for what can't be looked into: that is refused, too."""
+        """Check messages like atroposlib's validator, which it replaces, and refuse also what that can't check."""
         rows = messages if isinstance(messages, list) else [messages]
         said = [message for row in rows if isinstance(row, list) for message in row]
         if messages is not None and not all(isinstance(row, list) for row in rows):
@@ -88,7 +88,7 @@ def read_groups(body: bytes, *, many: bool) -> Sequence[SentGroup]:
 
 
 def refusal(error: ValidationError) -> Refused:
-    """What is wrong with a body, in the form of atroposlib's answers."""
+    """The faults of a body, in the form of atroposlib's answers."""
     complaints = error.errors(include_url=False, include_input=False, include_context=False)
     if complaints[0]["type"] == "json_invalid":
         return Refused(400, f"the body is not JSON: {complaints[0]['msg']}")

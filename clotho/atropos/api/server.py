@@ -15,7 +15,7 @@ from clotho.listeners.early_answers import EarlyAnswers
 
 MOST_CONNECTIONS = 1_000
 SECONDS_TO_FINISH = 10
-"""What a shutdown leaves to requests under way."""
+"""Seconds that a shutdown leaves to open requests."""
 
 
 def serve(

@@ -44,7 +44,7 @@ REGISTRATION = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where the application holds a group: `number` is the buffer's environment or the batch's index."""
+    """The place of a group in the application: `number` is the buffer's environment or the batch's index."""
 
     kind: Literal["queue", "buffer", "batch", "served", "latest"]
     number: int = 0
@@ -123,7 +123,7 @@ def forget_start() -> None:
 
 
 def latest() -> Group | None:
-    """What /latest_example shows."""
+    """The group that /latest_example shows."""
     found: Group | None = getattr(app.state, "latest", None)
     return found
 

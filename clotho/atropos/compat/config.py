@@ -94,7 +94,7 @@ class HermesAgentEnvConfig(ClothoEnvConfig):
 
 
 def own_fields(config: HermesAgentEnvConfig) -> dict[str, JsonValue]:
-    """What an author's configuration adds, and the fields that say what the dataset is."""
+    """The fields that an author's configuration adds, and those of the dataset."""
     dataset = {"dataset_name", "dataset_split", "prompt_field"}
     inherited = (HermesAgentEnvConfig.model_fields.keys() | BaseEnvConfig.model_fields.keys()) - dataset
     fields: dict[str, JsonValue] = config.model_dump(mode="json", exclude=set(inherited))

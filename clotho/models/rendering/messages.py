@@ -22,7 +22,7 @@ Templated = dict[str, JsonValue]
 MARK = "\ufdd0"
 """A noncharacter of Unicode: no text has it."""
 THINKING = frozenset(tag for tags in TAGS for tag in tags)
-"""What templates look for in what an assistant said."""
+"""Markers that templates look for in an assistant's text."""
 TAG = re.compile(r"</?\w+>")
 
 
@@ -36,11 +36,11 @@ class Literals:
         self._spoken = _any_of(structural - shown - THINKING)
 
     def escape_message(self, text: str) -> str:
-        """What a user or the model said: a prompt may show how to think, or how to write a call."""
+        """Text of a user or the model: a prompt may show how to think, or how to write a call."""
         return _marked(text, self._spoken)
 
     def escape_tool_result(self, text: str) -> str:
-        """What a tool returned: nothing in it is a part of the conversation's structure."""
+        """A tool's result: nothing in it is part of the conversation's structure."""
         return _marked(text, self._returned)
 
 
@@ -96,7 +96,7 @@ def _templated(message: ChatMessage, literals: Literals, parsed: bool) -> Templa
 
 
 def _content(message: ChatMessage, literals: Literals) -> str:
-    """What a system's message holds is the author's, and means what it says."""
+    """A system message is the author's, and stays as it is."""
     text = _text(message)
     if message.role in ("system", "developer"):
         return text

@@ -1,4 +1,4 @@
-"""What turns messages into token ids and sampled ids back into messages, for one model."""
+"""Renderers turn messages into token ids, and sampled ids back into messages, for one model."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ class Renderer(ABC):
     """
 
     description: str
-    """What was resolved: the tokenizer, the renderer, the tool-call parser and the treatment of reasoning."""
+    """The resolved choices: the tokenizer, the renderer, the tool-call parser and the treatment of reasoning."""
     thinking_mode: bool
     """Whether think blocks stay in the history that later turns see, whatever the template does."""
     stop_token_ids: tuple[int, ...]
@@ -132,5 +132,5 @@ class Renderer(ABC):
 
 
 def strip_or_none(text: str | None) -> str | None:
-    """What an assistant said or thought, without the white space around it."""
+    """An assistant's text or thoughts, without the white space around it."""
     return (text or "").strip() or None

@@ -15,7 +15,7 @@ class Rendering(FrozenModel):
     thinking_mode: bool = False
 
     def named(self, model: str) -> "Rendering":
-        """With a tokenizer, by default that of `model`, and the tool-call parser that its name stands for."""
+        """The rendering with a tokenizer, by default that of `model`, and the tool-call parser of that name."""
         tokenizer = self.tokenizer or model
         reads = self.tool_call_parser or family_parser(model_name(tokenizer))
         return self.model_copy(update={"tokenizer": tokenizer, "tool_call_parser": reads})

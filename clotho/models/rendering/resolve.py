@@ -77,7 +77,7 @@ def _checked(renderer: str) -> str:
 
 
 def _without_parser(tokenizer: str, architectures: tuple[str, ...]) -> str:
-    """What to do about a model whose calls none of the named parsers reads, as far as is known."""
+    """Advice for a model whose calls none of the named parsers is known to read."""
     known = [_letters(name) for name in (model_name(tokenizer), *architectures)]
     likely = [name for name in packaged.names() if any(_letters(name) in each for each in known)]
     if likely:

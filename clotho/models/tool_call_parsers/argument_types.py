@@ -131,7 +131,7 @@ def _number(text: str) -> float | None:
 
 
 def _json(text: str) -> JsonValue:
-    """What `text` holds, or itself: also where that could not be written as JSON again."""
+    """The value that `text` holds, or `text` itself, also if the value can't be written as JSON again."""
     try:
         value: JsonValue = decode(text)
         encode(value, finite=True)

@@ -57,7 +57,7 @@ class DeepSeekV31Parser:
 
 
 def _answer(text: str, blocks: Sequence[_Block]) -> ParsedAnswer:
-    """What an answer with a section comes to: its content ends where the section begins."""
+    """The parsed answer: its content ends where the section begins."""
     section = text.index(SECTION)
     starts = (*(block.start for block in blocks), len(text))
     ends = (0, *(block.end for block in blocks))

@@ -1,4 +1,4 @@
-"""What the dialects with markup of their own share: an answer cut into segments, and what they come to."""
+"""Shared parts of the dialects with their own markup: an answer cut into segments, and their parsing."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Opening:
-    """What comes next is a call's: prose ends here."""
+    """A call begins next: text ends here."""
 
     text: str = ""
 

@@ -1,4 +1,4 @@
-"""What a tool-call parser takes and gives, and the ids of the calls it finds."""
+"""The interface of tool-call parsers, and the ids of the calls they find."""
 
 import hashlib
 import re
@@ -25,13 +25,13 @@ class ParsedCall(FrozenModel):
 
 
 class ParsedAnswer(FrozenModel):
-    """What a model's text comes to."""
+    """A model's text, parsed."""
 
     content: str | None
     """The text that isn't a call, as vLLM reports it."""
     calls: tuple[ParsedCall, ...] = ()
     remainder: str = ""
-    """What vLLM leaves out of its answer: mostly text after the calls, and blocks that aren't calls."""
+    """Text that vLLM leaves out of its answer: mostly text after the calls, and blocks that aren't calls."""
     malformed: int = 0
     """Blocks in which no call could be read, in the content or in the remainder."""
     unoffered: int = 0
