@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 from clotho.config import variable
 from clotho.environment import (
@@ -34,7 +33,7 @@ from clotho.templates import resolved
 
 
 class TaskFoldersConfig(EnvironmentConfig):
-    """`path`: a task, or a folder of tasks, on each host. `names`: the only ones to roll out."""
+    """`path`: where the tasks are, for each host. `names`: the only ones to roll out."""
 
     path: str
     names: tuple[str, ...] = ()
@@ -56,7 +55,7 @@ class TaskFolders(Environment):
     config: TaskFoldersConfig
 
     async def setup(self) -> None:
-        found = read_tasks(Path(self.config.path), variable)
+        found = read_tasks(self.config.path, variable)
         if found.broken and not self.config.skip_broken:
             raise InvalidInput("\n".join((*found.broken, "set skip_broken to leave these out")))
         self.tasks = {task.name: task for task in found.tasks}

@@ -21,13 +21,14 @@ from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
 from clotho.runs.request import run_manifest
+from clotho.tasks.sources import located
 
 MODEL, SAMPLING, LIMITS = "Model", "Sampling", "Rewards and tool results"
 SANDBOX, SWITCHES = "Sandbox", "Sandbox switches"
 
 Environment = Annotated[
     str,
-    typer.Argument(help="A module in environments/, module:Class, or tasks:PATH.", metavar="ENV"),
+    typer.Argument(help="A module in environments/, module:Class, or tasks:SOURCE.", metavar="ENV"),
 ]
 Model = Annotated[
     str | None,
@@ -244,7 +245,7 @@ def task_folders(environment: str) -> tuple[str, dict[str, JsonValue]]:
     kind, colon, path = environment.partition(":")
     if kind != "tasks" or not colon:
         return environment, {}
-    return "task_folders", {"path": str(Path(path).expanduser().resolve())}
+    return "task_folders", {"path": located(path)}
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:

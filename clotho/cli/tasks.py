@@ -32,6 +32,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.tasks.collection import read_tasks
+from clotho.tasks.sources import located
 from clotho.temporal.failures import failure_of
 from clotho.temporal.states import describe
 
@@ -75,7 +76,8 @@ def check(
     source: Annotated[
         str,
         typer.Argument(
-            help="A task, a folder of tasks, or an environment whose items have solutions.", metavar="TASKS"
+            help="A folder of tasks, tasks:SOURCE, or an environment whose items have solutions.",
+            metavar="TASKS",
         ),
     ],
     config: Annotated[
@@ -127,11 +129,11 @@ def _source(
     source: str, overrides: Mapping[str, JsonValue]
 ) -> tuple[str, Mapping[str, JsonValue], tuple[str, ...]]:
     """The environment, its configuration, and what is wrong with folders that can't be read."""
-    path = Path(source.removeprefix("tasks:"))
-    if not (source.startswith("tasks:") or path.is_dir()):
+    path = located(source.removeprefix("tasks:"))
+    if not (source.startswith("tasks:") or Path(path).is_dir()):
         return source, overrides, ()
     found = read_tasks(path, variable)
-    return ENVIRONMENT, {"path": str(path.resolve()), "skip_broken": True, **overrides}, found.broken
+    return ENVIRONMENT, {"path": path, "skip_broken": True, **overrides}, found.broken
 
 
 async def _checked(

@@ -1,30 +1,27 @@
-"""A folder of tasks: those that can be rolled out, and those that can't, with why."""
+"""A set of tasks: those that can be rolled out, and those that can't, with why."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from clotho.errors import InvalidInput
 from clotho.tasks.folder import Task, read_task
+from clotho.tasks.sources import task_folders
 from clotho.templates import Lookup
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of a folder, by name."""
+    """The tasks of a source, by name."""
 
     tasks: tuple[Task, ...]
     broken: tuple[str, ...]
     """One sentence for each folder that can't be rolled out."""
 
 
-def read_tasks(path: Path, variable: Lookup) -> Tasks:
-    """The task in folder `path`, or those in the folders below it; raises InvalidInput where there is none."""
-    if not path.is_dir():
-        raise InvalidInput(f"tasks {path}: there is no such folder")
-    folders = [path] if (path / "task.toml").is_file() else _children(path)
+def read_tasks(source: str, variable: Lookup) -> Tasks:
+    """The tasks of a folder, repository or registry; raises InvalidInput where there is none."""
     tasks: dict[str, Task] = {}
     broken = []
-    for folder in folders:
+    for folder in task_folders(source):
         try:
             task = read_task(folder, variable)
         except InvalidInput as error:
@@ -34,16 +31,4 @@ def read_tasks(path: Path, variable: Lookup) -> Tasks:
             broken.append(f"task {folder.name}: {tasks[task.name].path.name} has the name {task.name}, too")
         else:
             tasks[task.name] = task
-    if not tasks and not broken:
-        raise InvalidInput(f"tasks {path}: no folder in it has a task.toml")
     return Tasks(tuple(tasks.values()), tuple(broken))
-
-
-def _children(path: Path) -> list[Path]:
-    """The folders that mean to be tasks: with some of a task's own files."""
-    marks = ("task.toml", "instruction.md", "tests", "environment")
-    return [
-        child
-        for child in sorted(path.iterdir())
-        if child.is_dir() and any((child / mark).exists() for mark in marks)
-    ]

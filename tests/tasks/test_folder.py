@@ -157,21 +157,21 @@ def test_each_broken_task_of_a_folder_is_reported(tmp_path: Path) -> None:
     make_task(tmp_path / "unknown", "nonsense = 1")
     make_task(tmp_path / "bare", without=("task.toml",))
     (tmp_path / "notes").mkdir()
-    found = read_tasks(tmp_path, nothing)
+    found = read_tasks(str(tmp_path), nothing)
     assert [task.name for task in found.tasks] == ["a", "b"]
     assert found.broken == ("task bare: there is no task.toml", "task unknown: nonsense: unknown key")
-    assert [task.name for task in read_tasks(tmp_path / "a", nothing).tasks] == ["a"]
+    assert [task.name for task in read_tasks(str(tmp_path / "a"), nothing).tasks] == ["a"]
 
 
 def test_names_are_used_once(tmp_path: Path) -> None:
     file = '[task]\nname = "o/n"\n[environment]\ndocker_image = "x"\n'
     make_task(tmp_path / "a", file)
     make_task(tmp_path / "b", file)
-    assert read_tasks(tmp_path, nothing).broken == ("task b: a has the name o/n, too",)
+    assert read_tasks(str(tmp_path), nothing).broken == ("task b: a has the name o/n, too",)
 
 
 def test_a_folder_without_tasks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no folder in it has a"):
-        read_tasks(tmp_path, nothing)
+        read_tasks(str(tmp_path), nothing)
     with pytest.raises(InvalidInput, match="no such folder"):
-        read_tasks(tmp_path / "nowhere", nothing)
+        read_tasks(str(tmp_path / "nowhere"), nothing)
