@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from clotho.cli import waiting
+from clotho.errors import Unavailable
+from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, command_line, descendants, gone
+from tests.cluster import Cluster
 from tests.support import ONE_FILE, eventually
 
 
@@ -167,6 +171,21 @@ async def test_ports_in_use_and_a_second_set_of_services_are_refused(folder: Pat
         assert "Traceback" not in answer.error
 
 
+async def test_workers_that_never_serve_are_given_up_with_their_last_words(
+    private_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "START_SECONDS", 1.0)
+    worker = ChildProcess(
+        ["sh", "-c", "echo store: No space left on device; sleep 60"], private_cluster.folder / "worker.log"
+    )
+    await worker.start()
+    try:
+        with pytest.raises(Unavailable, match=r"don't serve after 1 s: store: No space left on device \["):
+            await waiting.until_served(private_cluster.client, worker)
+    finally:
+        await worker.kill()
+
+
 async def test_the_demo_keeps_its_services_until_one_of_them_dies(folder: Path) -> None:
     store = folder / "demo" / "store"
     options = ("--groups", "1", "--group-size", "2", "--keep", "--store", store)
@@ -194,6 +213,7 @@ async def test_the_demo_keeps_its_services_until_one_of_them_dies(folder: Path) 
     assert error.decode().startswith("clotho: the embedded model ended: ")
     assert f"{store.parent}/logs/model.log" in error.decode()
     assert not alive(started)
+    assert "no worker serves" not in shown
     assert "│ g000000 │" in shown
     assert (store.parent / "exports" / "demo-1.jsonl").read_text().count("\n") == 1
     assert f"clotho show demo-1/g000000/r0 --store {store}" in shown
