@@ -31,7 +31,7 @@ from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext
 
 ERROR_RESULT_CHARACTERS = 300
-"""Of a failed call's result, as metrics keep it: the model is shown more."""
+"""Characters of a failed call's result that metrics keep; the model is shown more."""
 
 
 @dataclass

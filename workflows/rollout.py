@@ -27,7 +27,7 @@ from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_
 from workflows.steps import QUEUE_TIMEOUT, clean_up, run_activity
 
 NAME_CHARACTERS = 40
-"""Of a tool's name in a call's summary."""
+"""Characters of a tool's name in a call's summary."""
 COMPLETED = Ending(outcome=Outcome.COMPLETED)
 CUT_OFF = Ending(outcome=Outcome.LIMIT_REACHED, limit="max_tokens")
 

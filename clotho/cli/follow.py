@@ -108,7 +108,7 @@ async def count_now(counter: RunCounter) -> RunCounts | None:
 
 
 class StallMonitor:
-    """What holds a run up, asked for now and then."""
+    """Looks now and then for why a run makes no headway."""
 
     def __init__(self, client: Client, run: str) -> None:
         self._client = client
@@ -125,7 +125,7 @@ class StallMonitor:
 
 
 async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
-    """What the campaign says of itself; None while no worker answers for it."""
+    """The campaign's own progress; None while no worker answers for it."""
     try:
         async with asyncio.timeout(QUERY_SECONDS):  # the client itself tries again for ever
             progress: CampaignProgress = await handle.query("progress", result_type=CampaignProgress)
@@ -149,7 +149,7 @@ def paused_text(reason: str) -> str:
 
 
 async def groups_table(journal: Journal, run: str) -> Table:
-    """A row for each scored group of the run, up to a screenful or two: nobody counts those of a large run."""
+    """A row for each scored group of the run, up to GROUPS_SHOWN."""
     groups = await scored_groups(journal, run, GROUPS_SHOWN + 1)
     more = len(groups) > GROUPS_SHOWN
     caption = f"the first {GROUPS_SHOWN}; `clotho export` has all" if more else None

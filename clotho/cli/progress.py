@@ -19,7 +19,7 @@ WAITING = "waiting for the campaign's first step"
 
 @dataclass(frozen=True)
 class View:
-    """What is known of a run at one moment."""
+    """A run's progress at one moment."""
 
     progress: CampaignProgress | None = None
     """None before a worker answers for the campaign."""
@@ -29,7 +29,7 @@ class View:
     seconds_left: float | None = None
     """None where it can't be told."""
     trouble: str | None = None
-    """What holds the run up."""
+    """Why the run makes no headway."""
 
     @property
     def totals(self) -> Work:
@@ -123,7 +123,7 @@ def progress_line(view: View) -> str:
 
 
 def state(progress: CampaignProgress) -> str:
-    """Of the groups that were begun."""
+    """The state of the open groups."""
     return "running" if progress.paused is None else "paused"
 
 

@@ -108,7 +108,7 @@ async def changed_sources(journal: Journal, client: Client, run: str) -> list[Pa
 
 
 async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
-    """Where none was given: the name that the run has had so far, else of the one model that the server lists."""
+    """The request with a model name: by default the run's so far, else the one model's that the server lists."""
     manifest = order.manifest
     name = manifest.model
     if not name:

@@ -1,4 +1,4 @@
-"""What `clotho status` says of a run beside its groups: its model server, and what became of drawn items."""
+"""Facts that `clotho status` shows of a run: its model server, and the delivery of its items."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ def settings_text(manifest: RunManifest) -> str:
 
 
 def served_text(served: ServerCapabilities) -> str:
-    """What a token-exact server was found to be."""
+    """The capabilities of a token-exact server, in words."""
     parts = (
         f"{served.backend} at {served.base_url}",
         f"renderer {served.renderer}",

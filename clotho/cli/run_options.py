@@ -68,7 +68,7 @@ def asked(panel: str, name: str, metavar: str | None = None) -> Any:
 
 @dataclass(frozen=True)
 class RunOptions(DatasetOptions):
-    """What rollouts get: the options that every command has which starts any."""
+    """Options of rollouts, for every command that starts some."""
 
     model_name: Annotated[
         str | None,
@@ -204,7 +204,7 @@ class RunOptions(DatasetOptions):
         return Agent(kind=self.agent, replays=checked_run_name(self.replays) if self.replays else None)
 
     def endpoint(self, model: str | None) -> Endpoint | None:
-        """Where the model is; raises InvalidInput for a model without a place, and for a place without a model."""
+        """The model server; raises InvalidInput for a model without a place, and for a place without a model."""
         if self.agent is not AgentKind.MODEL:
             if model is not None or self.model_name is not None or self.inference is not Inference.CHAT:
                 raise InvalidInput(f"--agent {self.agent}: no model acts, so give no option of one")

@@ -1,4 +1,4 @@
-"""What `clotho status` says of all runs: how far each is, and whether workers are there for them."""
+"""The table of `clotho status`: the progress of each run, and whether workers serve it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ NOT_KNOWN = "-"
 
 
 async def runs_table(journal: Journal, client: Client | None) -> Table:
-    """A row for each run; without a `client` nobody knows what runs."""
+    """A row for each run; without a `client` their states are unknown."""
     table = Table("run", "state", "scored groups", "group size", "environment", "model")
     for name in await list_runs(journal):
         manifest = await read_manifest(journal, name)

@@ -200,7 +200,7 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
 
 
 async def show_disturbances(console: Console, journal: Journal, rollout: str) -> None:
-    """What happened to it on its way, ended or not."""
+    """The rollout's disturbances so far."""
     end = await read_end(journal, rollout)
     losses = end.summary.losses if end else await sandbox_losses(journal, rollout)
     if losses:

@@ -79,7 +79,7 @@ async def client_if_any(settings: Settings) -> tuple[Client | None, str | None]:
 
 
 async def show_stored(console: Console, journal: Journal, manifest: RunManifest) -> None:
-    """What the store has of the run."""
+    """The run as the store has it."""
     run = manifest.run
     console.print(await groups_table(journal, run))
     one_line(console, settings_text(manifest))
@@ -92,7 +92,7 @@ async def show_stored(console: Console, journal: Journal, manifest: RunManifest)
 
 
 async def show_running(console: Console, journal: Journal, client: Client, manifest: RunManifest) -> None:
-    """What Temporal has of the run: what is open or failed, and how far it is."""
+    """The run as Temporal has it: open and failed workflows, and progress."""
     run = manifest.run
     workflows = await unfinished_workflows(client, run)
     if not workflows.listed:

@@ -1,4 +1,4 @@
-"""What the commands print: on a terminal and elsewhere, with foreign text that is shown and never obeyed."""
+"""Output of the commands, on a terminal and elsewhere; text from outside is shown and never obeyed."""
 
 import os.path
 import sys
@@ -11,7 +11,7 @@ from clotho.escaping import for_terminal
 from clotho.host import program_on_path
 
 PLAIN_WIDTH = 160
-"""Columns where the output is no terminal: room for every table, and nobody scrolls sideways there."""
+"""Columns if the output is no terminal: room for every table."""
 
 
 def make_console() -> Console:

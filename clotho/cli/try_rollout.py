@@ -171,7 +171,7 @@ class Trial:
                 one_line(self.console, truncate_middle(trouble, TROUBLE_SHOWN), "yellow")
 
     async def _failure(self, client: Client, failed: WorkflowFailureError) -> RolloutFailed:
-        """With the traceback printed, if the environment raised."""
+        """The failure, with the traceback printed if the environment raised."""
         for workflow in (self.rollout, group_id(RUN, 0)):
             described = await describe(client, workflow)
             if described is None or (failure := await failure_of(client, described)) is None:

@@ -1,4 +1,4 @@
-"""What holds a run up: task queues that no worker serves, and steps that are tried again and again."""
+"""Why a run makes no headway: task queues that no worker serves, and steps that fail again and again."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

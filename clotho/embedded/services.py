@@ -165,7 +165,7 @@ def _worker_command(folder: Path, address: str) -> list[str]:
 
 
 async def destroy_sandboxes(settings: SandboxSettings, root: Path) -> None:
-    """What a rollout that was cut off has left, and the folder that its sandboxes were in."""
+    """Destroy the sandboxes of a rollout that was cut off, and their folder."""
     backend = open_backend(settings, root)
     for held in await backend.leases():
         await backend.destroy(held.lease)

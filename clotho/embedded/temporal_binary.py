@@ -1,4 +1,4 @@
-"""Where a `temporal` binary comes from: PATH, the cache, a download, or the Go toolchain."""
+"""The `temporal` binary: from PATH, the cache, a download, or the Go toolchain."""
 
 import asyncio
 import fcntl
@@ -73,7 +73,7 @@ async def _obtain(target: Path, go: Path | None, announce: Announce) -> None:
 
 
 async def _download(target: Path, announce: Announce) -> None:
-    """By the SDK, which starts the server that it downloads: that one is ended at once."""
+    """Download by the SDK; it starts the server, which is stopped at once."""
     announce("Downloading the Temporal server (once per user)")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         try:

@@ -1,4 +1,4 @@
-"""What an environment author imports: Environment, AgentResult, Reward and ToolContext."""
+"""The interface for environment authors: Environment, AgentResult, Reward and ToolContext."""
 
 from clotho.environment.environment import AgentResult, Environment, EnvironmentConfig, Reward, Solution
 from clotho.environment.tool_context import AsyncToolContext, ToolContext

@@ -20,7 +20,7 @@ ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 
 
 class EnvironmentConfig(BaseModel):
-    """What an environment asks for by default; a run may override any of it. Unknown fields are errors."""
+    """Defaults of an environment; a run may override any of them. Unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -157,7 +157,7 @@ class Environment:
 
 
 def json_item(drawn: Any) -> Item:
-    """What `get_next_item` returned; raises EnvironmentFailed for what isn't a JSON object."""
+    """The item that `get_next_item` returned; raises EnvironmentFailed for what isn't a JSON object."""
     if not isinstance(drawn, Mapping):
         raise EnvironmentFailed(f"get_next_item returned {drawn!r:.200}: an item is a JSON object")
     try:
@@ -169,7 +169,7 @@ def json_item(drawn: Any) -> Item:
 
 
 def checked_reward(returned: object) -> Reward:
-    """What `compute_reward` returned as a Reward; raises EnvironmentFailed unless it is a finite number."""
+    """The result of `compute_reward` as a Reward; raises EnvironmentFailed unless it is a finite number."""
     reward = returned
     if isinstance(returned, int | float):
         reward = Reward(score=returned)

@@ -1,4 +1,4 @@
-"""Where an environment author's code runs: what it raises is told apart from what the infrastructure raises."""
+"""Calls into an environment author's code; its exceptions are told apart from the infrastructure's."""
 
 import asyncio
 import concurrent.futures.thread

@@ -45,7 +45,7 @@ SETTINGS = {
     ),
     "tool_settings": ("max_result_chars", "max_turn_chars", "preview_chars", "result_chars", "redact"),
 }
-"""Where in a manifest the fields of RunSettings are: its own ones, and those of its parts.
+"""Places of the fields of RunSettings in a manifest: its own, and those of its parts.
 
 `sandbox` and `image` are the sandbox's `backend`.
 """

@@ -1,4 +1,4 @@
-"""What a run has come to by now, rollout by rollout: also in groups that still run."""
+"""Counts of a run so far, rollout by rollout, also in groups that still run."""
 
 import asyncio
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ OPEN_GROUPS = 200
 """Open groups that are counted; a run with more shows what the others did when they are scored."""
 FAILED_ROLLOUTS = 20
 LAG = timedelta(seconds=30)
-"""By which visibility may be late."""
+"""Time by which visibility may be late."""
 
 
 class RunCounts(Work):

@@ -96,7 +96,7 @@ async def read_manifest(journal: Journal, run: str) -> RunManifest:
 
 
 async def read_new_manifest(journal: Journal, run: str) -> RunManifest:
-    """As `read_manifest`, before the run has items: its settings may still change, so nothing is kept in memory."""
+    """Like `read_manifest`, before the run has items: settings may still change, so nothing is kept in memory."""
     manifest = await journal.read_current(manifest_key(run), RunManifest)
     if manifest is None:
         raise InvalidInput(f"there is no run {run!r} in {journal.store_identity}")

@@ -169,7 +169,7 @@ class Operations:
         return await workflow_ids(self._client, running)
 
     async def _request(self, target: Target) -> GroupRequest:
-        """What rolls the target's group out. Raises InvalidInput where the run has no such group."""
+        """The request for the target's group. Raises InvalidInput where the run has no such group."""
         assert target.group is not None
         config = await read_adapter_config(self._journal, target.run)
         if config is None:

@@ -1,4 +1,4 @@
-"""What `clotho demo --crash` kills while its run goes on: workers of both kinds, and a sandbox in use."""
+"""The crashes of `clotho demo --crash`: workers of both kinds and a sandbox in use are killed."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from clotho.testing.scripted_model import serving
 
 ENVIRONMENT = "marked_file_tasks"
 TURNS = 2
-"""Of most rollouts of this environment."""
+"""Turns of most rollouts of this environment."""
 MODELS, TOOLS = "llm", "tools"
 POLL = 0.05
 
@@ -127,7 +127,7 @@ async def crashing(
 
 
 async def until(look: Callable[[], Awaitable[Found]]) -> Found:
-    """What `look` finds, once it finds something."""
+    """The first result of `look` that isn't empty."""
     while True:
         if found := await look():
             return found

@@ -1,4 +1,4 @@
-"""What a run with crashes came to, each figure counted where it can be seen."""
+"""The costs of a run with crashes, each counted at its source."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ CLEARED_SECONDS = 10.0
 
 
 class RunAudit(FrozenModel):
-    """What the journal has of a run."""
+    """Counts from a run's journal."""
 
     scored: int
     replaced: int
@@ -38,7 +38,7 @@ class RunAudit(FrozenModel):
     rerun: int
     """Runs of commands beyond their first, in the workspaces that were judged."""
     restored: dict[str, int]
-    """By fidelity."""
+    """Restored sandboxes, by fidelity."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class HostSandboxes:
         await SandboxReaper(self.backend, owners, superseded, labels, self.settings.lease_seconds).look()
 
     async def orphans(self, client: Client, journal: Journal) -> list[str]:
-        """What is left after passes of the reaper."""
+        """Sandboxes left after passes of the reaper."""
         deadline = asyncio.get_running_loop().time() + CLEARED_SECONDS
         while left := await self.left_over():
             if asyncio.get_running_loop().time() > deadline:

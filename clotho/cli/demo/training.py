@@ -1,4 +1,4 @@
-"""What `clotho demo --atropos` adds: the durable Atropos API, the adapter, and a trainer that checks batches."""
+"""The chain of `clotho demo --atropos`: the durable Atropos API, the adapter, and a trainer that checks batches."""
 
 import asyncio
 import sys

@@ -154,7 +154,7 @@ async def containers(backend: SandboxBackend) -> Finding:
 
 
 def heartbeats(seen: dict[str, float]) -> list[Finding]:
-    """Who was seen, the last first. One that is gone may have been stopped: that alone needs nobody's attention."""
+    """Processes by their last heartbeats, the latest first. A missing one may have been stopped on purpose."""
     latest = sorted(seen.items(), key=lambda sign: sign[1])
     return [
         Finding(f"{name}: {'present' if age < LIVENESS_SECONDS else 'gone'}, last sign {age:.0f} s ago")

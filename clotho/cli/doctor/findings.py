@@ -1,4 +1,4 @@
-"""What an examination finds: facts, and what to do about those that need attention."""
+"""Findings of an examination: facts, and remedies for those that need attention."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from clotho.cli.terminal import one_line
 class Finding:
     fact: str
     advice: str | None = None
-    """What to do; None: nothing."""
+    """The remedy; None: nothing to do."""
 
 
 def show(console: Console, title: str, findings: list[Finding]) -> None:

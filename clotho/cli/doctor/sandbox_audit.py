@@ -27,7 +27,7 @@ class OwnerStatus(StrEnum):
 
     @property
     def orphan(self) -> bool:
-        """Whether nobody can want the sandbox any more."""
+        """Whether no rollout can need the sandbox any more."""
         return self in (OwnerStatus.SUPERSEDED, OwnerStatus.CLOSED, OwnerStatus.EXPIRED)
 
 
@@ -52,7 +52,7 @@ class AuditedSandbox:
 
 
 class SandboxAudit:
-    """What a host's backend holds for the rollouts of one store. Without a `client` nobody can tell of any."""
+    """The sandboxes of a host for one store's rollouts. Without a `client` their owners are unknown."""
 
     def __init__(self, backend: SandboxBackend, journal: Journal, client: Client | None) -> None:
         self._backend = backend
@@ -63,7 +63,7 @@ class SandboxAudit:
         return [AuditedSandbox(record, await self._judge(record)) for record in await self._backend.leases()]
 
     async def orphans(self) -> Sequence[AuditedSandbox]:
-        """What `clean` would destroy."""
+        """The sandboxes that `clean` would destroy."""
         return [held for held in await self.held() if held.owner.orphan]
 
     async def clean(self) -> Sequence[AuditedSandbox]:

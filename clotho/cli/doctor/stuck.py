@@ -1,4 +1,4 @@
-"""Open workflows that make no headway: steps that fail again and again, or wait where nobody serves."""
+"""Open workflows that make no headway: steps that fail again and again, or wait in queues that no worker serves."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from clotho.rollouts.task_queues import TaskQueues
 from clotho.temporal.states import describe
 
 MANY_ATTEMPTS = 5
-"""From this one on a step counts as stuck: outages of a quarter of a minute are nobody's business."""
+"""Attempts from which a step counts as stuck: outages of a quarter of a minute aren't worth a finding."""
 LOOKED_AT = 500
 AT_ONCE = 20
 SHOWN = 20
@@ -24,7 +24,7 @@ OPEN = "WorkflowType IN ('Rollout', 'RolloutGroup', 'Campaign') AND ExecutionSta
 
 
 async def stuck(client: Client) -> Sequence[Finding]:
-    """What holds up the open runs, groups and rollouts of the namespace; one finding, if nothing does."""
+    """Why open runs, groups and rollouts of the namespace are stuck; one finding if none is."""
     listed = client.list_workflows(OPEN, limit=LOOKED_AT, rpc_timeout=PATIENCE)
     workflows = [execution async for execution in listed]
     if not workflows:
@@ -50,7 +50,7 @@ class _Examination:
         self._places = asyncio.Semaphore(AT_ONCE)
 
     async def of(self, workflow: WorkflowExecution) -> list[Finding]:
-        """What holds one workflow up; nothing if it has ended meanwhile."""
+        """Why one workflow is stuck; nothing if it has ended meanwhile."""
         async with self._places:
             if (described := await describe(self._client, workflow.id, PATIENCE)) is None:
                 return []
@@ -88,5 +88,5 @@ class _Examination:
 
 
 def named(workflow: str) -> str:
-    """What an operator calls it: a campaign by its run."""
+    """The operator's name for a workflow: a campaign goes by its run."""
     return workflow.removesuffix("/~campaign")
