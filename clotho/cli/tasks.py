@@ -18,6 +18,7 @@ from clotho.cli.assignments import parse_overrides
 from clotho.cli.interruption import Interruption
 from clotho.cli.show import show
 from clotho.cli.terminal import make_console, one_line, sanitized_text
+from clotho.cli.try_rollout import say_troubles
 from clotho.cli.waiting import until_served
 from clotho.config import Settings, load_settings, variable
 from clotho.embedded.services import EphemeralServices, ephemeral_services
@@ -114,7 +115,7 @@ def check(
             )
             for agent in AGENTS
         }
-        return await Interruption().ends(_checked(settings, manifests, at_once, folder))
+        return await Interruption().ends(_checked(settings, console, manifests, at_once, folder))
 
     checked = asyncio.run(interruptible())
     _print(console, checked)
@@ -137,7 +138,11 @@ def _source(
 
 
 async def _checked(
-    settings: Settings, manifests: Mapping[AgentKind, RunManifest], at_once: int, folder: Path
+    settings: Settings,
+    console: Console,
+    manifests: Mapping[AgentKind, RunManifest],
+    at_once: int,
+    folder: Path,
 ) -> list[Checked]:
     environments = Environments()
     manifest = manifests[AgentKind.NOP]
@@ -149,9 +154,14 @@ async def _checked(
         async def run() -> list[Checked]:
             await until_served(services.client, services.worker)
             handles = [await _start(services, each, items, at_once) for each in manifests.values()]
-            for handle in handles:
-                with suppress(WorkflowFailureError):  # told of each task below
-                    await handle.result()
+            oracle = manifests[AgentKind.ORACLE].run
+            troubles = asyncio.create_task(say_troubles(console, services.client, oracle))
+            try:
+                for handle in handles:
+                    with suppress(WorkflowFailureError):  # told of each task below
+                        await handle.result()
+            finally:
+                troubles.cancel()
             return [
                 await _outcome(services, agent, each.run, number, item, folder)
                 for number, item in enumerate(items)

@@ -123,6 +123,18 @@ async def in_services(
         await services.during(Trial(services, console).roll_out(order))
 
 
+async def say_troubles(console: Console, client: Client, run: str) -> None:
+    """Print what is tried again, once for each reason; never returns."""
+    said: set[str] = set()
+    while True:
+        await asyncio.sleep(TROUBLE_PERIOD)
+        trouble = await stall_reason(client, run)
+        reason = trouble.partition(", attempt ")[0] if trouble else None
+        if trouble and reason and reason not in said:
+            said.add(reason)
+            one_line(console, truncate_middle(trouble, TROUBLE_SHOWN), "yellow")
+
+
 @dataclass(frozen=True)
 class Trial:
     """One rollout in services that are up."""
@@ -145,7 +157,7 @@ class Trial:
     async def _follow(self, handle: CampaignHandle) -> WorkflowFailureError | None:
         printer = StepPrinter(self.console, self.services.journal, self.rollout)
         result = asyncio.ensure_future(handle.result())
-        troubles = asyncio.create_task(self._say_troubles())
+        troubles = asyncio.create_task(say_troubles(self.console, self.services.client, RUN))
         try:
             while not result.done():
                 await printer.print_new()
@@ -158,17 +170,6 @@ class Trial:
             result.cancel()
             troubles.cancel()
         return None
-
-    async def _say_troubles(self) -> None:
-        """Print what is tried again, once for each reason; never returns."""
-        said: set[str] = set()
-        while True:
-            await asyncio.sleep(TROUBLE_PERIOD)
-            trouble = await stall_reason(self.services.client, RUN)
-            reason = trouble.partition(", attempt ")[0] if trouble else None
-            if trouble and reason and reason not in said:
-                said.add(reason)
-                one_line(self.console, truncate_middle(trouble, TROUBLE_SHOWN), "yellow")
 
     async def _failure(self, client: Client, failed: WorkflowFailureError) -> RolloutFailed:
         """The failure, with the traceback printed if the environment raised."""

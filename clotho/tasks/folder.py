@@ -67,12 +67,9 @@ class Task:
         return self.file.environment.workdir or (self.service.working_dir if self.service else None)
 
     @property
-    def user(self) -> int | None:
-        """The user id of commands; raises InvalidInput for a name, which only the image could tell."""
-        name = self.file.agent.user or (self.service.user if self.service else None)
-        if name not in (None, "root") and not str(name).isdecimal():
-            raise InvalidInput(f"user {name}: give its number")
-        return None if name is None else 0 if name == "root" else int(name)
+    def user(self) -> str | None:
+        """The user of commands, by name or id; None: the image's."""
+        return self.file.agent.user or (self.service.user if self.service else None)
 
     @property
     def network(self) -> NetworkMode | None:
@@ -137,7 +134,6 @@ def _read(path: Path, variable: Lookup) -> Task:
         raise InvalidInput("instruction.md says nothing")
     if task.image is None and not (path / "environment" / "Dockerfile").is_file():
         raise InvalidInput("environment/ has no Dockerfile, and no image is named")
-    _ = task.user
     for where, values in (
         ("environment.env", file.environment.env),
         ("verifier.env", file.verifier.env),

@@ -19,7 +19,7 @@ def container_sandbox(task: Task) -> ItemSandbox:
         image=task.image,
         dockerfile=None if task.image else str((task.path / "environment" / "Dockerfile").resolve()),
         workdir=task.workdir,
-        user=task.user or 0,
+        user=task.user,
         network="default" if task.network == "public" else "none",
         cpus=container.cpus,
     )

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from clotho.config import variable
 from clotho.errors import InvalidInput, VerificationFailed
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.tasks.collection import read_tasks
+from clotho.tasks.sandboxes import container_sandbox
 from clotho.testing import sandboxed_context
 from environments.task_folders import TaskFolders, TaskFoldersConfig
 from tests.cli.command import clotho
+from tests.machine_image import IMAGE
 
 FOLDERS = Path(__file__).parent / "folders"
 RIGHT = (
@@ -23,6 +28,17 @@ WRONG = ("endless", "lenient", "nan", "slow-solution", "unsolved", "unwritten", 
 
 def one(name: str, **config: Any) -> TaskFolders:
     return TaskFolders(TaskFoldersConfig(path=str(FOLDERS / name), host_programs=True, **config))
+
+
+def test_a_task_asks_for_a_container_of_its_image() -> None:
+    tasks = {task.path.name: task for task in read_tasks(str(FOLDERS), variable).tasks}
+    asked = {name: container_sandbox(task) for name, task in tasks.items()}
+    as_user, built = asked["as-user"].backend, asked["built"].backend
+    assert isinstance(as_user, DockerConfig)
+    assert (as_user.image, as_user.user, as_user.workdir) == (IMAGE, "1000", "/srv/work")
+    assert (as_user.cpus, as_user.network, asked["as-user"].memory_mb) == (0.5, "none", 128)
+    assert isinstance(built, DockerConfig)
+    assert built.dockerfile == str(FOLDERS / "built" / "environment" / "Dockerfile")
 
 
 def test_named_rewards_are_kept_and_json_beats_text() -> None:
