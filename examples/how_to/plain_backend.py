@@ -12,24 +12,23 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, LeaseRecord, SandboxSpec
-from clotho.sandbox.checkpoints import Restore, ShellState
+from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
-from clotho.sandbox.supervised.jobs import Jobs
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
+from clotho.sandbox.supervised.verifying import check_hidden, expanded, seal, stage_start
 from clotho.sandbox.supervisor import supervisor_path
 from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, USUAL, VerifierSetup
 
 FOLDERS = {WORKSPACE: "work", AGENT_HOME: "home", "/tmp": "tmp"}
-SEAL_TRIES = 1_000
 GRACE_SECONDS = 120.0
 
 
@@ -169,12 +168,13 @@ class PlainBackend:
                 raise SandboxLost(f"verification of lease {lease} has gone on to a later epoch")
             _write_hidden(own / "hidden", hidden_files)
             (own / "tmp").mkdir(exist_ok=True)
-            _seal(_agent(folder))
+            seal(_agent(folder))
             for other in (each for each in _living(folder) if each.path.name != "agent"):
                 launch.end(other)
             control.create()
             variables = _verifier_variables(folder, own, setup)
-            _stage_directory(folder, control, setup, layout, variables)
+            directory = resolve_alias(expanded(setup.directory, variables), layout.aliases)
+            stage_start(setup, directory, layout.workspace, control, _agent(folder))
             return _start(folder, control, record.spec, variables, layout)
 
     def _destroy(self, lease: str, labels: Labels | None) -> None:
@@ -230,10 +230,7 @@ def _living(folder: Path) -> list[ControlDirectory]:
 
 
 def _write_hidden(folder: Path, files: Mapping[str, bytes]) -> None:
-    if any(
-        name.startswith("/") or ".." in name.split("/") or not PurePosixPath(name).parts for name in files
-    ):
-        raise InvalidInput("a hidden file's path leads out of its folder")
+    check_hidden(files)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -279,38 +276,6 @@ def _start(
 
 def _instance(control: ControlDirectory, incarnation: str, layout: Layout) -> SupervisedSandbox:
     return SupervisedSandbox(control, incarnation, layout, Bounds((), 0, None))
-
-
-def _stage_directory(
-    folder: Path,
-    control: ControlDirectory,
-    setup: VerifierSetup,
-    layout: Layout,
-    variables: Mapping[str, str],
-) -> None:
-    """Leave the directory of the agent's last command, as if a command of the verifier's had left it."""
-    if setup.start is None:
-        return
-    left = Jobs(_agent(folder)).shell_state(setup.after, layout.workspace) if setup.after else None
-    cwd = left.cwd if left else resolve_alias(_expanded(setup.directory, variables), layout.aliases)
-    state = ShellState(job=setup.start, cwd=cwd, exports="", workspace=layout.workspace)
-    Jobs(control).stage_shell(state, layout.workspace)
-
-
-def _expanded(directory: str, variables: Mapping[str, str]) -> str:
-    """`directory` with the value of the variable that it begins with; `~` is HOME."""
-    first, slash, rest = directory.partition("/")
-    name = "HOME" if first == "~" else first.removeprefix("$") if first.startswith("$") else ""
-    return f"{variables[name]}{slash}{rest}" if name in variables else directory
-
-
-def _seal(agent: ControlDirectory) -> None:
-    agent.say("seal")
-    for _ in range(SEAL_TRIES):
-        if agent.sealed():
-            return
-        time.sleep(0.01)
-    raise SandboxUnavailable("the agent's processes don't end")
 
 
 def _end(folder: Path) -> None:

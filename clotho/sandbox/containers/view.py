@@ -12,6 +12,7 @@ from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
+from clotho.sandbox.supervised.verifying import expanded
 from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
 
 PROGRAM, CONTROL = "/.supervisor", "/.control"
@@ -91,10 +92,7 @@ class ContainerView:
     def directory(self) -> str:
         """Where its first command starts, unless the agent's shell has left another directory."""
         assert self.setup is not None
-        first, slash, rest = self.setup.directory.partition("/")
-        name = "HOME" if first == "~" else first.removeprefix("$") if first.startswith("$") else ""
-        found = self.environment().get(name)
-        return self._located(self.setup.directory) if found is None else f"{found}{slash}{rest}"
+        return self._located(expanded(self.setup.directory, self.environment()))
 
     def settings(self, control: Path, program: Path) -> dict[str, Any]:
         """The engine's settings of the container whose supervisor serves `control`."""

@@ -5,16 +5,15 @@ process id. Making and ending one is serialised by a lock on its folder, across 
 """
 
 import logging
-import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
-from clotho.sandbox.checkpoints import Restore, ShellState
+from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.local import roots
 from clotho.sandbox.local.bubblewrap import View
@@ -25,12 +24,11 @@ from clotho.sandbox.local.users import RANGE, UserRegistry
 from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
-from clotho.sandbox.supervised.jobs import Jobs
+from clotho.sandbox.supervised.verifying import check_hidden, exports_of, seal, stage_start
 from clotho.sandbox.threads import with_host, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 REGISTRY = Path("/run/clotho/users")
-SEAL_SECONDS = 10.0
 GRACE_SECONDS = 120.0
 """Seconds that a supervisor has, after its lease, to end by itself."""
 
@@ -205,9 +203,9 @@ class LocalBackend:
                 )
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
-            _check_hidden(hidden_files)
+            check_hidden(hidden_files)
             agent = record.control_at(folder.control())
-            _seal(agent)
+            seal(agent)
             self._host.end_verifiers(folder)
             private = self._host.make_verifier(folder, record, epoch, hidden_files)
             view = View(folder, record.spec, private, setup)
@@ -221,7 +219,7 @@ class LocalBackend:
         record = self._record_of(folder, lease)
         view = View(folder, record.spec, setup=setup)
         self._host.make_room(folder, record)
-        _stage_start(view, record, control, control, _exports(view.environment(record.isolated)))
+        _stage_start(view, record, control, control, exports_of(view.environment(record.isolated)))
         layout = view.layout(record.isolated, verifying=True)
         return SupervisedSandbox(control, incarnation, layout, self._host.bounds(folder, record))
 
@@ -327,40 +325,12 @@ def _labelled(folder: SandboxFolder, record: SandboxRecord, labels: Labels | Non
     return record
 
 
-def _seal(agent: ControlDirectory) -> None:
-    """The agent's processes end, and it starts no more; its supervisor stays, and with it the lease."""
-    agent.require_room()
-    agent.say("seal")
-    deadline = time.monotonic() + SEAL_SECONDS
-    while not agent.sealed():
-        if time.monotonic() > deadline:
-            raise SandboxUnavailable("the agent's processes don't end")
-        time.sleep(0.002)
-
-
 def _stage_start(
     view: View, record: SandboxRecord, control: ControlDirectory, agent: ControlDirectory, exports: str = ""
 ) -> None:
-    """Leave the directory that a verifier's first command starts in, as a job would."""
-    setup, workspace = view.setup, view.layout(record.isolated).workspace
-    if setup is None or setup.start is None:
-        return
-    left = Jobs(agent).shell_state(setup.after, workspace) if setup.after else None
-    cwd = left.cwd if left else view.directory(record.isolated).encode().decode("latin-1")
-    shell = ShellState(job=setup.start, cwd=cwd, exports=exports, workspace=workspace)
-    Jobs(control).stage_shell(shell, workspace)
-
-
-def _exports(variables: Mapping[str, str]) -> str:
-    """`variables` as bash's `export -p` prints them."""
-    return "".join(f"declare -x {name}={shlex.quote(value)}\n" for name, value in variables.items())
-
-
-def _check_hidden(names: Iterable[str]) -> None:
-    for name in names:
-        path = PurePosixPath(name)
-        if not path.parts or path.is_absolute() or ".." in path.parts:
-            raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
+    if view.setup is not None:
+        directory, workspace = view.directory(record.isolated), view.layout(record.isolated).workspace
+        stage_start(view.setup, directory, workspace, control, agent, exports)
 
 
 def _is_left(folder: SandboxFolder) -> bool:

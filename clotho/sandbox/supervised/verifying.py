@@ -33,6 +33,13 @@ def check_hidden(names: Iterable[str]) -> None:
             raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
 
 
+def expanded(directory: str, variables: Mapping[str, str]) -> str:
+    """`directory` with the value of the variable that it begins with; `~` is HOME."""
+    first, slash, rest = directory.partition("/")
+    name = "HOME" if first == "~" else first.removeprefix("$") if first.startswith("$") else ""
+    return f"{variables[name]}{slash}{rest}" if name in variables else directory
+
+
 def stage_start(
     setup: VerifierSetup,
     directory: str,
