@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,14 @@ async def test_an_engine_that_is_not_there_is_an_outage(folder: Path, lease: str
         await backend.create(lease, spec_of())
     assert "nobody.sock" in str((await backend.probe()).missing)
     assert not backend.holds(lease)
+
+
+async def test_what_is_not_installed_is_named(
+    folder: Path, lease: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "docker", None)
+    with pytest.raises(InvalidInput, match=r"install clotho-rollouts\[docker\]"):
+        await ContainerBackend(folder / "without-docker").create(lease, spec_of())
 
 
 async def test_an_engine_elsewhere_is_refused(folder: Path, lease: str) -> None:

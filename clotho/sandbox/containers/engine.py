@@ -56,7 +56,7 @@ class Engine:
 
     def __init__(self, address: str | None) -> None:
         self._address = address
-        self._opening = threading.Lock()
+        self._opening, self._pulling = threading.Lock(), threading.Lock()
         self._client: DockerClient | None = None
 
     @property
@@ -68,12 +68,6 @@ class Engine:
             return self._client
 
     def _opened(self) -> "DockerClient":
-        try:
-            from docker import DockerClient
-        except ImportError:
-            raise InvalidInput(
-                "containers need the `docker` package: install clotho-rollouts[docker]"
-            ) from None
         address = self._address or next((f"unix://{path}" for path in SOCKETS if Path(path).exists()), None)
         if address is None:
             raise SandboxUnavailable(
@@ -84,7 +78,7 @@ class Engine:
                 f"the container engine at {address} is on another machine: a socket of this host is needed"
             )
         with engine_failures(f"the container engine at {address}"):
-            return DockerClient(
+            return sdk().DockerClient(
                 base_url=address, version="auto", timeout=TIMEOUT_SECONDS, max_pool_size=CONNECTIONS
             )
 
@@ -92,17 +86,19 @@ class Engine:
 
     def image(self, name: str, pull: str = "missing", platform: str | None = None) -> Image:
         """The image called `name`, pulled where that is due. Raises InvalidInput where there is none."""
-        from docker.errors import ImageNotFound
+        errors = sdk().errors
 
         with engine_failures(f"image {name}"):
             if pull == "always":
                 self._pull(name, platform)
             try:
                 found = self.client.images.get(name)
-            except ImageNotFound:
+            except errors.ImageNotFound:
                 if pull == "never":
                     raise InvalidInput(f"there is no image {name} on this host, and none is pulled") from None
-                self._pull(name, platform)
+                with self._pulling:  # a hundred rollouts that need it wait for one of them
+                    if not self.has_image(name):
+                        self._pull(name, platform)
                 found = self.client.images.get(name)
         config = found.attrs.get("Config") or {}
         variables = (each.partition("=") for each in config.get("Env") or ())
@@ -115,12 +111,12 @@ class Engine:
         )
 
     def has_image(self, name: str) -> bool:
-        from docker.errors import ImageNotFound
+        errors = sdk().errors
 
         with engine_failures(f"image {name}"):
             try:
                 self.client.images.get(name)
-            except ImageNotFound:
+            except errors.ImageNotFound:
                 return False
         return True
 
@@ -128,7 +124,7 @@ class Engine:
         self, context: Path, dockerfile: str, name: str, arguments: Mapping[str, str], platform: str | None
     ) -> None:
         """Build an image. Raises InvalidInput with the end of the log where a step fails."""
-        from docker.errors import BuildError
+        errors = sdk().errors
 
         with engine_failures(f"the build of {context / dockerfile}"):
             try:
@@ -142,17 +138,17 @@ class Engine:
                     forcerm=True,
                     timeout=PULL_SECONDS,
                 )
-            except BuildError as error:
+            except errors.BuildError as error:
                 lines = (str(each.get("stream") or each.get("error") or "") for each in error.build_log)
                 said = "".join(lines).strip()[-LOG_CHARS:]
                 raise InvalidInput(f"{context / dockerfile} can't be built: {error.msg}\n{said}") from error
 
     def _pull(self, name: str, platform: str | None) -> None:
-        from docker.errors import APIError
+        errors = sdk().errors
 
         try:
             self.client.images.pull(name, platform=platform)
-        except APIError as error:
+        except errors.APIError as error:
             if name.startswith(OF_THIS_HOST) or any(mark in str(error).lower() for mark in NO_IMAGE):
                 raise InvalidInput(f"there is no image {name}: {_said(error)}") from error
             raise SandboxUnavailable(f"image {name} can't be pulled now: {_said(error)}") from error
@@ -161,12 +157,12 @@ class Engine:
 
     def start(self, image: str, name: str, settings: Mapping[str, Any]) -> None:
         """Make and start a container; one of that name that is left is removed first."""
-        from docker.errors import APIError
+        errors = sdk().errors
 
         with engine_failures("a container"):
             try:
                 made = self.client.containers.create(image, name=name, detach=True, **settings)
-            except APIError as error:
+            except errors.APIError as error:
                 if "already in use" not in str(error):
                     raise
                 self.remove(name)
@@ -175,12 +171,12 @@ class Engine:
 
     def ended(self, name: str) -> str | None:
         """The last words of a container that doesn't run; None for one that does."""
-        from docker.errors import NotFound
+        errors = sdk().errors
 
         with engine_failures("a container"):
             try:
                 found = self.client.containers.get(name)
-            except NotFound:
+            except errors.NotFound:
                 return "it is gone"
             if found.status in ("running", "created", "initialized"):
                 return None
@@ -190,17 +186,19 @@ class Engine:
 
     def remove(self, name: str) -> None:
         """Kill and remove a container and its anonymous volumes, if it is there."""
-        from docker.errors import APIError, NotFound
+        errors = sdk().errors
 
         deadline = time.monotonic() + REMOVE_SECONDS
-        with engine_failures("a container"), suppress(NotFound):
+        with engine_failures("a container"), suppress(errors.NotFound):
             while True:
                 try:
                     self.client.api.remove_container(name, v=True, force=True)
                     return
-                except NotFound:
+                except errors.NotFound:
                     raise
-                except APIError:  # podman refuses while it cleans up after a container that has just ended
+                except (
+                    errors.APIError
+                ):  # podman refuses while it cleans up after a container that has just ended
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(0.02)
@@ -233,9 +231,9 @@ class Engine:
         return [str(each.id) for each in found if any(tag.startswith(prefix) for tag in each.tags)]
 
     def remove_image(self, identity: str) -> None:
-        from docker.errors import ImageNotFound
+        errors = sdk().errors
 
-        with engine_failures("images"), suppress(ImageNotFound):
+        with engine_failures("images"), suppress(errors.ImageNotFound):
             self.client.images.remove(identity, force=True)
 
     def info(self) -> Mapping[str, Any]:
@@ -243,18 +241,28 @@ class Engine:
             return dict(self.client.info())
 
 
+def sdk() -> Any:
+    """The `docker` package, imported when it is needed. Raises InvalidInput where it isn't installed."""
+    try:
+        import docker
+        import docker.errors
+    except ImportError:
+        raise InvalidInput("containers need the `docker` package: install clotho-rollouts[docker]") from None
+    return docker
+
+
 @contextmanager
 def engine_failures(what: str) -> Iterator[None]:
     """Raises SandboxUnavailable for whatever the engine answers or doesn't, InvalidInput for what can't change."""
-    from docker.errors import APIError, DockerException
+    errors = sdk().errors
 
     try:
         yield
-    except APIError as error:
+    except errors.APIError as error:
         if error.status_code == 400:
             raise InvalidInput(f"{what}: {_said(error)}") from error
         raise SandboxUnavailable(f"{what}: {_said(error)}") from error
-    except (DockerException, OSError) as error:
+    except (errors.DockerException, OSError) as error:
         raise SandboxUnavailable(f"{what}: {error}") from error
 
 
