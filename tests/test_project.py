@@ -37,7 +37,7 @@ LAYERS = (
 
 SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
 SUPERVISOR_LAYERS = (
-    "bytes control sha256",
+    "bytes confine control sha256",
     "answer job tar tree user walk",
     "command file freeze input manifest measure member output",
     "execution pack unpack",

@@ -21,6 +21,8 @@ class IsolationReport(FrozenModel):
     """Whether each sandbox has a share of its own, or each of its processes a lower priority than the worker's."""
     disk: Literal["disk", "file size"]
     """Bounded as a whole, or only each file by itself."""
+    landlock: bool = False
+    """Whether Landlock, beside the mounts, holds commands to what was writable when their sandbox began."""
 
     @property
     def isolated(self) -> bool:

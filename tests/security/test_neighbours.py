@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,6 +24,8 @@ end = time.monotonic() + {SECONDS}
 while time.monotonic() < end: pass
 print(sum(os.times()[:2]))'"""
 BOUND_MB = 96
+SLOWED_SECONDS = 1.2
+"""Of the 2 that 2 MiB take at 1 MiB a second; without a bound they take hundredths."""
 
 
 @contextlib.asynccontextmanager
@@ -51,6 +54,28 @@ async def test_processors_are_shared_by_sandbox_not_by_process(
         ours = float(await isolated.text(SPIN))
         theirs = (seconds_of_group(neighbour) - before) / SPINNERS
     assert ours > 10 * theirs, (ours, theirs)
+
+
+@needs_root
+@needs_groups
+async def test_disk_traffic_is_that_of_its_sandboxs_group(isolated: Shell) -> None:
+    """It has a weight, for disks whose scheduler heeds one; a bound on the same group shows that it counts."""
+    found = Path("/sys/fs/cgroup").glob(f"**/clotho/{isolated.sandbox.control.path.parent.name}-*")
+    bounds = [path for group in found if (path := group / "blkio.throttle.write_bps_device").exists()]
+    if not bounds:
+        pytest.skip("no control groups of version 1 for the traffic of disks")
+    assert (bounds[0].parent / "blkio.bfq.weight").read_text().split()[-1] == "100"
+    device = await isolated.text("stat -c %Hd:%Ld /work")
+    write = "dd if=/dev/zero of=direct bs=256k count=8 oflag=direct conv=notrunc 2>/dev/null"
+    assert await seconds_of(isolated, write) < SLOWED_SECONDS
+    bounds[0].write_text(f"{device} {1 << 20}")
+    assert await seconds_of(isolated, write) > SLOWED_SECONDS
+
+
+async def seconds_of(shell: Shell, script: str) -> float:
+    begun = time.monotonic()
+    assert (await shell.run(script)).code == 0
+    return time.monotonic() - begun
 
 
 def seconds_of_group(shell: Shell) -> float:

@@ -141,6 +141,7 @@ async def isolation(backend: SandboxBackend) -> Finding:
     bounds = f"memory {report.memory}, processes {report.processes}, disk {report.disk}"
     bounds = f"{bounds}, processors {report.processors}"
     user = "two users for each sandbox" if report.own_user else "the worker's user for all of them"
+    user = f"{user}; {'with' if report.landlock else 'without'} Landlock"
     refused = f"; runs with `limits: required` are refused ({', '.join(report.unlimited)})"
     return Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")
 

@@ -23,7 +23,7 @@ from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, other_
 from clotho.sandbox.local.budget import DiskBudget
 from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
-from clotho.sandbox.local.isolation import failed_checks
+from clotho.sandbox.local.isolation import failed_checks, has_landlock
 from clotho.sandbox.local.processes import end_processes_of
 from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER
 from clotho.sandbox.local.start_files import StartFiles, start_files
@@ -82,6 +82,7 @@ class LocalHost:
                     processes="cgroup" if self._controllers else "user",
                     processors="cgroup" if cgroups.shares_processors(self._controllers) else "nice",
                     disk="disk" if bounded else "file size",
+                    landlock=self._privileged and has_landlock(),
                 )
             finally:
                 self._remove(folder)

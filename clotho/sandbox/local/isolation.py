@@ -1,5 +1,6 @@
 """Probes of the isolation of this host's sandboxes."""
 
+import ctypes
 import hashlib
 import subprocess
 from collections.abc import Sequence
@@ -17,6 +18,9 @@ CHECKS = {
     "can't write to the system": "! touch /usr/probe /probe /dev/probe",
 }
 """Properties of an isolated sandbox, as shell conditions that hold inside it."""
+
+LANDLOCK_CREATE_RULESET, LANDLOCK_VERSION, LEAST_LANDLOCK = 444, 1, 3
+"""A system call's number, its flag that asks for the version, and the first one that knows truncation."""
 
 PACKAGE_LISTS = (
     "/etc/os-release",
@@ -44,6 +48,12 @@ def failed_checks(command: Sequence[str], descriptors: Sequence[int]) -> tuple[s
     if len(answers) != len(CHECKS):
         return (f"starts at all: {result.stderr.strip()}",)
     return tuple(name for name, answer in zip(CHECKS, answers, strict=True) if answer != "held")
+
+
+def has_landlock() -> bool:
+    """Whether the kernel has a version that the supervisor makes use of."""
+    version = ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION)
+    return bool(version >= LEAST_LANDLOCK)
 
 
 def system_fingerprint() -> str:

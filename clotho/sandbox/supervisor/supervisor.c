@@ -26,6 +26,7 @@
  * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, outcap, killed.
  * A host that finds `started`, no `done`, and another instance (or none) in `alive`, says lost. */
 #include "command.h"
+#include "confine.h"
 #include "contain.h"
 #include "enter.h"
 #include "execution.h"
@@ -243,7 +244,8 @@ static int serve_command(char **arguments) {
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     umask(0); /* every file is given its mode */
-    if ((command_user && keep_rights()) || lock_alive() || open_events()) return 3;
+    if (command_user && (keep_rights() || confine_writes(control))) return 3;
+    if (lock_alive() || open_events()) return 3;
     open_manifest_memory();
     /* Whoever started us may be dead by now: the next host to ask finds us by our lock. */
     (void)!write(ready, instance, strlen(instance));
