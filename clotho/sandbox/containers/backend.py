@@ -226,10 +226,10 @@ class ContainerBackend:
             agent = ControlDirectory(folder.control(), record.user or None)
             seal(agent)
             self._end_verifiers(folder)
-            control.create()  # from here on the reaper knows what may have been made for this epoch
             image = self._host.left_by(ContainerView(folder, record), epoch)
             private = self._host.make_verifier(folder, record, epoch, hidden_files)
             view = ContainerView(folder, record, private, setup)
+            control.create()
             stage_start(setup, view.directory(), record.workdir, control, agent)
             return instance_of(
                 view, control, self._host.start(view, folder.verifier_container(epoch), image, control)
@@ -237,14 +237,12 @@ class ContainerBackend:
 
     def _end_verifiers(self, folder: ContainerFolder) -> None:
         """End superseded verifiers; one that was never started is removed, so that it can be started anew."""
-        epochs = folder.verifier_epochs()
-        for epoch in epochs:
+        for epoch in folder.verifier_epochs():
             control = ControlDirectory(folder.verifier_control(epoch), None)
             self._host.end_instance(folder.verifier_container(epoch), control)
             if not control.was_started():
                 control.remove()
-        if epochs:
-            self._host.remove_left_images(folder)
+        self._host.remove_left_images(folder)
 
     def _verify_in_place(
         self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup

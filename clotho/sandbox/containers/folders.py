@@ -73,6 +73,11 @@ class ContainerFolder:
         """Begin of the names of images that hold what the agent left."""
         return f"localhost/{self.container}"
 
+    @property
+    def left_mark(self) -> Path:
+        """There as long as such images may be."""
+        return self.files / "left"
+
     def writable(self, record: ContainerRecord) -> dict[str, Path]:
         """The folders that commands write to, by the first of the paths that they see each under."""
         disk = self.files / "disk"

@@ -64,15 +64,15 @@ class ContainerHost:
         return path
 
     def end(self, folder: ContainerFolder) -> None:
-        """Remove every container of the sandbox, and its files."""
+        """Remove every container of the sandbox, and its files. One without files is met when its name is taken."""
+        if not folder.files.exists():
+            return
         instances = folder.instances()
         with ThreadPoolExecutor(len(instances)) as threads:  # removing one takes an engine 0.1 s
             controls = (ControlDirectory(path, None) for path in instances.values())
             list(threads.map(self.end_instance, instances, controls))
-        if folder.verifier_epochs():
-            self.remove_left_images(folder)
-        if folder.files.exists():
-            _delete(folder.files)
+        self.remove_left_images(folder)
+        _delete(folder.files)
 
     def end_instance(self, container: str, control: ControlDirectory) -> None:
         if control.path.exists():
@@ -81,8 +81,10 @@ class ContainerHost:
         self.engine.remove(container)
 
     def remove_left_images(self, folder: ContainerFolder) -> None:
-        for image in self.engine.images(folder.left_image):
-            self.engine.remove_image(image)
+        if folder.left_mark.exists():
+            for image in self.engine.images(folder.left_image):
+                self.engine.remove_image(image)
+            folder.left_mark.unlink()
 
     # ---- verification ----
 
@@ -94,6 +96,7 @@ class ContainerHost:
         if not any(_outside(view, path) for path in self.engine.changes(folder.container)):
             return record.image
         image = f"{folder.left_image}-left-{epoch}"
+        folder.left_mark.touch()
         self.engine.commit(folder.container, image, str(self._root))
         return image
 
