@@ -13,7 +13,7 @@ import pytest
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, Labels, SandboxSpec
-from clotho.sandbox.local.backend import GRACE_SECONDS
+from clotho.sandbox.local.lease_state import GRACE_SECONDS
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.backends import Backend
 from tests.sandbox.conftest import BACKENDS, SPECS

@@ -12,8 +12,9 @@ import pytest
 from clotho.config import SandboxSettings
 from clotho.errors import Unavailable
 from clotho.sandbox.backend import Labels, SandboxSpec
-from clotho.sandbox.local.backend import GRACE_SECONDS, LocalBackend
+from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
+from clotho.sandbox.local.lease_state import GRACE_SECONDS
 from clotho.sandbox.reaper import OwnerState, SandboxReaper
 from clotho.sandbox.registry import backends_beside
 from tests.sandbox.conftest import needs_root

@@ -6,12 +6,11 @@ process id. Making and ending one is serialised by a lock on its folder, across 
 
 import logging
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.isolation import IsolationReport
@@ -20,6 +19,7 @@ from clotho.sandbox.local.bubblewrap import View
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.host import LocalHost
 from clotho.sandbox.local.isolation import system_fingerprint
+from clotho.sandbox.local.lease_state import expiry, is_left, labelled
 from clotho.sandbox.local.users import RANGE, UserRegistry
 from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.supervised.control import ControlDirectory
@@ -29,8 +29,6 @@ from clotho.sandbox.threads import with_host, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 REGISTRY = Path("/run/clotho/users")
-GRACE_SECONDS = 120.0
-"""Seconds that a supervisor has, after its lease, to end by itself."""
 
 log = logging.getLogger("clotho")
 
@@ -105,7 +103,7 @@ class LocalBackend:
 
     async def expired(self) -> Sequence[str]:
         """The names of the folders that `reap` would destroy."""
-        return await with_host(lambda: [folder.name for folder in self._folders() if _is_left(folder)])
+        return await with_host(lambda: [folder.name for folder in self._folders() if is_left(folder)])
 
     async def probe(self) -> IsolationReport:
         """The isolation and bounds of this host; tried once."""
@@ -125,7 +123,7 @@ class LocalBackend:
         with self._locked(folder):
             record = self._found(folder)
             if record is not None:
-                record = _labelled(folder, record, labels)
+                record = labelled(folder, record, labels)
                 control = record.control_at(folder.control())
                 incarnation = control.incarnation()
                 if incarnation is not None and record.restored == _digest(restore):
@@ -173,7 +171,7 @@ class LocalBackend:
         record = self._record_of(folder, lease)
         if labels not in (None, record.labels):
             with self._locked(folder):
-                record = _labelled(folder, self._record_of(folder, lease), labels)
+                record = labelled(folder, self._record_of(folder, lease), labels)
         control = record.control_at(folder.control())
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
@@ -191,7 +189,7 @@ class LocalBackend:
         with self._locked(folder):
             record = self._record_of(folder, lease)
             if labels is not None:
-                record = _labelled(folder, record, labels)
+                record = labelled(folder, record, labels)
             control = record.control_at(folder.verifier_control(epoch))
             newest = max(folder.verifier_epochs(), default=-1)
             if newest == epoch and control.was_started():
@@ -232,7 +230,7 @@ class LocalBackend:
     def _leases(self) -> Sequence[LeaseRecord]:
         found = ((folder, folder.read_record()) for folder in self._folders())
         return tuple(
-            LeaseRecord(lease=record.lease, labels=record.labels, expires=_expiry(folder))
+            LeaseRecord(lease=record.lease, labels=record.labels, expires=expiry(folder))
             for folder, record in found
             if record is not None
         )
@@ -248,12 +246,12 @@ class LocalBackend:
 
     def _reap(self) -> Sequence[str]:
         reap_scratch()
-        return [folder.name for folder in self._folders() if _is_left(folder) and self._reaped(folder)]
+        return [folder.name for folder in self._folders() if is_left(folder) and self._reaped(folder)]
 
     def _reaped(self, folder: SandboxFolder) -> bool:
         """Reap a sandbox unless another process is making or ending it: the next pass looks again."""
         with folder.locked(wait=False) as held:
-            if not held or not _is_left(folder):
+            if not held or not is_left(folder):
                 return False
             try:
                 self._host.end(folder)
@@ -308,45 +306,9 @@ def _digest(restore: Restore | None) -> str | None:
     return None if restore is None else restore.checkpoint.digest
 
 
-def _labelled(folder: SandboxFolder, record: SandboxRecord, labels: Labels | None) -> SandboxRecord:
-    """The record with `labels`, to be called with the folder's lock held.
-
-    A rollout is its store's, but the cluster or namespace that runs it may be another one after a restart.
-    """
-    owners = [(each.store, each.rollout) if each else None for each in (record.labels, labels)]
-    if owners[0] != owners[1]:
-        raise InvalidInput(
-            f"lease {record.lease} is held by {record.labels}, not by {labels}: use another folder"
-        )
-    if record.labels == labels:
-        return record
-    record = record.model_copy(update={"labels": labels})
-    folder.write_record(record)
-    return record
-
-
 def _stage_start(
     view: View, record: SandboxRecord, control: ControlDirectory, agent: ControlDirectory, exports: str = ""
 ) -> None:
     if view.setup is not None:
         directory, workspace = view.directory(record.isolated), view.layout(record.isolated).workspace
         stage_start(view.setup, directory, workspace, control, agent, exports)
-
-
-def _is_left(folder: SandboxFolder) -> bool:
-    """Whether a sandbox is expired or unfinished. Call it with the lock held: its maker has died then."""
-    return folder.is_unfinished() or (folder.files.exists() and _expiry(folder) + GRACE_SECONDS < time.time())
-
-
-def _expiry(folder: SandboxFolder) -> float:
-    """Unix seconds of a lease's end; without a deadline, by the age of its folder."""
-    files = [path / "deadline" for path in folder.instances()]
-    return max(map(_changed, (*files, folder.files)))
-
-
-def _changed(path: Path) -> float:
-    """Unix seconds; 0 for what isn't there, or has just gone."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0

@@ -19,11 +19,12 @@ from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.local import cgroups, disk
-from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, other_names
+from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files
 from clotho.sandbox.local.budget import DiskBudget
 from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.isolation import failed_checks, has_landlock
+from clotho.sandbox.local.own_folders import delete_any, delete_own, link_programs, make_enterable, make_owned
 from clotho.sandbox.local.processes import end_processes_of
 from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER
 from clotho.sandbox.local.start_files import StartFiles, start_files
@@ -147,7 +148,7 @@ class LocalHost:
             disk.make_in(folder.control_image, folder.controls)
         self._fill(folder, user, spec)
         if not isolated:
-            _link_programs(folder.programs)
+            link_programs(folder.programs)
         if bounded:
             disk.reserve(folder.reserve, spec.disk_mb)
         return SandboxRecord(
@@ -229,7 +230,7 @@ class LocalHost:
         self.make_room(folder, record)
         private = folder.draw_private(epoch)
         private.mkdir(mode=0o711)
-        _make_owned(private / "tmp", record.user)
+        make_owned(private / "tmp", record.user)
         (private / "hidden").mkdir()
         for name, content in hidden_files.items():
             file = private / "hidden" / name
@@ -242,7 +243,7 @@ class LocalHost:
         """Whatever the agent did to its own folders, a verifier can enter them and has room on their disk."""
         shutil.rmtree(folder.reserve, ignore_errors=True)
         for own in folder.writable(record.spec).values():
-            _make_enterable(own, record.user)
+            make_enterable(own, record.user)
 
     def _remove(self, folder: SandboxFolder) -> None:
         record = folder.read_record()
@@ -251,7 +252,7 @@ class LocalHost:
         if user is not None:
             end_processes_of(user)
             end_processes_of(supervisor_of(user))
-        delete = _delete_own if record and record.isolated and record.disk_image else _delete_any
+        delete = delete_own if record and record.isolated and record.disk_image else delete_any
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
         delete(folder.controls)
@@ -271,7 +272,7 @@ class LocalHost:
             os.chown(folder.files, -1, user)
             folder.files.chmod(0o710)
         for path in folder.writable(spec).values():
-            _make_owned(path, user)
+            make_owned(path, user)
 
     def _command(
         self, view: View, record: SandboxRecord, files: StartFiles, groups: Sequence[Path]
@@ -296,39 +297,3 @@ class LocalHost:
 
     def _files_of_start(self, user: int | None) -> AbstractContextManager[StartFiles]:
         return start_files(self._program, account_files(os.geteuid() if user is None else user))
-
-
-def _link_programs(folder: Path) -> None:
-    folder.mkdir()
-    for name, program in other_names().items():
-        (folder / name).symlink_to(program)
-
-
-def _delete_any(folder: Path) -> None:
-    """By rm: folders can be nested deeper than Python follows, and hold mounts."""
-    result = subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True)
-    if result.returncode != 0:
-        raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
-
-
-def _delete_own(folder: Path) -> None:
-    """What is left of one that could write to its own disks alone, and they are gone."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-
-
-def _make_owned(path: Path, user: int | None) -> None:
-    path.mkdir(parents=True)
-    path.chmod(0o755)
-    if user is not None:
-        os.chown(path, user, user)
-
-
-def _make_enterable(path: Path, user: int | None) -> None:
-    """A root of the agent's, which it owns and, without isolation, may have removed or replaced."""
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        path.unlink()
-    if not path.exists():
-        _make_owned(path, user)
-    elif (mode := path.stat().st_mode) & 0o700 != 0o700:
-        path.chmod(mode & 0o7777 | 0o700)
