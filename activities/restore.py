@@ -22,7 +22,7 @@ from clotho.identifiers.rollout_keys import final_key, lease_key, prompt_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseEntry, LeaseRequest
+from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseRequest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import read_manifest
@@ -211,17 +211,6 @@ class Restorer:
                 found = await sandbox.manifest()
                 same &= found is not None and found.digest == call.entry.manifest
         return Replayed(same, last_job(state))
-
-
-def shell_job(rollout: str, call: str, entry: CallEntry, number: int, lease: LeaseEntry) -> str | None:
-    """The job, in the sandbox of `lease`, that left the shell state after `call`."""
-    if entry.lease == number:
-        return last_job(entry.state)
-    return (
-        lease.shell
-        if call_order(call) <= call_order(lease.replayed_through)
-        else job_key(rollout, "call", call, number)
-    )
 
 
 def _unpacked(checkpoint: Checkpoint | None) -> Fidelity:

@@ -197,12 +197,11 @@ class Verification:
             directory=config.verifier_cwd or WORKSPACE,
             trust_workspace=config.trust_workspace,
         )
-        if config.keep_services:
-            if hidden:
-                raise EnvironmentFailed("keep_services: hidden files would be seen by the agent's processes")
-            instance = await self.sandboxes.verify_in_place(rollout, number, setup)
-        else:
-            instance = await self.sandboxes.open_verifier(rollout, number, epoch, hidden, setup)
+        if config.keep_services and hidden:
+            raise EnvironmentFailed("keep_services: hidden files would be seen by the agent's processes")
+        instance = await self.sandboxes.open_verifier(
+            rollout, number, epoch, hidden, setup, in_place=config.keep_services
+        )
         await failpoints.reach("reward.opened", reward_key(rollout))
         return instance
 

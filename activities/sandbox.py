@@ -8,9 +8,10 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities.guard import activity_guard
-from activities.restore import JournalledCall, Restorer, shell_job
+from activities.restore import JournalledCall, Restorer
 from clotho import failpoints
 from clotho.errors import InvalidInput, SandboxFenced, SandboxUnavailable
+from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order
 from clotho.identifiers.rollout_keys import blob_key, call_key, lease_key
 from clotho.journal import Journal
@@ -22,6 +23,7 @@ from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
 from clotho.sandbox.scratch import scratch
 from clotho.sandbox.verification import VerifierSetup
+from clotho.tools.shell import last_job
 
 log = logging.getLogger("clotho")
 
@@ -74,19 +76,20 @@ class Sandboxes:
         )
 
     async def open_verifier(
-        self, rollout: str, number: int, epoch: int, hidden_files: Mapping[str, bytes], setup: VerifierSetup
+        self,
+        rollout: str,
+        number: int,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        setup: VerifierSetup,
+        in_place: bool,
     ) -> SandboxInstance:
-        """The instance of an epoch of verification in the sandbox of a lease."""
-        return await self.backend.open_verifier(
-            lease_key(rollout, number), epoch, hidden_files, self._labels_of(rollout), setup
-        )
-
-    async def verify_in_place(self, rollout: str, number: int, setup: VerifierSetup) -> SandboxInstance:
-        """The agent's instance with its live processes, for verification. Raises like `attach`."""
-        entry = await self.held(rollout, number)
-        return await self.backend.verify_in_place(
-            lease_key(rollout, number), entry.incarnation, self._labels_of(rollout), setup
-        )
+        """The instance of an epoch of verification; `in_place`: the agent's own, with its live processes."""
+        key, labels = lease_key(rollout, number), self._labels_of(rollout)
+        if in_place:
+            entry = await self.held(rollout, number)
+            return await self.backend.verify_in_place(key, entry.incarnation, labels, setup)
+        return await self.backend.open_verifier(key, epoch, hidden_files, labels, setup)
 
     async def replay_late_call(
         self,
@@ -153,8 +156,12 @@ class Sandboxes:
         if call is None:
             return None
         entry = await self._journal.read_required(call_key(rollout, call), CallEntry)
+        if entry.lease == number:
+            return last_job(entry.state)
         lease = await self.entry(rollout, number)
-        return shell_job(rollout, call, entry, number, lease)
+        if call_order(call) <= call_order(lease.replayed_through):
+            return lease.shell
+        return job_key(rollout, "call", call, number)
 
     async def entry(self, rollout: str, number: int) -> LeaseEntry:
         return await self._journal.read_required(lease_key(rollout, number), LeaseEntry)

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities.guard import activity_guard
-from activities.restore import JournalledCall, shell_job
+from activities.restore import JournalledCall
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.errors import truncate_middle
@@ -193,8 +193,7 @@ class Tools:
                 continue
             state[slot] = entry.state[slot]
             if slot == SLOT and request.lease is not None and entry.lease != request.lease:
-                lease = await self._sandboxes.entry(request.rollout, request.lease)
-                job = shell_job(request.rollout, call, entry, request.lease, lease)
+                job = await self._sandboxes.shell_left(request.rollout, call, request.lease)
                 state[slot] = {"job": job}
         return state
 
