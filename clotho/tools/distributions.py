@@ -6,46 +6,29 @@ from clotho.errors import InvalidInput
 
 EVERYDAY = ("browser", "file", "image_gen", "moa", "terminal", "vision", "web")
 
+
+def chances(**toolsets: float) -> dict[str, float]:
+    return toolsets
+
+
 DISTRIBUTIONS: dict[str, dict[str, float]] = {
     "default": dict.fromkeys(EVERYDAY, 1),
     "balanced": dict.fromkeys(EVERYDAY, 0.5),
-    "browser_only": {"browser": 1},
-    "browser_tasks": {"browser": 0.97, "terminal": 0.15, "vision": 0.12},
-    "browser_use": {"browser": 1, "vision": 0.7, "web": 0.8},
-    "creative": {"image_gen": 0.9, "vision": 0.9, "web": 0.3},
-    "development": {"file": 0.8, "moa": 0.6, "terminal": 0.8, "vision": 0.1, "web": 0.3},
-    "image_gen": {"image_gen": 0.9, "moa": 0.1, "terminal": 0.45, "vision": 0.9, "web": 0.55},
-    "minimal": {"web": 1},
-    "mixed_tasks": {
-        "browser": 0.92,
-        "file": 0.92,
-        "image_gen": 0.15,
-        "terminal": 0.92,
-        "vision": 0.15,
-        "web": 0.35,
-    },
-    "reasoning": {"moa": 0.9, "terminal": 0.2, "web": 0.3},
-    "research": {"browser": 0.7, "moa": 0.4, "terminal": 0.1, "vision": 0.5, "web": 0.9},
-    "safe": {"browser": 0.7, "image_gen": 0.6, "moa": 0.5, "vision": 0.6, "web": 0.8},
-    "science": {
-        "browser": 0.5,
-        "file": 0.94,
-        "image_gen": 0.15,
-        "moa": 0.1,
-        "terminal": 0.94,
-        "vision": 0.65,
-        "web": 0.94,
-    },
-    "terminal_only": {"file": 1, "terminal": 1},
-    "terminal_tasks": {
-        "browser": 0.75,
-        "file": 0.97,
-        "image_gen": 0.1,
-        "terminal": 0.97,
-        "vision": 0.5,
-        "web": 0.97,
-    },
-    "terminal_web": {"file": 1, "terminal": 1, "web": 1},
+    "browser_only": chances(browser=1),
+    "browser_tasks": chances(browser=0.97, terminal=0.15, vision=0.12),
+    "browser_use": chances(browser=1, vision=0.7, web=0.8),
+    "creative": chances(image_gen=0.9, vision=0.9, web=0.3),
+    "development": chances(file=0.8, moa=0.6, terminal=0.8, vision=0.1, web=0.3),
+    "image_gen": chances(image_gen=0.9, moa=0.1, terminal=0.45, vision=0.9, web=0.55),
+    "minimal": chances(web=1),
+    "mixed_tasks": chances(browser=0.92, file=0.92, image_gen=0.15, terminal=0.92, vision=0.15, web=0.35),
+    "reasoning": chances(moa=0.9, terminal=0.2, web=0.3),
+    "research": chances(browser=0.7, moa=0.4, terminal=0.1, vision=0.5, web=0.9),
+    "safe": chances(browser=0.7, image_gen=0.6, moa=0.5, vision=0.6, web=0.8),
+    "science": chances(browser=0.5, file=0.94, image_gen=0.15, moa=0.1, terminal=0.94, vision=0.65, web=0.94),
+    "terminal_only": chances(file=1, terminal=1),
+    "terminal_tasks": chances(browser=0.75, file=0.97, image_gen=0.1, terminal=0.97, vision=0.5, web=0.97),
+    "terminal_web": chances(file=1, terminal=1, web=1),
 }
 
 
@@ -56,7 +39,7 @@ def sample(name: str, seed: int) -> tuple[str, ...]:
     """
     if name not in DISTRIBUTIONS:
         raise InvalidInput(f"unknown distribution {name!r}; known are {', '.join(sorted(DISTRIBUTIONS))}")
-    chances = DISTRIBUTIONS[name]
+    by_toolset = DISTRIBUTIONS[name]
     source = random.Random(seed)
-    drawn = tuple(toolset for toolset in sorted(chances) if source.random() < chances[toolset])
-    return drawn or (max(sorted(chances), key=lambda toolset: chances[toolset]),)
+    drawn = tuple(toolset for toolset in sorted(by_toolset) if source.random() < by_toolset[toolset])
+    return drawn or (max(sorted(by_toolset), key=lambda toolset: by_toolset[toolset]),)
