@@ -86,28 +86,19 @@ class TimeLeft:
 def progress_table(view: View) -> Table:
     progress, totals = view.progress, view.totals
     assert progress is not None
-    table = Table(
-        "groups scored",
-        state(progress),
-        "failed",
-        "rollouts",
-        "turns",
-        "tool calls",
-        "tokens",
-        "mean reward",
-        "left",
-    )
-    table.add_row(
-        f"{progress.scored + progress.skipped}/{progress.groups}",
-        str(progress.running),
-        str(progress.failed),
-        rollouts_text(view),
-        str(totals.turns),
-        str(totals.tool_calls),
-        f"{totals.sampled_tokens:,}",
-        mean_reward(totals),
-        left_text(view),
-    )
+    cells = {
+        "groups scored": f"{progress.scored + progress.skipped}/{progress.groups}",
+        state(progress): str(progress.running),
+        "failed": str(progress.failed),
+        "rollouts": rollouts_text(view),
+        "turns": str(totals.turns),
+        "tool calls": str(totals.tool_calls),
+        "tokens": f"{totals.sampled_tokens:,}",
+        "mean reward": mean_reward(totals),
+        "left": left_text(view),
+    }
+    table = Table(*cells)
+    table.add_row(*cells.values())
     return table
 
 
