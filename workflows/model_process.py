@@ -33,7 +33,11 @@ class ModelProcess:
         """Sample a turn; None while the run is paused."""
         while True:
             if self._queue_timed_out:
-                await self._choose()
+                what = "choose model process"
+                self.queue = await run_activity(
+                    Model.choose_process, self._request(), self._activity_queue, what
+                )
+                self._queue_timed_out = False
             own = self._activity_queue.with_queue(self.queue or self._activity_queue.queue)
             try:
                 return await run_activity(
@@ -43,12 +47,6 @@ class ModelProcess:
                 self._queue_timed_out = timed_out_in_queue(error)
                 if not self._queue_timed_out:
                     raise
-
-    async def _choose(self) -> None:
-        self.queue = await run_activity(
-            Model.choose_process, self._request(), self._activity_queue, "choose model process"
-        )
-        self._queue_timed_out = False
 
     def _request(self) -> ModelProcessRequest:
         return ModelProcessRequest(rollout=self._rollout, queue=self.queue)

@@ -7,7 +7,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.pauses import PauseActivities
     from clotho.rollouts.task_queues import ActivityQueue
 
-from workflows.steps import RETRIES, run_activity, without_deadline
+from workflows.steps import run_activity, run_activity_uncancelled, without_deadline
 
 
 class Pausable:
@@ -38,14 +38,11 @@ class Pausable:
 
 async def run_resume(run: str, activity_queue: ActivityQueue) -> None:
     """Wait while the run is paused, without a deadline."""
-    await workflow.execute_activity_method(
+    await run_activity_uncancelled(
         PauseActivities.await_resume,
         run,
-        task_queue=activity_queue.queue,
-        summary="wait while paused",
-        schedule_to_close_timeout=without_deadline(activity_queue).schedule_to_close_timeout,
-        heartbeat_timeout=activity_queue.heartbeat_timeout,
-        retry_policy=RETRIES,
+        without_deadline(activity_queue),
+        "wait while paused",
         # It holds nothing that a cancel would have to wait for.
         cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
     )

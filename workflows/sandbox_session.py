@@ -71,14 +71,10 @@ class SandboxSession:
             if losses >= LOSSES_AT_ONE_STEP:
                 raise SandboxRepeatedlyLost(f"{losses} sandboxes were lost at the same step", exhausted)
             if self.lease is not None and self.lost and self.lease.number >= MOST_LOSSES:
-                raise self.too_many_losses(self.lease.number + 1, exhausted)
-
-    def too_many_losses(self, losses: int, exhausted: str | None) -> ApplicationError:
-        """The error for too many losses, with the exhausted resource if that was the policy's doing."""
-        message = f"{losses} sandboxes were lost"
-        if exhausted is not None:
-            return SandboxRepeatedlyLost(message, exhausted)
-        return ApplicationError(message, type=SandboxLost.__name__, non_retryable=True)
+                message = f"{self.lease.number + 1} sandboxes were lost"
+                if exhausted is not None:
+                    raise SandboxRepeatedlyLost(message, exhausted)
+                raise ApplicationError(message, type=SandboxLost.__name__, non_retryable=True)
 
     async def get(self, turns: int) -> Lease:
         """The current lease, or the next one if it was lost."""

@@ -14,6 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.identifiers.ids import displayable
     from clotho.rollouts.task_queues import ActivityQueue
 
+WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 SUMMARY_CHARACTERS = 60
 QUEUE_TIMEOUT = timedelta(seconds=15)
 """Time for which a step may wait in the queue of one process before that process's heartbeat is looked up."""
@@ -56,6 +57,7 @@ async def run_activity_uncancelled(
     activity_queue: ActivityQueue,
     summary: str,
     queue_timeout: timedelta | None = None,
+    cancellation_type: workflow.ActivityCancellationType = WAIT,
 ) -> Result:
     """Like `run_activity`, but goes on after a cancel: for clean-up."""
     return await workflow.execute_activity_method(
@@ -67,7 +69,7 @@ async def run_activity_uncancelled(
         schedule_to_start_timeout=queue_timeout,
         heartbeat_timeout=activity_queue.heartbeat_timeout,
         retry_policy=RETRIES,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        cancellation_type=cancellation_type,
     )
 
 

@@ -54,13 +54,10 @@ class Environments:
         Raises EnvironmentFailed with the traceback for what it raises, but Clotho's own errors as they are, and
         HostUnavailable where this machine failed it.
         """
-
-        def call() -> Any:
-            result = method(*arguments)
-            return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
-
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, run_method, method, *arguments
+            )
         except ClothoError:
             raise
         except Exception as error:
@@ -78,6 +75,12 @@ async def _next_items(environment: Environment, number: int) -> tuple[Item, ...]
     while len(items) < number and (item := await environment.next_item()) is not None:
         items.append(item)
     return tuple(items)
+
+
+def run_method(method: Callable[..., Any], *arguments: Any) -> Any:
+    """Call an author's method in a thread: a coroutine gets an event loop of its own."""
+    result = method(*arguments)
+    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
 
 async def _awaited(result: Any) -> Any:

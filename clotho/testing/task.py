@@ -1,7 +1,6 @@
 """One item of an environment in a real sandbox, for an author's tests: no Temporal, no model, no journal."""
 
 import asyncio
-import inspect
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,6 +13,7 @@ from clotho.config import Settings, load_settings, variable
 from clotho.embedded.services import destroy_sandboxes
 from clotho.environment import AgentResult, Environment, Reward, ToolContext
 from clotho.environment.environment import checked_reward
+from clotho.environment.instances import run_method
 from clotho.environment.loading import sources_of
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import VerifierWorkspace
@@ -242,20 +242,11 @@ class SandboxedTask:
         return ToolContext(AsyncToolContext(workspace, self._loop), self._loop)
 
     def _run(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the author's `method` as workers do: in a thread, where a coroutine gets a loop of its own."""
-
-        def call() -> Any:
-            result = method(*arguments)
-            return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
-
-        return self._threads.submit(call).result()
+        """Call the author's `method` as workers do."""
+        return self._threads.submit(run_method, method, *arguments).result()
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-
-async def _awaited(result: Any) -> Any:
-    return await result
 
 
 @contextmanager
