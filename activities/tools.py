@@ -12,13 +12,12 @@ from activities.guard import activity_guard
 from activities.restore import JournalledCall
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.errors import truncate_middle
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.ids import call_id, group_of
 from clotho.identifiers.rollout_keys import call_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
-from clotho.rollouts.call import CallEntry, CallRequest, CallResult, ToolError
+from clotho.rollouts.call import CallEntry, CallRequest, CallResult, tool_error
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import Fidelity, LeaseRequest
 from clotho.rollouts.run import RunManifest
@@ -29,9 +28,6 @@ from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.dispatch import Dispatched, Dispatcher, beyond_limit
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext
-
-ERROR_RESULT_CHARACTERS = 300
-"""Characters of a failed call's result that metrics keep; the model is shown more."""
 
 
 @dataclass
@@ -113,7 +109,7 @@ class Tools:
         entry = CallEntry(
             tool=asked.function.name,
             content=dispatched.content,
-            error=_error(request.turn, dispatched),
+            error=tool_error(request.turn, dispatched),
             state=dispatched.state,
             lease=request.lease,
             started=started,
@@ -215,16 +211,4 @@ def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress
         instance=inputs.instance,
         seconds_left=request.seconds_left,
         progress=progress.seen,
-    )
-
-
-def _error(turn: int, dispatched: Dispatched) -> ToolError | None:
-    if (failure := dispatched.failure) is None:
-        return None
-    return ToolError(
-        turn=turn,
-        tool_name=failure.tool,
-        arguments=failure.arguments,
-        error=failure.error,
-        tool_result=truncate_middle(dispatched.content, ERROR_RESULT_CHARACTERS),
     )

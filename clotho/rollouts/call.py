@@ -1,10 +1,19 @@
 """A tool call: its request, its result, and its journal entry."""
 
+from typing import TYPE_CHECKING
+
 from pydantic import JsonValue
 
+from clotho.errors import truncate_middle
 from clotho.frozen_model import FrozenModel, Seconds
 from clotho.rollouts.lease import Fidelity
 from clotho.sandbox.checkpoints import Checkpoint
+
+if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
+    from clotho.tools.dispatch import Dispatched
+
+ERROR_RESULT_CHARACTERS = 300
+"""Characters of a failed call's result that metrics keep; the model is shown more."""
 
 
 class CallRequest(FrozenModel):
@@ -40,6 +49,19 @@ class ToolError(FrozenModel):
     arguments: str
     error: str
     tool_result: str
+
+
+def tool_error(turn: int, dispatched: "Dispatched") -> ToolError | None:
+    """The failure of a call, if it counts as one."""
+    if (failure := dispatched.failure) is None:
+        return None
+    return ToolError(
+        turn=turn,
+        tool_name=failure.tool,
+        arguments=failure.arguments,
+        error=failure.error,
+        tool_result=truncate_middle(dispatched.content, ERROR_RESULT_CHARACTERS),
+    )
 
 
 class CallEntry(FrozenModel):

@@ -21,7 +21,7 @@ from clotho.errors import InvalidInput, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id
 from clotho.models.messages import ChatMessage, ToolCall
-from clotho.rollouts.call import ToolError
+from clotho.rollouts.call import ToolError, tool_error
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import SETTINGS
@@ -194,16 +194,8 @@ class SandboxedTask:
         self._workspace.state.update(done.state)
         answer = ChatMessage(role="tool", tool_call_id=call.id, name=name, content=done.content)
         self._messages.append(answer.wire())
-        if (failure := done.failure) is not None:
-            self._errors.append(
-                ToolError(
-                    turn=turn,
-                    tool_name=failure.tool,
-                    arguments=failure.arguments,
-                    error=failure.error,
-                    tool_result=done.content,
-                )
-            )
+        if (error := tool_error(turn, done)) is not None:
+            self._errors.append(error)
 
     def _verifier_workspace(self) -> VerifierWorkspace:
         epoch, config = self._epoch, self.environment.config
