@@ -24,6 +24,7 @@ from clotho.errors import InvalidInput
 from clotho.frozen_model import field_errors
 from clotho.logs import LogFormat
 from clotho.run_settings import RunSettings
+from clotho.ssh_host import SshHost
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
@@ -104,12 +105,14 @@ class SandboxSettings(Section):
     """Folder, budget and leases of this host's sandboxes."""
 
     backend: str = "local"
-    """The backend of this host's sandboxes: `local`, or `module:Class` of another.
+    """The backend of this host's sandboxes: `local`, `ssh`, or `module:Class` of another.
 
     Workers refuse runs that ask for another one, but for `docker`: that they make wherever an engine answers.
     """
     docker_host: str | None = None
     """The socket of this host's container engine, as unix://PATH. Empty: DOCKER_HOST, else the usual ones."""
+    ssh: tuple[SshHost, ...] = ()
+    """The hosts of `ssh`, each with the fields that the page on sandboxes names."""
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
     """Folder of sandboxes and their control files. Other users may pass through it but not change it."""
     disk_budget_mb: int | None = None

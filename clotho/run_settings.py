@@ -46,8 +46,8 @@ class RunSettings(BaseModel):
     )
     sandbox: str | None = Field(
         default=None,
-        pattern=r"^(local|docker|[\w.]+:\w+|\{.*\})$",
-        description="What makes the sandboxes: local, docker, module:Class, or a configuration as JSON.",
+        pattern=r"^(local|docker|ssh|[\w.]+:\w+|\{.*\})$",
+        description="What makes the sandboxes: local, docker, ssh, module:Class, or a configuration as JSON.",
     )
     image: str | None = Field(
         default=None, min_length=1, description="The image that sandboxes of docker begin from."

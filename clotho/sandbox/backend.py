@@ -21,6 +21,7 @@ from clotho.sandbox.places import WORKSPACE as WORKSPACE
 from clotho.sandbox.places import check_places
 from clotho.sandbox.registry import BackendConfig, LocalConfig
 from clotho.sandbox.states import JobState as JobState
+from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 MAX_OUTPUT_BYTES = 50_000_000
@@ -28,11 +29,6 @@ MAX_OUTPUT_BYTES = 50_000_000
 MAX_CHECKPOINT_BYTES = 1 << 30
 MAX_CHECKPOINT_SECONDS = 60.0
 """Bounds of a checkpoint: on an archive before compression, and on the time for which commands stand still."""
-
-
-def below_home(path: str) -> str:
-    """`path` with ~ in place of $HOME: the file verbs take both."""
-    return f"~{path.removeprefix('$HOME')}" if path == "$HOME" or path.startswith("$HOME/") else path
 
 
 class SandboxSpec(FrozenModel):
@@ -169,6 +165,10 @@ class SandboxInstance(Protocol):
     @property
     def home(self) -> str:
         """The agent's home, which `~` stands for in the file verbs."""
+
+    @property
+    def layout(self) -> Layout:
+        """All of its folders, and the paths that the file verbs take for them."""
 
     @property
     def hidden_files(self) -> str | None:

@@ -13,6 +13,7 @@ from clotho.config import SandboxSettings, variable
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.ssh.config import SshConfig
 
 if TYPE_CHECKING:
     from clotho.sandbox.backend import SandboxBackend
@@ -48,15 +49,15 @@ def _from_name(value: object) -> object:
         return value
     if value.startswith("{"):
         return json.loads(value)
-    return {"kind": value} if value in ("local", "docker") else CustomConfig(name=value)
+    return {"kind": value} if value in ("local", "docker", "ssh") else CustomConfig(name=value)
 
 
-AnyConfig = LocalConfig | DockerConfig | CustomConfig
+AnyConfig = LocalConfig | DockerConfig | SshConfig | CustomConfig
 BackendConfig = Annotated[
-    Annotated[LocalConfig | DockerConfig | CustomConfig, Field(discriminator="kind")],
+    Annotated[LocalConfig | DockerConfig | SshConfig | CustomConfig, Field(discriminator="kind")],
     BeforeValidator(_from_name),
 ]
-"""A backend's configuration; also validated from its name, `local` or `module:Class`, and from JSON."""
+"""A backend's configuration; also validated from its name, `local`, `ssh` or `module:Class`, and from JSON."""
 _CONFIG: TypeAdapter[AnyConfig] = TypeAdapter(BackendConfig)
 
 
@@ -100,10 +101,18 @@ def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
         from clotho.sandbox.local.backend import LocalBackend
 
         return LocalBackend(folder, disk_budget_mb=settings.disk_budget_mb)
+    if settings.backend == "ssh":
+        try:
+            from clotho.sandbox.ssh.backend import SshBackend
+        except ModuleNotFoundError as error:
+            raise InvalidInput("sandboxes through ssh need: pip install 'clotho-rollouts[ssh]'") from error
+        return SshBackend(settings.ssh, folder.name, settings.lease_seconds)
     try:
         return _imported(CustomConfig(name=settings.backend).name)(folder)
     except ValidationError as error:
-        raise InvalidInput(f"no sandbox backend {settings.backend!r}: give local, or module:Class") from error
+        raise InvalidInput(
+            f"no sandbox backend {settings.backend!r}: give local, ssh, or module:Class"
+        ) from error
 
 
 def _imported(name: str) -> "Callable[[Path], SandboxBackend]":
@@ -116,9 +125,13 @@ def _imported(name: str) -> "Callable[[Path], SandboxBackend]":
 
 
 def backends_beside(settings: SandboxSettings, folder: Path) -> list["SandboxBackend"]:
-    """The backends of other stores whose sandboxes this user has had here: a folder for each, beside `folder`."""
+    """The backends of other stores whose sandboxes this user has had here: a folder for each, beside `folder`.
+
+    Hosts that are reached through ssh look after those of other stores themselves.
+    """
     others = (each for each in folder.parent.glob("*") if each != folder)
-    return [open_backend(settings, each) for each in others if _is_mine(each)]
+    here = settings.model_copy(update={"backend": "local"}) if settings.backend == "ssh" else settings
+    return [open_backend(here, each) for each in others if _is_mine(each)]
 
 
 def _is_mine(folder: Path) -> bool:

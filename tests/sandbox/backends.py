@@ -2,6 +2,8 @@
 
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.remote.backend import RemoteBackend
+from clotho.sandbox.ssh.backend import SshBackend
 from examples.how_to.plain_backend import PlainBackend
 
-Backend = LocalBackend | PlainBackend | ContainerBackend
+Backend = LocalBackend | PlainBackend | ContainerBackend | RemoteBackend | SshBackend

@@ -18,7 +18,12 @@ AREAS = {
     "verifier": "verification in an instance of its own",
     "verifier_paths": "a verifier names files as the agent did",
 }
-BACKENDS = {"local": "local", "bare": "local, unsafe", "podman": "docker, with podman"}
+BACKENDS = {
+    "local": "local",
+    "bare": "local, unsafe",
+    "podman": "docker, with podman",
+    "remote": "local, on another machine",
+}
 BEGINNING = "<!-- conformance -->"
 END = "<!-- end of conformance -->"
 PROPERTY = "conformance"

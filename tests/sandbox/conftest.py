@@ -1,7 +1,8 @@
 """Backends under conformance test: another one joins by an entry in BACKENDS, SPECS and OFFERED.
 
 A test marked `needs` is left out for backends that don't offer what it names: `isolation`, where commands see
-a file system of their own, or `places`, names that a run gives to folders and the host to programs.
+a file system of their own, `places`, names that a run gives to folders and the host to programs, or `same_process`,
+where the test can change constants of what drives the supervisor.
 """
 
 import os
@@ -16,15 +17,20 @@ from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.registry import CustomConfig
+from clotho.sandbox.remote.backend import RemoteBackend
+from clotho.sandbox.ssh.backend import SshBackend
+from clotho.sandbox.ssh.config import SshConfig
 from examples.how_to.plain_backend import PlainBackend
 from tests.containers import engine
 from tests.machine_image import IMAGE
 from tests.sandbox.backends import Backend
 from tests.sandbox.conformance_table import PROPERTY, Conformance
 from tests.sandbox.copies import Copies
+from tests.sandbox.remote_host import piped_backend
 from tests.sandbox.shell import Shell
+from tests.sandbox.ssh_host import ssh_backend, sshd
 
-__all__ = ["engine"]
+__all__ = ["engine", "sshd"]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
 
@@ -33,18 +39,30 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "bare": lambda root: LocalBackend(root, bubblewrap="not-installed"),
     "plain": PlainBackend,
     "podman": lambda root: ContainerBackend(root, variable("DOCKER_HOST")),
+    "remote": piped_backend,
+    "ssh": ssh_backend,
 }
 SPECS = {
     "local": SandboxSpec(disk_mb=200, memory_mb=512),
     "bare": SandboxSpec(unsafe_local=True),
     "plain": SandboxSpec(backend=CustomConfig(name=PlainBackend(Path()).names[0]), unsafe_local=True),
     "podman": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
+    "remote": SandboxSpec(disk_mb=200, memory_mb=512),
+    "ssh": SandboxSpec(backend=SshConfig(), disk_mb=200, memory_mb=512),
 }
 
 
-OFFERED = {"local": {"isolation", "places"}, "bare": {"places"}, "plain": set[str](), "podman": {"places"}}
+OFFERED = {
+    "local": {"isolation", "places", "same_process"},
+    "bare": {"places", "same_process"},
+    "plain": {"same_process"},
+    "podman": {"places", "same_process"},
+    "remote": {"isolation", "places"},
+    "ssh": {"isolation", "places"},
+}
 QUICK = ("test_conformance_leases", "test_conformance_verifier", "test_conformance_places")
-"""What containers are held to in every run of the tests; the rest takes two minutes."""
+"""What SLOW backends are held to in every run of the tests; the rest takes minutes."""
+SLOW = ("podman", "remote", "ssh")
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
 
@@ -79,7 +97,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
     kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
     slow = pytest.mark.slow if name not in QUICK else ()
-    marked = [pytest.param(kind, marks=slow) if kind == "podman" else kind for kind in kinds]
+    marked = [pytest.param(kind, marks=slow) if kind in SLOW else kind for kind in kinds]
     metafunc.parametrize("kind", marked, indirect=True, scope="session")
 
 
@@ -87,6 +105,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "podman":
         request.getfixturevalue("engine")
+    if request.param == "ssh":
+        request.getfixturevalue("sshd")
     return str(request.param)
 
 
@@ -96,8 +116,16 @@ def spec(kind: str) -> SandboxSpec:
 
 
 @pytest.fixture(scope="session")
-def backend(kind: str, folder: Path) -> Backend:
-    return BACKENDS[kind](folder / f"sandboxes-{kind}")
+async def backend(kind: str, folder: Path) -> AsyncIterator[Backend]:
+    made = BACKENDS[kind](folder / f"sandboxes-{kind}")
+    yield made
+    await closed(made)
+
+
+async def closed(backend: Backend) -> None:
+    """End the connections of this event loop."""
+    if isinstance(backend, RemoteBackend | SshBackend):
+        await backend.close()
 
 
 @pytest.fixture

@@ -4,11 +4,14 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import Job, JobState
+from clotho.sandbox.remote.instance import RemoteInstance
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from tests.sandbox.remote_host import control_of
 
 SECONDS = 20.0
 _runs = itertools.count()
@@ -21,8 +24,14 @@ class Ended(NamedTuple):
 
 
 class Shell:
-    def __init__(self, sandbox: SupervisedSandbox) -> None:
-        self.sandbox = sandbox
+    def __init__(self, sandbox: SupervisedSandbox | RemoteInstance) -> None:
+        self.sandbox = cast(SupervisedSandbox, sandbox)  # only tests of the local backend know it as one
+
+    @property
+    def control(self) -> ControlDirectory:
+        """The supervisor's files, on this machine in any case."""
+        sandbox: object = self.sandbox
+        return control_of(sandbox) if isinstance(sandbox, RemoteInstance) else self.sandbox.control
 
     def job(self, script: str, name: str | None = None, **fields: Any) -> Job:
         return Job(key=job_key(name or f"run {next(_runs)}"), script=script, **fields)

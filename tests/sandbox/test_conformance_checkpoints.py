@@ -152,7 +152,7 @@ async def test_database_written_meanwhile_is_intact(own: Shell, copies: Copies, 
 
 
 async def test_exact_tells_what_a_checkpoint_leaves_behind(own: Shell, copies: Copies, kind: str) -> None:
-    isolated = kind == "local"
+    isolated = kind in ("local", "remote", "ssh")
     await own.run("echo x > x")
     assert (await copies.take(own)).exact is isolated
     background = own.job("sleep 60", session="background")
@@ -239,6 +239,7 @@ async def test_restored_sandbox_knows_the_background_jobs_of_the_other(own: Shel
     assert {session.key for session in again.sessions} == {running.key, ended.key}
 
 
+@pytest.mark.needs("same_process")
 async def test_checkpoints_stay_small_however_much_was_done(
     own: Shell, copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:

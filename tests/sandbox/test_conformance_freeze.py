@@ -6,18 +6,23 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.supervised.transfers import Transfers
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell, until
 
+pytestmark = pytest.mark.needs("same_process")
+"""These tests speak to the supervisor themselves."""
+
 TICKING = "while :; do date +%N > {name}; sleep 0.01; done"
 
 
 def on_host(own: Shell, kind: str) -> Path:
     """The workspace as this process sees it: file verbs wait for an archive."""
-    control = own.sandbox.control.path
+    control = own.control.path
     local = control.parents[2] / "sandboxes" / control.parent.name / "disk" / "work"
     if kind == "podman":
         return control.parents[1] / "disk" / "work"
@@ -39,14 +44,14 @@ class HeldArchive:
 
     def __init__(self, own: Shell, fields: Mapping[str, str]) -> None:
         self._own, self._key, self._fields = own, uuid.uuid4().hex, fields
-        self._transfers = Transfers(own.sandbox.control)
+        self._transfers = Transfers(own.control)
         self._stream = -1
 
     async def begin(self) -> None:
         await self._own.run("test -e large || head -c 3M /dev/urandom > large")
         self._transfers.stage_archive(self._key, "pack", self._fields, {"work": self._own.sandbox.workspace})
         self._stream = os.open(self._transfers.folder(self._key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
-        self._own.sandbox.control.say("file", self._key)
+        self._own.control.say("file", self._key)
         await until(self._read)
 
     @property
@@ -134,10 +139,10 @@ async def test_kill_and_seal_of_frozen_commands(own: Shell) -> None:
     assert (await own.ended(key)).state is JobState.KILLED
     await start_ticking(own, "again")
     await freeze(own)
-    own.sandbox.control.say("seal")
+    own.control.say("seal")
 
     async def sealed() -> bool:
-        return own.sandbox.control.sealed()
+        return own.control.sealed()
 
     await until(sealed)
 

@@ -208,7 +208,7 @@ async def test_idle_supervisor_sleeps(shell: Shell) -> None:
     await shell.sandbox.start(job)
     await asyncio.sleep(0.5)
 
-    supervisor = lock_holder(shell.sandbox.control.alive_file)
+    supervisor = lock_holder(shell.control.alive_file)
 
     def switches() -> int:
         status = Path(f"/proc/{supervisor}/status").read_text()

@@ -14,9 +14,11 @@ import pytest
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, Labels, SandboxSpec
 from clotho.sandbox.local.lease_state import GRACE_SECONDS
+from clotho.sandbox.remote.instance import RemoteInstance
+from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.backends import Backend
-from tests.sandbox.conftest import BACKENDS, SPECS
+from tests.sandbox.conftest import BACKENDS, SPECS, closed
 from tests.sandbox.shell import Shell, until
 
 
@@ -24,15 +26,19 @@ async def held(backend: Backend) -> set[str]:
     return {record.lease for record in await backend.leases()}
 
 
+async def create(backend: Backend, lease: str, spec: SandboxSpec) -> SupervisedSandbox | RemoteInstance:
+    return await backend.create(lease, spec)
+
+
 async def test_create_is_idempotent(backend: Backend, own: Shell, spec: SandboxSpec, lease: str) -> None:
     await own.run("echo kept > file")
-    again = await asyncio.gather(*(backend.create(lease, spec) for _ in range(4)))
+    again = await asyncio.gather(*(create(backend, lease, spec) for _ in range(4)))
     assert {sandbox.incarnation for sandbox in again} == {own.sandbox.incarnation}
     assert await Shell(again[0]).text("cat file") == "kept"
 
 
 async def test_racing_creations_make_one(backend: Backend, spec: SandboxSpec, lease: str) -> None:
-    made = await asyncio.gather(*(backend.create(lease, spec) for _ in range(4)))
+    made = await asyncio.gather(*(create(backend, lease, spec) for _ in range(4)))
     await backend.destroy(lease)
     assert len({sandbox.incarnation for sandbox in made}) == 1
 
@@ -50,7 +56,7 @@ async def test_sandbox_outlives_the_worker_that_made_it(backend: Backend, kind: 
     maker = f"""
 import asyncio, os, signal
 from pathlib import Path
-from tests.sandbox.conftest import BACKENDS, SPECS
+from tests.sandbox.conftest import BACKENDS, SPECS, closed
 from tests.sandbox.shell import Shell
 async def main():
     backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
@@ -105,7 +111,7 @@ async def test_command_of_a_dead_supervisor_is_lost_and_never_run_again(
     await own.sandbox.start(job)
     await own.output_contains(job.key, b"part")
     waiting = asyncio.create_task(own.sandbox.wait(job.key, 30))
-    supervisor = lock_holder(own.sandbox.control.alive_file)
+    supervisor = lock_holder(own.control.alive_file)
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
     assert (await waiting).state is JobState.LOST
@@ -147,12 +153,12 @@ async def test_host_reaps_what_outlives_its_lease(
     backend: Backend, own: Shell, spec: SandboxSpec, lease: str
 ) -> None:
     """A supervisor that is stopped from outside can't end by itself."""
-    supervisor = lock_holder(own.sandbox.control.alive_file)
+    supervisor = lock_holder(own.control.alive_file)
     assert supervisor is not None
     os.kill(supervisor, signal.SIGSTOP)
     assert not await backend.reap()
     past = time.time() - GRACE_SECONDS - 1
-    control = own.sandbox.control.path
+    control = own.control.path
     os.utime(control / "deadline", (past, past))
     if (files := control.parents[2] / "sandboxes" / control.parent.name).exists():  # the local backend's
         os.utime(files, (past, past))
@@ -171,7 +177,10 @@ def test_loops_come_and_go(kind: str, folder: Path) -> None:
     backend = BACKENDS[kind](folder / f"sandboxes-{kind}")
 
     async def once() -> str:
-        return await Shell(await backend.create("loops/lease/0", SPECS[kind])).text("echo hello")
+        try:
+            return await Shell(await backend.create("loops/lease/0", SPECS[kind])).text("echo hello")
+        finally:
+            await closed(backend)
 
     def inotify_descriptors() -> int:
         gc.collect()
@@ -182,7 +191,12 @@ def test_loops_come_and_go(kind: str, folder: Path) -> None:
     with ThreadPoolExecutor(1) as other_thread:
         for _ in range(3):
             assert other_thread.submit(lambda: asyncio.run(once())).result() == "hello"
-    asyncio.run(backend.destroy("loops/lease/0"))
+
+    async def cleared() -> None:
+        await backend.destroy("loops/lease/0")
+        await closed(backend)
+
+    asyncio.run(cleared())
     assert inotify_descriptors() == before
 
 

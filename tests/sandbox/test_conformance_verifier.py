@@ -116,10 +116,10 @@ async def test_new_epoch_supersedes(backend: Backend, own: Shell, lease: str) ->
 
 async def test_ended_epoch_is_not_started_again(backend: Backend, own: Shell, lease: str) -> None:
     first = await verifier(backend, lease)
-    first.sandbox.control.say("stop")
+    first.control.say("stop")
 
     async def ended() -> bool:
-        return first.sandbox.control.incarnation() is None
+        return first.control.incarnation() is None
 
     await until(ended)
     with pytest.raises(SandboxLost):
@@ -146,4 +146,4 @@ async def test_hidden_files_stay_in_their_folder(
 async def test_renewal_reaches_it(backend: Backend, own: Shell, lease: str) -> None:
     verify = await verifier(backend, lease)
     await backend.renew(lease, 3000)
-    assert verify.sandbox.control.deadline() == pytest.approx(own.sandbox.control.deadline(), abs=5)
+    assert verify.control.deadline() == pytest.approx(own.control.deadline(), abs=5)

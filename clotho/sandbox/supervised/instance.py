@@ -7,7 +7,6 @@ thread nor a poll. What touches files runs in threads.
 import asyncio
 import errno
 import logging
-import posixpath
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +24,13 @@ from clotho.sandbox.backend import (
     JobState,
     JobStatus,
     SessionInfo,
-    below_home,
 )
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.archives import ArchiveTransfer
 from clotho.sandbox.supervised.control import ControlDirectory, exists
 from clotho.sandbox.supervised.jobs import Jobs
-from clotho.sandbox.supervised.layout import Layout, resolve_alias
+from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.supervised.staged import MAX_PATH_BYTES
 from clotho.sandbox.supervised.transfers import Transfers
 from clotho.sandbox.supervised.watches import Watches
@@ -94,10 +92,11 @@ class SupervisedSandbox:
         return self._layout.hidden_files
 
     def is_agents(self, path: str) -> bool:
-        full = posixpath.normpath(self._located(path))
-        return not full.startswith("/") or any(
-            full == folder or full.startswith(f"{folder}/") for folder in self._layout.agents
-        )
+        return self._layout.is_agents(path)
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
 
     @property
     def _name(self) -> str:
@@ -110,7 +109,7 @@ class SupervisedSandbox:
 
     async def start(self, job: Job) -> None:
         if job.workdir is not None:
-            job = job.model_copy(update={"workdir": self._located(job.workdir)})
+            job = job.model_copy(update={"workdir": self._layout.located(job.workdir)})
         await self._in_thread(self._start, job)
         if job.session is not None and await self._in_thread(self._is_awaited, job.key):
             await self._appearance(self._jobs.folder(job.key), "pid", "done")
@@ -228,15 +227,13 @@ class SupervisedSandbox:
     ) -> tuple[str, int, str]:
         if "\0" in path:
             return "not_found", 0, ""
-        resolve_alias = self._located(path)
-        if len(resolve_alias.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
+        located = self._layout.located(path)
+        if len(located.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
             return "name_too_long", 0, ""
         agents = self._layout.agents if self._layout.verifying else ()
         return await self._answered(
             key,
-            lambda steady: self._transfers.stage(
-                key, resolve_alias, after, content, max_bytes, steady, agents
-            ),
+            lambda steady: self._transfers.stage(key, located, after, content, max_bytes, steady, agents),
         )
 
     async def _answered(self, key: str, stage: Callable[[bool], None]) -> tuple[str, int, str]:
@@ -259,12 +256,6 @@ class SupervisedSandbox:
                 return ("inaccessible", *answer[1:]) if answer[0] == "failed" else answer
             await self._in_thread(self._transfers.forget, key)
         raise SandboxLost("requests for files are killed from inside the sandbox")
-
-    def _located(self, path: str) -> str:
-        path = below_home(path)
-        if path == "~" or path.startswith("~/"):
-            return self.home + path[1:]
-        return resolve_alias(path, self._layout.aliases)
 
     # ---- checkpoints ----
 

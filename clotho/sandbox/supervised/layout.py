@@ -1,5 +1,6 @@
 """Where a sandbox has its workspace, its home and its `/tmp`."""
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -26,6 +27,25 @@ class Layout:
     def archived(self) -> dict[str, str]:
         """The folders of a checkpoint: labels in the archive and paths."""
         return {"work": self.workspace, "home": self.home, "tmp": self.tmp, **self.roots}
+
+    def located(self, path: str) -> str:
+        """`path`, as the file verbs take it, as commands see it."""
+        path = below_home(path)
+        if path == "~" or path.startswith("~/"):
+            return self.home + path[1:]
+        return resolve_alias(path, self.aliases)
+
+    def is_agents(self, path: str) -> bool:
+        """Whether `path`, as the file verbs take it, is in a folder where the agent can have put anything."""
+        full = posixpath.normpath(self.located(path))
+        return not full.startswith("/") or any(
+            full == folder or full.startswith(f"{folder}/") for folder in self.agents
+        )
+
+
+def below_home(path: str) -> str:
+    """`path` with ~ in place of $HOME: the file verbs take both."""
+    return f"~{path.removeprefix('$HOME')}" if path == "$HOME" or path.startswith("$HOME/") else path
 
 
 def resolve_alias(path: str, aliases: Mapping[str, str]) -> str:

@@ -4,7 +4,8 @@ import posixpath
 import shlex
 
 from clotho.errors import InvalidInput
-from clotho.sandbox.backend import AGENT_HOME, below_home
+from clotho.sandbox.backend import AGENT_HOME
+from clotho.sandbox.supervised.layout import below_home
 from clotho.tools import shell
 from clotho.tools.tool import CallContext
 

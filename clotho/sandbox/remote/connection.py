@@ -1,0 +1,113 @@
+"""The near side of a stream to a sandbox host: calls under way, and their answers."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from clotho.errors import ClothoError, SandboxUnavailable
+from clotho.sandbox.remote.calls import RemoteAnswer, RemoteCall
+from clotho.sandbox.remote.link import MAX_CALLS, Link, Reader, Writer
+from clotho.sandbox.remote.messages import pack, unpack
+
+GREETING_SECONDS = 30.0
+"""Seconds within which a server that was started answers."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A running server's input and output, and why it ended."""
+
+    reader: Reader
+    writer: Writer
+    why_ended: Callable[[], Awaitable[ClothoError]]
+    """Says why a server ended that should still run."""
+    close: Callable[[], Awaitable[None]]
+    """Waits for the end of a server whose input was closed."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    answer: asyncio.Future[bytes | str]
+    """A message, or why there won't be one."""
+    to: Path | None
+
+
+class Connection:
+    """Belongs to the event loop that opened it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._link = Link(stream.reader, stream.writer, self._file_of)
+        self._stream = stream
+        self._pending: dict[int, _Pending] = {}
+        self._numbers = itertools.count()
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._reading is not None and not self._reading.done()
+
+    async def open(self) -> None:
+        """Raises SandboxUnavailable, and InvalidInput for a server of another version."""
+        self._link.greet()
+        try:
+            async with asyncio.timeout(GREETING_SECONDS):
+                await self._link.greeted()
+            self._reading = asyncio.create_task(self._read())
+        except TimeoutError as error:
+            raise SandboxUnavailable("the sandbox host's server doesn't answer") from error
+        except (SandboxUnavailable, ConnectionError, ValueError) as error:  # ValueError: an endless line
+            raise await self._stream.why_ended() from error
+        finally:
+            if self._reading is None:
+                self._link.close()
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            await self._stream.close()
+
+    async def call(self, call: RemoteCall, file: Path | None = None, to: Path | None = None) -> RemoteAnswer:
+        """The answer to a call, whose own file goes to `to`. Raises SandboxUnavailable where the stream ends."""
+        if not self.is_open or len(self._pending) >= MAX_CALLS:
+            raise SandboxUnavailable("the sandbox's host can't be reached now")
+        number = next(self._numbers)
+        pending = self._pending[number] = _Pending(asyncio.get_running_loop().create_future(), to)
+        try:
+            await self._link.send(number, pack(call), file)
+            answer = await pending.answer
+            if isinstance(answer, str):
+                raise SandboxUnavailable(answer)
+            return RemoteAnswer.model_validate(unpack(answer))
+        except asyncio.CancelledError:
+            if self.is_open:
+                self._link.cancel(number)
+            raise
+        except (ConnectionError, ValidationError) as error:
+            raise SandboxUnavailable(f"the sandbox's host: {type(error).__name__}") from error
+        finally:
+            self._pending.pop(number, None)
+
+    def _file_of(self, number: int) -> Path | None:
+        pending = self._pending.get(number)
+        return None if pending is None else pending.to
+
+    async def _read(self) -> None:
+        reason = "the connection to the sandbox's host was closed"
+        try:
+            async for number, message in self._link.received():
+                pending = self._pending.get(number)
+                if message is not None and pending is not None and not pending.answer.done():
+                    pending.answer.set_result(message)
+            reason = str(await self._stream.why_ended())
+        except (SandboxUnavailable, OSError) as error:
+            reason = f"the connection to the sandbox's host: {error}"
+        finally:
+            self._link.close()
+            for pending in self._pending.values():
+                if not pending.answer.done():
+                    pending.answer.set_result(reason)

@@ -1,0 +1,1 @@
+"""Sandboxes on a pool of hosts that are reached through ssh."""

@@ -1,0 +1,192 @@
+"""Sandboxes behind a stream: what becomes of calls when it ends, and what each side refuses."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clotho.errors import InvalidInput, JournalCorrupt, SandboxLost, SandboxUnavailable
+from clotho.sandbox.backend import JobState, SandboxSpec
+from clotho.sandbox.remote.backend import RemoteBackend
+from clotho.sandbox.remote.calls import RemoteCall
+from clotho.sandbox.remote.connection import Connection, Stream
+from clotho.sandbox.remote.link import MAGIC, PIECE_BYTES
+from clotho.sandbox.remote.messages import RemoteError, pack, unpack
+from tests.sandbox.conftest import SPECS
+from tests.sandbox.remote_host import PipedHost
+from tests.sandbox.shell import Shell
+
+
+@pytest.fixture
+def host(folder: Path) -> PipedHost:
+    return PipedHost(folder / "sandboxes-remote")
+
+
+@pytest.fixture
+async def far(host: PipedHost, lease: str) -> AsyncIterator[RemoteBackend]:
+    backend = RemoteBackend(("local",), host.open)
+    yield backend
+    await backend.destroy(lease)
+    await backend.close()
+
+
+@pytest.fixture
+def wanted() -> SandboxSpec:
+    return SPECS["remote"]
+
+
+async def test_a_command_goes_on_when_its_server_is_killed(
+    host: PipedHost, far: RemoteBackend, wanted: SandboxSpec, lease: str
+) -> None:
+    shell = Shell(await far.create(lease, wanted))
+    job = shell.job("echo first; while ! test -e go; do sleep 0.01; done; echo last")
+    await shell.sandbox.start(job)
+    await shell.output_contains(job.key, b"first")
+    waiting = asyncio.create_task(shell.sandbox.wait(job.key, 60))
+    await shell.text("true")
+    os.kill(host.started[-1].pid, signal.SIGKILL)
+    with pytest.raises(SandboxUnavailable, match="the server ended"):
+        await waiting
+    await shell.sandbox.write_file("go", b"")  # the same instance, through another server
+    ended = await shell.ended(job.key)
+    assert (ended.state, ended.output) == (JobState.EXITED, b"first\nlast\n")
+    assert len(host.started) == 2
+    again = await far.attach(lease, shell.sandbox.incarnation)
+    assert await again.output(job.key) == ended.output
+
+
+async def test_an_instance_that_was_replaced_is_lost(
+    host: PipedHost, far: RemoteBackend, wanted: SandboxSpec, lease: str
+) -> None:
+    shell = Shell(await far.create(lease, wanted))
+    await far.destroy(lease)
+    await far.create(lease, wanted)
+    os.kill(host.started[-1].pid, signal.SIGKILL)
+    await host.started[-1].wait()
+    with pytest.raises(SandboxLost):
+        for _ in range(2):  # the first call may be what finds the stream closed
+            try:
+                await shell.sandbox.applied()
+            except SandboxUnavailable:
+                continue
+
+
+async def test_a_call_that_is_given_up_is_given_up_there_and_holds_up_no_other(
+    far: RemoteBackend, wanted: SandboxSpec, lease: str
+) -> None:
+    shell = Shell(await far.create(lease, wanted))
+    job = shell.job("sleep 60")
+    await shell.sandbox.start(job)
+    waits = [asyncio.create_task(shell.sandbox.wait(job.key, 60)) for _ in range(200)]
+    assert await shell.text("echo meanwhile") == "meanwhile"
+    for wait in waits:
+        wait.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    assert await shell.text("echo after") == "after"
+
+
+async def test_long_messages_come_whole_beside_short_ones(
+    far: RemoteBackend, wanted: SandboxSpec, lease: str
+) -> None:
+    shell = Shell(await far.create(lease, wanted))
+    content = os.urandom(8 << 20)
+    written, said = await asyncio.gather(shell.sandbox.write_file("long", content), shell.text("echo short"))
+    assert (written, said) == ("/work/long", "short")
+    assert (await shell.sandbox.read_file("long", len(content))).content == content
+
+
+async def test_many_begin_on_one_stream(host: PipedHost, wanted: SandboxSpec) -> None:
+    backend = RemoteBackend(("local",), host.open)
+    found = await asyncio.gather(*(backend.leases() for _ in range(50)))
+    assert len(found) == 50
+    assert len(host.started) == 1
+    await backend.close()
+
+
+class Canned:
+    """A server that says what it is told to."""
+
+    def __init__(self, *said: bytes) -> None:
+        self.said = said
+
+    async def open(self) -> Stream:
+        reader = asyncio.StreamReader()
+        for each in self.said:
+            reader.feed_data(each)
+        reader.feed_eof()
+
+        async def why_ended() -> SandboxUnavailable:
+            return SandboxUnavailable("it ended")
+
+        async def close() -> None:
+            return None
+
+        return Stream(reader, Unheard(), why_ended, close)
+
+
+class Unheard:
+    def write(self, data: bytes) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"Last login: today\n" * 200,
+        b"x" * PIECE_BYTES,
+        MAGIC + b"1\n" + b"\xff" * 13,
+        MAGIC + b"1\n" + bytes(9) + b"\xff" * 4,
+        MAGIC + b"1\n" + b"\x01" + bytes(8) + (4).to_bytes(4, "big") + b"\0\0\xff\xff",
+        MAGIC + b"1\n" + b"\x01" + bytes(8) + (6).to_bytes(4, "big") + b"\0\0\0\x02[]",
+        MAGIC + b"1\n" + b"\x01" + bytes(8) + (3).to_bytes(4, "big") + b"\0",
+    ],
+)
+async def test_a_server_that_breaks_the_rules_is_an_outage(said: bytes) -> None:
+    with pytest.raises(SandboxUnavailable):
+        await RemoteBackend(("local",), Canned(said).open).system()
+
+
+async def test_a_server_of_another_version_has_to_be_mended() -> None:
+    backend = RemoteBackend(("local",), Canned(b"noise of a shell\n", MAGIC + b"99\n").open)
+    with pytest.raises(InvalidInput, match="speaks version 99"):
+        await backend.system()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        RemoteCall(instance=None, verb="__init__", arguments={}),
+        RemoteCall(instance=None, verb="close", arguments={}),
+        RemoteCall(instance=None, verb="renew", arguments={"lease": "a", "more": 1}),
+    ],
+)
+async def test_a_server_takes_no_calls_but_a_backends(host: PipedHost, call: RemoteCall) -> None:
+    connection = Connection(await host.open())
+    await connection.open()
+    answer = await connection.call(call)
+    assert answer.error is not None
+    assert answer.error.kind == "InvalidInput"
+    assert (await connection.call(RemoteCall(instance="0", verb="kill", arguments={}))).unknown_instance
+    await connection.close()
+
+
+def test_bytes_come_back_at_any_depth() -> None:
+    value = {"a": [b"", b"\0\xff" * 5, {"b": b"end"}], "c": {"\0bytes": "text"}, "d": "\udc80"}
+    assert unpack(pack(value)) == value
+
+
+def test_errors_keep_their_class_and_fields() -> None:
+    lost = RemoteError.of(SandboxLost("gone", exhausted="memory")).raised()
+    assert isinstance(lost, SandboxLost)
+    assert (str(lost), lost.exhausted) == ("gone", "memory")
+    assert isinstance(RemoteError.of(JournalCorrupt("a key")).raised(), JournalCorrupt)
+    defect = RemoteError.of(ValueError("unforeseen")).raised()
+    assert isinstance(defect, SandboxUnavailable)
+    assert isinstance(RemoteError(kind="SystemExit", message="x").raised(), SandboxUnavailable)
