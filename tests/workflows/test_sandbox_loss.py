@@ -174,7 +174,10 @@ async def test_a_command_that_memory_ends_is_told_and_one_that_takes_its_sandbox
     cluster: Cluster,
 ) -> None:
     rollout, hog = "memory/g000000/r0", "python3 -c 'x = bytearray(1 << 30)'"
-    hogs = "for n in 1 2 3; do python3 -c 'import time; x = bytearray(30 << 20); time.sleep(9)' & done; wait"
+    # Small ones, each of which the kernel leaves alone while there is the supervisor to be ended.
+    hogs = (
+        "for n in $(seq 8); do python3 -c 'import time; x = bytearray(12 << 20); time.sleep(9)' & done; wait"
+    )
     script = played(
         run("echo -n 0.5 > /work/score"),
         run(hog),
