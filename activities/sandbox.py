@@ -168,7 +168,7 @@ class Sandboxes:
 
     async def _make(self, request: LeaseRequest) -> LeaseEntry:
         if request.number == 0:
-            return await self._entry_of(await self._restorer.create(request))
+            return await self._entry_of(request, await self._restorer.create(request))
         async with self._restoring:
             return await self._supersede(request)
 
@@ -176,7 +176,7 @@ class Sandboxes:
         """Destroy the lost sandbox, if it is on this host, and restore it. Another host finds it superseded."""
         await self.backend.destroy(lease_key(request.rollout, request.number - 1))
         restored = await self._restorer.restore(request)
-        entry = await self._entry_of(restored.sandbox)
+        entry = await self._entry_of(request, restored.sandbox)
         before = await self.entry(request.rollout, request.number - 1)
         return entry.model_copy(
             update={
@@ -189,6 +189,6 @@ class Sandboxes:
     def _labels_of(self, rollout: str) -> Labels:
         return self._labels.model_copy(update={"rollout": rollout})
 
-    async def _entry_of(self, sandbox: SandboxInstance) -> LeaseEntry:
-        system = await self.backend.system()
+    async def _entry_of(self, request: LeaseRequest, sandbox: SandboxInstance) -> LeaseEntry:
+        system = await self.backend.system(lease_key(request.rollout, request.number))
         return LeaseEntry(incarnation=sandbox.incarnation, queue=self._queue, system=system)

@@ -57,7 +57,7 @@ class LeaseEntry(FrozenModel):
     queue: str
     """The queue of its host."""
     system: str
-    """Fingerprint of the host's release and packages, as sandboxes see them."""
+    """Fingerprint of the programs that the sandbox sees beside its own files."""
     fidelity: Fidelity | None = None
     """How exactly it was restored, if it replaces a lost one."""
     replayed_through: str = ""

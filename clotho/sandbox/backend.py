@@ -244,8 +244,8 @@ class SandboxBackend(Protocol):
     def names(self) -> tuple[str, ...]:
         """The names of the configurations that it makes sandboxes of."""
 
-    async def system(self) -> str:
-        """A fingerprint of the programs that sandboxes see beside their own files."""
+    async def system(self, lease: str) -> str:
+        """A fingerprint of the programs that the sandbox of `lease` sees beside its own files."""
 
     async def create(
         self,

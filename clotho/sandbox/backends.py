@@ -24,8 +24,8 @@ class Backends:
     def names(self) -> tuple[str, ...]:
         return (*self.own.names, *self.containers.names)
 
-    async def system(self) -> str:
-        return await self.own.system()
+    async def system(self, lease: str) -> str:
+        return await self._of_lease(lease).system(lease)
 
     async def create(
         self,

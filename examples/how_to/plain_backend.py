@@ -52,7 +52,7 @@ class PlainBackend:
     def names(self) -> tuple[str, ...]:
         return (f"{type(self).__module__}:{type(self).__qualname__}",)
 
-    async def system(self) -> str:
+    async def system(self, lease: str) -> str:
         return platform.platform()
 
     async def create(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -108,6 +109,23 @@ async def test_a_system_that_is_read_only_makes_checkpoints_exact(made: Made, tm
     await shell.run("touch x ~/x /tmp/x")
     taken = await shell.sandbox.checkpoint(tmp_path / "blob")
     assert isinstance(taken, Checkpoint) and taken.exact
+
+
+async def test_an_image_under_a_name_that_moved_is_another_system(
+    made: Made, containers: ContainerBackend, lease: str, sdk: docker.DockerClient
+) -> None:
+    name = f"localhost/moved-{secrets.token_hex(4)}"
+    sdk.images.get(IMAGE).tag(name)
+    shell = await made(image=name)
+    before = await containers.system(lease)
+    await shell.run("echo other > /usr/other")
+    sdk.containers.get(container_of(containers, lease)).commit(name)
+    await containers.destroy(lease)
+    again = await made(image=name)
+    assert (await again.run("test -e /usr/other")).code == 0
+    assert await containers.system(lease) != before
+    await containers.destroy(lease)
+    sdk.images.remove(name)
 
 
 async def test_folders_are_where_the_run_says(made: Made) -> None:

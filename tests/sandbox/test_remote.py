@@ -150,13 +150,13 @@ class Unheard:
 )
 async def test_a_server_that_breaks_the_rules_is_an_outage(said: bytes) -> None:
     with pytest.raises(SandboxUnavailable):
-        await RemoteBackend(("local",), Canned(said).open).system()
+        await RemoteBackend(("local",), Canned(said).open).system("any")
 
 
 async def test_a_server_of_another_version_has_to_be_mended() -> None:
     backend = RemoteBackend(("local",), Canned(b"noise of a shell\n", MAGIC + b"99\n").open)
     with pytest.raises(InvalidInput, match="speaks version 99"):
-        await backend.system()
+        await backend.system("any")
 
 
 @pytest.mark.parametrize(

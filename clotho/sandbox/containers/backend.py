@@ -57,8 +57,8 @@ class ContainerBackend:
     def names(self) -> tuple[str, ...]:
         return ("docker",)
 
-    async def system(self) -> str:
-        return "containers"
+    async def system(self, lease: str) -> str:
+        return record_of(ContainerFolder.of_lease(self._root, lease), lease).image
 
     async def create(
         self,

@@ -54,7 +54,7 @@ class LocalBackend:
     def names(self) -> tuple[str, ...]:
         return ("local",)
 
-    async def system(self) -> str:
+    async def system(self, lease: str) -> str:
         return await with_host(system_fingerprint)
 
     async def create(

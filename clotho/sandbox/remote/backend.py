@@ -51,8 +51,8 @@ class RemoteBackend:
     def names(self) -> tuple[str, ...]:
         return self._names
 
-    async def system(self) -> str:
-        return await self._call(_TEXT, "system")
+    async def system(self, lease: str) -> str:
+        return await self._call(_TEXT, "system", lease=lease)
 
     async def create(
         self,

@@ -7,7 +7,6 @@ among those with room, so that every worker draws alike.
 import asyncio
 import hashlib
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -40,11 +39,9 @@ class SshBackend:
     def names(self) -> tuple[str, ...]:
         return ("ssh",)
 
-    async def system(self) -> str:
-        """That of all hosts, or one that is like no other where theirs differ."""
-        found, _ = await self._each(PoolHost.system)
-        systems = set(found.values())
-        return systems.pop() if len(systems) == 1 else secrets.token_hex(16)
+    async def system(self, lease: str) -> str:
+        host = await self._host_of(lease)
+        return await host.asked(host.backend.system(lease))
 
     async def create(
         self,

@@ -45,7 +45,6 @@ class PoolHost:
         self._lease_seconds = lease_seconds
         self._held: set[str] = set()
         self._asked_at: float | None = None
-        self._system: str | None = None
         self._failure: ClothoError | None = None
         self._failed_at = 0.0
         self._unreachable_since: float | None = None
@@ -83,11 +82,6 @@ class PoolHost:
         if self._asked_at is None or time.monotonic() - self._asked_at > FRESH_SECONDS:
             await self.leases()
 
-    async def system(self) -> str:
-        if self._system is None:
-            self._system = await self.asked(self.backend.system())
-        return self._system
-
     async def asked(self, answer: Awaitable[T]) -> T:
         """Raises SandboxLost where the host was out of reach for longer than a lease: its sandboxes have ended."""
         try:
@@ -116,7 +110,7 @@ class PoolHost:
                 self._unreachable_since = self._failed_at
             log.warning("%s", error)
             raise
-        self._failure, self._unreachable_since, self._system = None, None, None
+        self._failure, self._unreachable_since = None, None
         return stream
 
     def _raise_failure_of(self, seconds: float) -> None:
