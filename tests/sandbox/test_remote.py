@@ -18,6 +18,7 @@ from clotho.sandbox.remote.messages import RemoteError, pack, unpack
 from tests.sandbox.conftest import SPECS
 from tests.sandbox.remote_host import PipedHost
 from tests.sandbox.shell import Shell
+from tests.sandbox.tool_calls import Calls
 
 
 @pytest.fixture
@@ -72,6 +73,40 @@ async def test_an_instance_that_was_replaced_is_lost(
                 await shell.sandbox.applied()
             except SandboxUnavailable:
                 continue
+
+
+async def test_a_sandbox_whose_host_has_to_be_mended_is_lost_and_no_tool_result(
+    host: PipedHost, wanted: SandboxSpec, lease: str
+) -> None:
+    async def opened() -> Stream:
+        if host.started:
+            raise InvalidInput("the host has no module clotho")
+        return await host.open()
+
+    backend = RemoteBackend(("local",), opened)
+    sandbox = await backend.create(lease, wanted)
+    os.kill(host.started[-1].pid, signal.SIGKILL)
+    await host.started[-1].wait()
+    with pytest.raises(SandboxLost, match="no module clotho"):
+        for _ in range(2):  # the first call may be what finds the stream closed
+            try:
+                await Calls(sandbox)("terminal", command="true")
+            except SandboxUnavailable:
+                continue
+    for asked in (
+        backend.open_verifier(lease, 1, {}),
+        backend.verify_in_place(lease, sandbox.incarnation),
+        backend.renew(lease, 60),
+    ):
+        with pytest.raises(SandboxLost, match="no module clotho"):
+            await asked
+    with pytest.raises(InvalidInput, match="no module clotho"):
+        await backend.create(f"{lease}-new", wanted)
+    again = RemoteBackend(("local",), host.open)
+    with pytest.raises(InvalidInput, match="hidden file"):  # an answer stays what it is
+        await again.open_verifier(lease, 1, {"../out": b""})
+    await again.destroy(lease)
+    await again.close()
 
 
 async def test_a_call_that_is_given_up_is_given_up_there_and_holds_up_no_other(
@@ -156,7 +191,7 @@ async def test_a_server_that_breaks_the_rules_is_an_outage(said: bytes) -> None:
 async def test_a_server_of_another_version_has_to_be_mended() -> None:
     backend = RemoteBackend(("local",), Canned(b"noise of a shell\n", MAGIC + b"99\n").open)
     with pytest.raises(InvalidInput, match="speaks version 99"):
-        await backend.system("any")
+        await backend.leases()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
 
+from clotho.errors import InvalidInput, SandboxLost
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.isolation import IsolationReport
@@ -52,7 +53,7 @@ class RemoteBackend:
         return self._names
 
     async def system(self, lease: str) -> str:
-        return await self._call(_TEXT, "system", lease=lease)
+        return result_of(await self._ask_held(_call("system", lease=lease)), _TEXT)
 
     async def create(
         self,
@@ -67,7 +68,7 @@ class RemoteBackend:
         answer = await self._ask(call, None, None if restore is None else restore.blob)
         made = result_of(answer, _INSTANCE)
         again = _call("attach", lease=lease, incarnation=made.incarnation, labels=labels)
-        return RemoteInstance(self._ask, made, partial(self._found, again), self._place)
+        return RemoteInstance(self._ask_held, made, partial(self._found, again), self._place)
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> RemoteInstance:
         theirs = incarnation.removeprefix(self._place)
@@ -95,7 +96,7 @@ class RemoteBackend:
         await self._call(NOTHING, "destroy", lease=lease, labels=labels)
 
     async def renew(self, lease: str, seconds: float) -> None:
-        await self._call(NOTHING, "renew", lease=lease, seconds=seconds)
+        result_of(await self._ask_held(_call("renew", lease=lease, seconds=seconds)), NOTHING)
 
     async def leases(self) -> Sequence[LeaseRecord]:
         return await self._call(_LEASES, "leases")
@@ -121,13 +122,20 @@ class RemoteBackend:
 
     async def _instance(self, verb: str, **arguments: Any) -> RemoteInstance:
         find = partial(self._found, _call(verb, **arguments))
-        return RemoteInstance(self._ask, await find(), find, self._place)
+        return RemoteInstance(self._ask_held, await find(), find, self._place)
 
     async def _found(self, call: RemoteCall) -> InstanceDescription:
-        return result_of(await self._ask(call), _INSTANCE)
+        return result_of(await self._ask_held(call), _INSTANCE)
 
     async def _call(self, returns: TypeAdapter[T], verb: str, **arguments: Any) -> T:
         return result_of(await self._ask(_call(verb, **arguments)), returns)
+
+    async def _ask_held(self, call: RemoteCall, to: Path | None = None) -> RemoteAnswer:
+        """Ask about a sandbox that there is. Raises SandboxLost where its host has to be mended first."""
+        try:
+            return await self._ask(call, to)
+        except InvalidInput as error:
+            raise SandboxLost(f"the sandbox is out of reach: {error}") from error
 
     async def _ask(self, call: RemoteCall, to: Path | None = None, file: Path | None = None) -> RemoteAnswer:
         return await (await self._connection()).call(call, file, to)

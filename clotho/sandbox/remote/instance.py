@@ -33,7 +33,7 @@ _TAKEN: TypeAdapter[Checkpoint | NotTaken] = TypeAdapter(Checkpoint | NotTaken)
 _MANIFEST: TypeAdapter[Manifest | None] = TypeAdapter(Manifest | None)
 
 Asked = Callable[[RemoteCall, Path | None], Awaitable[RemoteAnswer]]
-"""Answers a call, whose file goes to the path. Raises SandboxUnavailable."""
+"""Answers a call, whose file goes to the path. Raises SandboxUnavailable and SandboxLost."""
 Found = Callable[[], Awaitable[InstanceDescription]]
 
 
