@@ -3,18 +3,24 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from clotho.environment.tool_context import LARGEST_FILE
 from clotho.errors import InvalidInput, JournalCorrupt, SandboxLost, SandboxUnavailable
-from clotho.sandbox.backend import JobState, SandboxSpec
+from clotho.sandbox.backend import JobState, SandboxBackend, SandboxSpec
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.remote import link
 from clotho.sandbox.remote.backend import RemoteBackend
 from clotho.sandbox.remote.calls import RemoteCall
 from clotho.sandbox.remote.connection import Connection, Stream
-from clotho.sandbox.remote.link import MAGIC, PIECE_BYTES
+from clotho.sandbox.remote.link import MAGIC, MAX_MESSAGE_BYTES, PIECE_BYTES
 from clotho.sandbox.remote.messages import RemoteError, pack, unpack
+from clotho.sandbox.remote.server import serve
 from tests.sandbox.conftest import SPECS
 from tests.sandbox.remote_host import PipedHost
 from tests.sandbox.shell import Shell
@@ -133,12 +139,63 @@ async def test_long_messages_come_whole_beside_short_ones(
     assert (await shell.sandbox.read_file("long", len(content))).content == content
 
 
+async def test_a_file_is_read_whole_up_to_the_largest_that_may_be(
+    far: RemoteBackend, wanted: SandboxSpec, lease: str
+) -> None:
+    shell = Shell(await far.create(lease, wanted))
+    size = 130 << 20
+    await shell.text(f"truncate -s {size} large")
+    found = await shell.sandbox.read_file("large", LARGEST_FILE)
+    assert (found.error, len(found.content)) == (None, size)
+    assert LARGEST_FILE < MAX_MESSAGE_BYTES
+
+
+async def test_an_answer_that_cannot_be_sent_is_an_error(
+    wanted: SandboxSpec, folder: Path, lease: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "MAX_MESSAGE_BYTES", 1 << 20)
+    local = LocalBackend(folder / "sandboxes-served")
+    async with served(local) as stream:
+        backend = RemoteBackend(("local",), stream)
+        shell = Shell(await backend.create(lease, wanted))
+        await shell.text("truncate -s 2M large")
+        async with asyncio.timeout(10):
+            with pytest.raises(SandboxUnavailable, match="too long for a remote sandbox"):
+                await shell.sandbox.read_file("large", LARGEST_FILE)
+        assert await shell.text("echo after") == "after"
+        await backend.destroy(lease)
+        await backend.close()
+
+
 async def test_many_begin_on_one_stream(host: PipedHost, wanted: SandboxSpec) -> None:
     backend = RemoteBackend(("local",), host.open)
     found = await asyncio.gather(*(backend.leases() for _ in range(50)))
     assert len(found) == 50
     assert len(host.started) == 1
     await backend.close()
+
+
+@asynccontextmanager
+async def served(backend: SandboxBackend) -> AsyncIterator[Callable[[], Awaitable[Stream]]]:
+    """Opens a stream to a server of `backend` in this process."""
+    ends = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ends[0])
+    server = asyncio.create_task(serve(backend, *await asyncio.open_connection(sock=ends[1])))
+
+    async def close() -> None:
+        await server
+
+    async def why_ended() -> SandboxUnavailable:
+        return SandboxUnavailable("the server ended")
+
+    async def opened() -> Stream:
+        return Stream(reader, writer, why_ended, close)
+
+    try:
+        yield opened
+    finally:
+        writer.close()
+        await server
 
 
 class Canned:

@@ -19,8 +19,8 @@ MAGIC = b"clotho-sandbox-host "
 MAX_NOISE_LINES = 100
 MAX_LINE_BYTES = 4 << 10
 PIECE_BYTES = 256 << 10
-MAX_MESSAGE_BYTES = 128 << 20
-"""More than the longest output of a command, and than any file that is read or written whole."""
+MAX_MESSAGE_BYTES = (1 << 30) + (64 << 20)
+"""More than the longest output of a command, and than the largest file that is read whole, 1 GiB."""
 MAX_FILE_BYTES = 2 << 30
 """More than the blob of the largest checkpoint."""
 MAX_CALLS = 4096

@@ -71,6 +71,8 @@ class _Server:
                 answer = await self._answer(message, sent, to)
                 file = to if await asyncio.to_thread(to.exists) else None
                 await self._link.send(number, pack(answer), file)
+        except Exception as error:  # the caller waits for an answer, also where this one can't be sent
+            await self._link.send(number, pack(RemoteAnswer(error=RemoteError.of(error))))
         finally:
             await asyncio.to_thread(sent.unlink, missing_ok=True)
 
