@@ -8,7 +8,7 @@ from pathlib import Path
 from clotho.errors import ClothoError, SandboxUnavailable
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.remote.backend import RemoteBackend
-from clotho.sandbox.remote.connection import Stream
+from clotho.sandbox.remote.connection import Connection, Stream
 from clotho.sandbox.remote.instance import RemoteInstance
 from clotho.sandbox.supervised.control import ControlDirectory
 
@@ -33,7 +33,7 @@ class PipedHost:
         self.started: list[Process] = []
         folders.add(folder)
 
-    async def open(self) -> Stream:
+    async def open(self) -> Connection:
         process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE)
         self.started.append(process)
         assert process.stdin is not None and process.stdout is not None
@@ -44,7 +44,7 @@ class PipedHost:
         async def close() -> None:
             await process.wait()
 
-        return Stream(process.stdout, process.stdin, why_ended, close)
+        return await Connection(Stream(process.stdout, process.stdin, why_ended, close)).open()
 
 
 def piped_backend(folder: Path) -> RemoteBackend:

@@ -94,11 +94,11 @@ class SshServer:
 
     def end_sessions(self) -> None:
         """Kill the processes that serve connections: those whose parent was the server or has just ended."""
-        for process in self._sessions():
+        for process in self.sessions():
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
-    def _sessions(self) -> list[int]:
+    def sessions(self) -> list[int]:
         """Processes that hold an end of a connection to this server's port, other than this one's."""
         ends = {
             line.split()[9] for line in _tcp() if int(line.split()[1].rpartition(":")[2], 16) == self.port
@@ -135,7 +135,15 @@ def _tcp() -> list[str]:
 
 def _holds(process: Path, inodes: set[str]) -> bool:
     try:
-        links = [os.readlink(each) for each in (process / "fd").iterdir()]
+        links = [_link(each) for each in (process / "fd").iterdir()]
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
     return any(link.removeprefix("socket:[").rstrip("]") in inodes for link in links)
+
+
+def _link(descriptor: Path) -> str:
+    """What it is open on; nothing for a file whose path is too long to be told, or that is closed by now."""
+    try:
+        return os.readlink(descriptor)
+    except OSError:
+        return ""

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from clotho.errors import InvalidInput, JournalCorrupt, SandboxLost, SandboxUnav
 from clotho.sandbox.backend import JobState, SandboxBackend, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.remote import link
-from clotho.sandbox.remote.backend import RemoteBackend
+from clotho.sandbox.remote.backend import Opener, RemoteBackend
 from clotho.sandbox.remote.calls import RemoteCall
 from clotho.sandbox.remote.connection import Connection, Stream
 from clotho.sandbox.remote.link import MAGIC, MAX_MESSAGE_BYTES, PIECE_BYTES
@@ -84,7 +84,7 @@ async def test_an_instance_that_was_replaced_is_lost(
 async def test_a_sandbox_whose_host_has_to_be_mended_is_lost_and_no_tool_result(
     host: PipedHost, wanted: SandboxSpec, lease: str
 ) -> None:
-    async def opened() -> Stream:
+    async def opened() -> Connection:
         if host.started:
             raise InvalidInput("the host has no module clotho")
         return await host.open()
@@ -176,7 +176,7 @@ async def test_many_begin_on_one_stream(host: PipedHost, wanted: SandboxSpec) ->
 
 
 @asynccontextmanager
-async def served(backend: SandboxBackend) -> AsyncIterator[Callable[[], Awaitable[Stream]]]:
+async def served(backend: SandboxBackend) -> AsyncIterator[Opener]:
     """Opens a stream to a server of `backend` in this process."""
     ends = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ends[0])
@@ -188,8 +188,8 @@ async def served(backend: SandboxBackend) -> AsyncIterator[Callable[[], Awaitabl
     async def why_ended() -> SandboxUnavailable:
         return SandboxUnavailable("the server ended")
 
-    async def opened() -> Stream:
-        return Stream(reader, writer, why_ended, close)
+    async def opened() -> Connection:
+        return await Connection(Stream(reader, writer, why_ended, close)).open()
 
     try:
         yield opened
@@ -204,7 +204,7 @@ class Canned:
     def __init__(self, *said: bytes) -> None:
         self.said = said
 
-    async def open(self) -> Stream:
+    async def open(self) -> Connection:
         reader = asyncio.StreamReader()
         for each in self.said:
             reader.feed_data(each)
@@ -216,7 +216,7 @@ class Canned:
         async def close() -> None:
             return None
 
-        return Stream(reader, Unheard(), why_ended, close)
+        return await Connection(Stream(reader, Unheard(), why_ended, close)).open()
 
 
 class Unheard:
@@ -260,8 +260,7 @@ async def test_a_server_of_another_version_has_to_be_mended() -> None:
     ],
 )
 async def test_a_server_takes_no_calls_but_a_backends(host: PipedHost, call: RemoteCall) -> None:
-    connection = Connection(await host.open())
-    await connection.open()
+    connection = await host.open()
     answer = await connection.call(call)
     assert answer.error is not None
     assert answer.error.kind == "InvalidInput"

@@ -118,6 +118,35 @@ async def test_a_host_away_for_longer_than_a_lease_has_lost_its_sandboxes(
         await backend.create(f"{lease}-new", SPEC)
 
 
+async def test_a_host_whose_server_does_not_start_is_out_of_reach(
+    servers: Servers, pool: Pool, lease: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clotho.sandbox.ssh.host.RETRY_SECONDS", 600.0)
+    server, tries = servers(), folder / "tries"
+    backend = pool(server.host("alpha", command=f"echo >> {tries}; exit 3; :"), lease_seconds=1.0)
+    with pytest.raises(SandboxUnavailable, match=r"ended \(3\)"):
+        await backend.attach(lease, "alpha/gone")
+
+    async def lost() -> bool:
+        try:
+            await backend.attach(lease, "alpha/gone")
+        except SandboxUnavailable:
+            return False
+        except SandboxLost:
+            return True
+        raise AssertionError("it has no server")
+
+    await until(lost)
+    with pytest.raises(SandboxUnavailable, match=r"ended \(3\)"):
+        await backend.create(lease, SPEC)
+    assert tries.read_text() == "\n"
+
+    async def closed() -> bool:
+        return not server.sessions()
+
+    await until(closed)
+
+
 @pytest.mark.slow
 async def test_fifty_sandboxes_on_two_hosts_of_which_one_vanishes(servers: Servers, pool: Pool) -> None:
     alpha, beta = servers(), servers()

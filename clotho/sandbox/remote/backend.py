@@ -18,14 +18,14 @@ from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.remote.calls import InstanceDescription, RemoteAnswer, RemoteCall
-from clotho.sandbox.remote.connection import Connection, Stream
+from clotho.sandbox.remote.connection import Connection
 from clotho.sandbox.remote.instance import NOTHING, RemoteInstance, result_of
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 T = TypeVar("T")
 
-Opener = Callable[[], Awaitable[Stream]]
-"""Starts a server on the other machine. Raises SandboxUnavailable, and InvalidInput for what has to be mended."""
+Opener = Callable[[], Awaitable[Connection]]
+"""Connects to a server on the other machine. Raises SandboxUnavailable, InvalidInput for what has to be mended."""
 
 _INSTANCE = TypeAdapter(InstanceDescription)
 _TEXT = TypeAdapter(str)
@@ -40,10 +40,10 @@ class RemoteBackend:
     Incarnations begin with `place`.
     """
 
-    def __init__(self, names: tuple[str, ...], open_stream: Opener, place: str = "") -> None:
+    def __init__(self, names: tuple[str, ...], connect: Opener, place: str = "") -> None:
         self._names = names
         self._place = place
-        self._open_stream = open_stream
+        self._connect = connect
         self._opened: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Connection]] = (
             WeakKeyDictionary()
         )
@@ -145,13 +145,8 @@ class RemoteBackend:
         loop = asyncio.get_running_loop()
         opening = self._opened.get(loop)
         if opening is None or (opening.done() and not _is_open(opening)):
-            opening = self._opened[loop] = loop.create_task(self._connect())
+            opening = self._opened[loop] = asyncio.ensure_future(self._connect())
         return await asyncio.shield(opening)
-
-    async def _connect(self) -> Connection:
-        connection = Connection(await self._open_stream())
-        await connection.open()
-        return connection
 
 
 def _call(verb: str, **arguments: Any) -> RemoteCall:

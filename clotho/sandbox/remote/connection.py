@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,10 @@ from clotho.sandbox.remote.messages import pack, unpack
 
 GREETING_SECONDS = 30.0
 """Seconds within which a server that was started answers."""
+END_SECONDS = 5.0
+"""Seconds that the end of a stream is waited for."""
+
+log = logging.getLogger("clotho")
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Stream:
     why_ended: Callable[[], Awaitable[ClothoError]]
     """Says why a server ended that should still run."""
     close: Callable[[], Awaitable[None]]
-    """Waits for the end of a server whose input was closed."""
+    """Waits for the end of a server whose input was closed; may be called again."""
 
 
 @dataclass(frozen=True)
@@ -45,31 +50,52 @@ class Connection:
         self._pending: dict[int, _Pending] = {}
         self._numbers = itertools.count()
         self._reading: asyncio.Task[None] | None = None
+        self.is_open = False
 
-    @property
-    def is_open(self) -> bool:
-        return self._reading is not None and not self._reading.done()
+    async def open(self) -> "Connection":
+        """This connection, once its server has greeted; else its stream is closed.
 
-    async def open(self) -> None:
-        """Raises SandboxUnavailable, and InvalidInput for a server of another version."""
-        self._link.greet()
+        Raises SandboxUnavailable, and InvalidInput for a server of another version.
+        """
         try:
+            await self._greeted()
+        finally:
+            if not self.is_open:
+                await self._end()
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def _greeted(self) -> None:
+        try:
+            self._link.greet()
             async with asyncio.timeout(GREETING_SECONDS):
                 await self._link.greeted()
-            self._reading = asyncio.create_task(self._read())
         except TimeoutError as error:
             raise SandboxUnavailable("the sandbox host's server doesn't answer") from error
         except (SandboxUnavailable, ConnectionError, ValueError) as error:  # ValueError: an endless line
-            raise await self._stream.why_ended() from error
-        finally:
-            if self._reading is None:
-                self._link.close()
+            raise await self._why_ended() from error
+        self.is_open = True
+
+    async def _why_ended(self) -> ClothoError:
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                return await self._stream.why_ended()
+        except TimeoutError:
+            return SandboxUnavailable("what runs in place of the sandbox host's server isn't one")
 
     async def close(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
-            await self._stream.close()
+            await self._end()
+
+    async def _end(self) -> None:
+        self._link.close()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await self._stream.close()
+        except TimeoutError:
+            log.warning("a sandbox host's server hasn't ended with its stream")
 
     async def call(self, call: RemoteCall, file: Path | None = None, to: Path | None = None) -> RemoteAnswer:
         """The answer to a call, whose own file goes to `to`. Raises SandboxUnavailable where the stream ends."""
@@ -103,11 +129,13 @@ class Connection:
                 pending = self._pending.get(number)
                 if message is not None and pending is not None and not pending.answer.done():
                     pending.answer.set_result(message)
-            reason = str(await self._stream.why_ended())
+            reason = str(await self._why_ended())
         except (SandboxUnavailable, OSError) as error:
             reason = f"the connection to the sandbox's host: {error}"
         finally:
+            self.is_open = False
             self._link.close()
             for pending in self._pending.values():
                 if not pending.answer.done():
                     pending.answer.set_result(reason)
+        await self._end()

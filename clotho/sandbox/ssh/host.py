@@ -13,7 +13,7 @@ import asyncssh
 from clotho.errors import ClothoError, InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import LeaseRecord
 from clotho.sandbox.remote.backend import RemoteBackend
-from clotho.sandbox.remote.connection import Stream
+from clotho.sandbox.remote.connection import Connection, Stream
 from clotho.ssh_host import SshHost
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class PoolHost:
 
     def __init__(self, settings: SshHost, folder: str, lease_seconds: float) -> None:
         self.settings = settings
-        self.backend = RemoteBackend(("ssh",), self._open, place=f"{self.name}/")
+        self.backend = RemoteBackend(("ssh",), self._connect, place=f"{self.name}/")
         self._command = f"{settings.command} {shlex.quote(f'{settings.root}/{folder}')}"
         self._lease_seconds = lease_seconds
         self._held: set[str] = set()
@@ -100,10 +100,10 @@ class PoolHost:
 
     # ---- its connection ----
 
-    async def _open(self) -> Stream:
+    async def _connect(self) -> Connection:
         self._raise_failure_of(RETRY_SECONDS)
         try:
-            stream = await self._opened()
+            connection = await Connection(await self._opened()).open()
         except (SandboxUnavailable, InvalidInput) as error:
             self._failure, self._failed_at = error, time.monotonic()
             if self._unreachable_since is None:
@@ -111,7 +111,7 @@ class PoolHost:
             log.warning("%s", error)
             raise
         self._failure, self._unreachable_since = None, None
-        return stream
+        return connection
 
     def _raise_failure_of(self, seconds: float) -> None:
         if self._failure is not None and time.monotonic() - self._failed_at < seconds:
@@ -120,8 +120,9 @@ class PoolHost:
     async def _opened(self) -> Stream:
         connection = await self._connected()
         try:
-            process: Any = await connection.create_process(self._command, encoding=None)
-        except asyncssh.Error as error:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                process: Any = await connection.create_process(self._command, encoding=None)
+        except (asyncssh.Error, OSError, TimeoutError) as error:
             connection.close()
             raise SandboxUnavailable(f"host {self.name}: {_said(error)}") from error
         except CancelledError:
