@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -13,12 +14,13 @@ import pytest
 from clotho.environment.tool_context import LARGEST_FILE
 from clotho.errors import InvalidInput, JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, SandboxBackend, SandboxSpec
+from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.remote import link
 from clotho.sandbox.remote.backend import Opener, RemoteBackend
 from clotho.sandbox.remote.calls import RemoteCall
 from clotho.sandbox.remote.connection import Connection, Stream
-from clotho.sandbox.remote.link import MAGIC, MAX_MESSAGE_BYTES, PIECE_BYTES
+from clotho.sandbox.remote.link import MAGIC, MAX_MESSAGE_BYTES, PIECE_BYTES, Link, Received
 from clotho.sandbox.remote.messages import RemoteError, pack, unpack
 from clotho.sandbox.remote.server import serve
 from tests.sandbox.conftest import SPECS
@@ -165,6 +167,43 @@ async def test_an_answer_that_cannot_be_sent_is_an_error(
         assert await shell.text("echo after") == "after"
         await backend.destroy(lease)
         await backend.close()
+
+
+async def test_a_file_that_cannot_be_written_fails_its_own_call_alone(
+    host: PipedHost, far: RemoteBackend, wanted: SandboxSpec, lease: str, folder: Path
+) -> None:
+    shell = Shell(await far.create(lease, wanted))
+    job = shell.job("while ! test -e go; do sleep 0.01; done")
+    await shell.sandbox.start(job)
+    waiting = asyncio.create_task(shell.sandbox.wait(job.key, 60))
+    for size in ("1", "1M"):  # one that fails when it is closed, and one in the middle
+        await shell.text(f"head -c {size} /dev/urandom > noise")
+        with pytest.raises(SandboxUnavailable, match="No space left"):
+            await shell.sandbox.checkpoint(Path("/dev/full"))
+    blob = folder / f"{lease.replace('/', '-')}-blob"
+    taken = await shell.sandbox.checkpoint(blob)
+    assert isinstance(taken, Checkpoint)
+    _, most = resource.prlimit(host.started[0].pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(host.started[0].pid, resource.RLIMIT_FSIZE, (64 << 10, most))
+    with pytest.raises(SandboxUnavailable, match="File too large"):
+        await far.create(f"{lease}-again", wanted, restore=Restore(taken, blob))
+    await shell.sandbox.write_file("go", b"")
+    assert (await waiting).state is JobState.EXITED
+    assert len(host.started) == 1
+
+
+async def test_what_still_comes_for_a_call_that_was_given_up_is_dropped(folder: Path) -> None:
+    near, far = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=near)
+    sending = Link(*await asyncio.open_connection(sock=far), lambda _: None)
+    receiving = Link(reader, writer, lambda number: folder / f"given-up-{number}", lambda number: number == 2)
+    for number in (1, 2):
+        await sending.send(number, b"message", Path(__file__))
+    sending.close()
+    assert [each async for each in receiving.received()] == [Received(2, b"message")]
+    assert (folder / "given-up-2").read_bytes() == Path(__file__).read_bytes()
+    assert not (folder / "given-up-1").exists()
+    receiving.close()
 
 
 async def test_many_begin_on_one_stream(host: PipedHost, wanted: SandboxSpec) -> None:

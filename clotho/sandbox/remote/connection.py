@@ -45,7 +45,7 @@ class Connection:
     """Belongs to the event loop that opened it."""
 
     def __init__(self, stream: Stream) -> None:
-        self._link = Link(stream.reader, stream.writer, self._file_of)
+        self._link = Link(stream.reader, stream.writer, self._file_of, self._is_pending)
         self._stream = stream
         self._pending: dict[int, _Pending] = {}
         self._numbers = itertools.count()
@@ -109,14 +109,18 @@ class Connection:
             if isinstance(answer, str):
                 raise SandboxUnavailable(answer)
             return RemoteAnswer.model_validate(unpack(answer))
-        except asyncio.CancelledError:
+        except (ConnectionError, ValidationError) as error:
+            raise SandboxUnavailable(f"the sandbox's host: {type(error).__name__}") from error
+        except BaseException:
             if self.is_open:
                 self._link.cancel(number)
             raise
-        except (ConnectionError, ValidationError) as error:
-            raise SandboxUnavailable(f"the sandbox's host: {type(error).__name__}") from error
         finally:
-            self._pending.pop(number, None)
+            del self._pending[number]
+            self._link.forget(number)
+
+    def _is_pending(self, number: int) -> bool:
+        return number in self._pending
 
     def _file_of(self, number: int) -> Path | None:
         pending = self._pending.get(number)
@@ -125,10 +129,14 @@ class Connection:
     async def _read(self) -> None:
         reason = "the connection to the sandbox's host was closed"
         try:
-            async for number, message in self._link.received():
-                pending = self._pending.get(number)
-                if message is not None and pending is not None and not pending.answer.done():
-                    pending.answer.set_result(message)
+            async for received in self._link.received():
+                pending = self._pending.get(received.number)
+                if received.message is None or pending is None or pending.answer.done():
+                    continue
+                if received.file_error is not None:
+                    pending.answer.set_result(f"a sandbox's file can't be kept here: {received.file_error}")
+                else:
+                    pending.answer.set_result(received.message)
             reason = str(await self._why_ended())
         except (SandboxUnavailable, OSError) as error:
             reason = f"the connection to the sandbox's host: {error}"

@@ -6,6 +6,7 @@ A frame is its kind, the number of the call that it belongs to, the length of it
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -53,16 +54,37 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
-class Link:
-    """One side of the stream. `file_of` tells where the file of a call goes, None where none is expected."""
+@dataclass(frozen=True)
+class Received:
+    number: int
+    """Of the call that it belongs to."""
+    message: bytes | None
+    """None for a call given up."""
+    file_error: Exception | None = None
+    """Why the message's file couldn't be written."""
 
-    def __init__(self, reader: Reader, writer: Writer, file_of: Callable[[int], Path | None]) -> None:
+
+class Link:
+    """One side of the stream. `file_of` tells where the file of a call goes, None where none is expected.
+
+    What comes for calls that aren't `expected` is dropped.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        writer: Writer,
+        file_of: Callable[[int], Path | None],
+        expected: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._file_of = file_of
+        self._expected = expected
         self._room = asyncio.Lock()
         self._messages: dict[int, bytearray] = {}
         self._files: dict[int, BinaryIO] = {}
+        self._file_errors: dict[int, Exception] = {}
 
     # ---- out ----
 
@@ -99,9 +121,15 @@ class Link:
     def close(self) -> None:
         self._writer.close()
         for number in list(self._files):
-            self._close_file(number)
+            self.forget(number)
 
     # ---- in ----
+
+    def forget(self, number: int) -> None:
+        """Drop what has come so far for a call."""
+        self._messages.pop(number, None)
+        self._close_file(number)
+        self._file_errors.pop(number, None)
 
     async def greeted(self) -> None:
         """Wait for the other side's first line. Raises InvalidInput where it speaks another version."""
@@ -119,8 +147,8 @@ class Link:
                 return
         raise SandboxUnavailable("the sandbox host's server doesn't answer")
 
-    async def received(self) -> AsyncIterator[tuple[int, bytes | None]]:
-        """Whole messages and the numbers of their calls; None in place of a message for a call given up.
+    async def received(self) -> AsyncIterator[Received]:
+        """Whole messages, and what calls are given up.
 
         Ends with the stream. Raises SandboxUnavailable for what breaks the rules of frames.
         """
@@ -132,17 +160,19 @@ class Link:
             if payload is None:
                 return
             match kind:
+                case _ if not self._expected(number):
+                    continue
                 case Kind.FILE:
                     await self._write_file(number, payload)
                 case Kind.CANCEL:
-                    self._messages.pop(number, None)
-                    self._close_file(number)
-                    yield number, None
+                    self.forget(number)
+                    yield Received(number, None)
                 case _:
                     self._append(number, payload)
                     if kind == Kind.LAST:
                         self._close_file(number)
-                        yield number, bytes(self._messages.pop(number))
+                        message = bytes(self._messages.pop(number))
+                        yield Received(number, message, self._file_errors.pop(number, None))
 
     def _append(self, number: int, payload: bytes) -> None:
         message = self._messages.setdefault(number, bytearray())
@@ -151,19 +181,34 @@ class Link:
             raise SandboxUnavailable("more comes from a remote sandbox's host than it may send")
 
     async def _write_file(self, number: int, payload: bytes) -> None:
-        file = self._files.get(number)
-        if file is None:
-            path = self._file_of(number)
-            if path is None:
-                return
-            file = self._files[number] = await asyncio.to_thread(path.open, "wb")
-        await asyncio.to_thread(file.write, payload)
-        if file.tell() > MAX_FILE_BYTES:
+        if number in self._file_errors:
+            return
+        try:
+            file = self._files.get(number)
+            if file is None:
+                path = self._file_of(number)
+                if path is None:
+                    return
+                file = self._files[number] = await asyncio.to_thread(path.open, "wb")
+            await asyncio.to_thread(file.write, payload)
+            size = file.tell()
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: its call was given up meanwhile, and it is closed
+            self._file_errors[number] = error
+            size = 0
+        if not self._expected(number):
+            self.forget(number)
+        if size > MAX_FILE_BYTES:
             raise SandboxUnavailable("a remote sandbox's archive is larger than any may be")
 
     def _close_file(self, number: int) -> None:
         if (file := self._files.pop(number, None)) is not None:
-            file.close()
+            try:
+                file.close()
+            except OSError as error:
+                self._file_errors.setdefault(number, error)
 
     async def _exactly(self, size: int) -> bytes | None:
         try:

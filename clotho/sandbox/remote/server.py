@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.backend import SandboxBackend, SandboxInstance
 from clotho.sandbox.remote.calls import InstanceDescription, RemoteAnswer, RemoteCall, parsed_arguments
-from clotho.sandbox.remote.link import MAX_CALLS, Link, Reader, Writer
+from clotho.sandbox.remote.link import MAX_CALLS, Link, Reader, Received, Writer
 from clotho.sandbox.remote.messages import RemoteError, pack, unpack
 from clotho.sandbox.scratch import scratch, scratch_folder
 
@@ -41,9 +41,10 @@ class _Server:
         self._link.greet()
         await self._link.greeted()
         try:
-            async for number, message in self._link.received():
-                if message is not None:
-                    self._begin(number, message)
+            async for received in self._link.received():
+                number = received.number
+                if received.message is not None:
+                    self._begin(received)
                 elif (call := self._calls.get(number)) is not None:
                     call.cancel()
                 else:
@@ -58,17 +59,21 @@ class _Server:
     def _file_of(self, number: int) -> Path:
         return self._folder / str(number)
 
-    def _begin(self, number: int, message: bytes) -> None:
+    def _begin(self, received: Received) -> None:
+        number = received.number
         if len(self._calls) >= MAX_CALLS or number in self._calls:
             raise SandboxUnavailable("a worker calls more than a sandbox host serves at once")
-        call = self._calls[number] = asyncio.create_task(self._serve(number, message))
+        call = self._calls[number] = asyncio.create_task(self._serve(received))
         call.add_done_callback(lambda _: self._calls.pop(number))
 
-    async def _serve(self, number: int, message: bytes) -> None:
+    async def _serve(self, received: Received) -> None:
+        number = received.number
         sent = self._file_of(number)
         try:
+            if received.file_error is not None:
+                raise received.file_error
             with scratch() as to:
-                answer = await self._answer(message, sent, to)
+                answer = await self._answer(received.message or b"", sent, to)
                 file = to if await asyncio.to_thread(to.exists) else None
                 await self._link.send(number, pack(answer), file)
         except Exception as error:  # the caller waits for an answer, also where this one can't be sent
