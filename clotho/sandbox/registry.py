@@ -66,7 +66,14 @@ def chosen_backend(sandbox: str | None, image: str | None, before: AnyConfig) ->
 
     `before` is what they change. Raises InvalidInput for what makes no backend.
     """
-    asked: Any = before if sandbox is None else _from_name(sandbox)
+    try:
+        asked: Any = before if sandbox is None else _from_name(sandbox)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"the configuration of a sandbox backend {sandbox} isn't JSON: {error}") from error
+    except ValidationError as error:
+        raise InvalidInput(
+            f"no sandbox backend {sandbox!r}: give local, docker, ssh, or module:Class"
+        ) from error
     fields = asked if isinstance(asked, dict) else asked.model_dump()
     if image is not None and fields.get("kind") != "docker":
         raise InvalidInput(

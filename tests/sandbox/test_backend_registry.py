@@ -58,6 +58,12 @@ def test_a_run_chooses_its_backend_by_a_name_an_image_or_a_whole_configuration()
         ("local", "debian:12", "sandboxes of local have no image: give --sandbox docker"),
         (None, "debian:12", "sandboxes of local have no image: give --sandbox docker"),
         ("docker", None, "give --image"),
+        (
+            '{"kind": "docker",',
+            None,
+            "isn't JSON: Expecting property name enclosed in double quotes: line 1 column 19",
+        ),
+        ("elsewhere", None, "no sandbox backend 'elsewhere': give local, docker, ssh, or module:Class"),
         ('{"kind": "docker", "image": "x", "gpu": 1}', None, "gpu: Extra inputs"),
         ('{"kind": "docker", "image": "x", "workdir": "/tmp/x"}', None, "lie within each other"),
         ('{"kind": "docker", "image": "x", "dockerfile": "y"}', None, "either `image` or `dockerfile`"),
