@@ -15,6 +15,7 @@ from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.registry import open_backend
 from clotho.sandbox.ssh.backend import SshBackend
 from clotho.sandbox.ssh.config import SshConfig
+from clotho.sandbox.ssh.host import PoolHost
 from clotho.ssh_host import SshHost
 from tests.sandbox.conftest import SPECS
 from tests.sandbox.shell import Shell, until
@@ -145,6 +146,22 @@ async def test_a_host_whose_server_does_not_start_is_out_of_reach(
         return not server.sessions()
 
     await until(closed)
+
+
+async def test_a_sandbox_in_the_making_has_its_place_whatever_the_host_lists(sshd: SshServer) -> None:
+    host = PoolHost(sshd.host("alpha", capacity=1), "making", 600.0)
+    host.reserve("new")
+    assert await host.leases() == []
+    assert (host.holds("new"), host.free) == (True, 0)
+    host.made("new")
+    assert await host.leases() == []
+    assert (host.holds("new"), host.free) == (False, 1)
+    await host.backend.close()
+
+
+async def test_its_report_tells_of_landlock(sshd: SshServer, pool: Pool, folder: Path) -> None:
+    report = await LocalBackend(folder / "reported").probe()
+    assert (await pool(sshd.host("alpha")).probe()).landlock == report.landlock
 
 
 @pytest.mark.slow

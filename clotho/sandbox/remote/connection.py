@@ -16,7 +16,7 @@ from clotho.sandbox.remote.messages import pack, unpack
 
 GREETING_SECONDS = 30.0
 """Seconds within which a server that was started answers."""
-END_SECONDS = 5.0
+END_SECONDS = 15.0
 """Seconds that the end of a stream is waited for."""
 
 log = logging.getLogger("clotho")

@@ -62,6 +62,9 @@ class SshBackend:
             if not made_before:
                 host.forget(lease)
             raise
+        finally:
+            if not made_before:
+                host.made(lease)
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> RemoteInstance:
         name, slash, _ = incarnation.partition("/")
@@ -129,6 +132,7 @@ class SshBackend:
             processes=_worst([report.processes for report in reports], "user"),
             processors=_worst([report.processors for report in reports], "nice"),
             disk=_worst([report.disk for report in reports], "file size"),
+            landlock=all(report.landlock for report in reports),
         )
 
     async def close(self) -> None:

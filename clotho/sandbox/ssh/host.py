@@ -44,6 +44,7 @@ class PoolHost:
         self._command = f"{settings.command} {shlex.quote(f'{settings.root}/{folder}')}"
         self._lease_seconds = lease_seconds
         self._held: set[str] = set()
+        self._making: set[str] = set()
         self._asked_at: float | None = None
         self._failure: ClothoError | None = None
         self._failed_at = 0.0
@@ -63,16 +64,21 @@ class PoolHost:
         return self.settings.capacity - len(self._held)
 
     def reserve(self, lease: str) -> None:
+        """Keep a place for a lease, whatever the host lists, until it is `made` or forgotten."""
         self._held.add(lease)
+        self._making.add(lease)
+
+    def made(self, lease: str) -> None:
+        self._making.discard(lease)
 
     def forget(self, lease: str) -> None:
         self._held.discard(lease)
+        self._making.discard(lease)
 
     async def leases(self) -> list[LeaseRecord]:
-        before = set(self._held)
+        settled = self._held - self._making
         found = list(await self.asked(self.backend.leases()))
-        made_meanwhile = self._held - before
-        self._held = {record.lease for record in found} | made_meanwhile
+        self._held = {record.lease for record in found} | (self._held - settled)
         self._asked_at = time.monotonic()
         return found
 
