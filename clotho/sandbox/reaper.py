@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from clotho.errors import SandboxLost, Unavailable
+from clotho.errors import ClothoError, SandboxLost, Unavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend
 from clotho.sandbox.threads import with_host
 
@@ -71,7 +71,7 @@ class SandboxReaper:
         while True:
             try:
                 await self.look()
-            except Unavailable as error:
+            except ClothoError as error:  # such as an engine that this host's settings name wrongly
                 log.warning("leases not looked at: %s", error)
             await asyncio.sleep(PERIOD_SECONDS)
 
@@ -88,13 +88,13 @@ class SandboxReaper:
             answers = state is not None
             try:
                 await self._act(held, state)
-            except Unavailable as error:  # the others can be looked after all the same
+            except ClothoError as error:  # the others can be looked after all the same
                 log.warning("lease %s not looked after: %s", held.lease, error)
         await self._backend.reap()
         for other in await with_host(self._others):
             try:
                 await other.reap()
-            except Unavailable as error:  # such as one whose folder is being removed
+            except ClothoError as error:  # such as one whose folder is being removed
                 log.info("another store's sandboxes not reaped: %s", error)
 
     async def _state(self, rollout: str, number: int) -> OwnerState | None:

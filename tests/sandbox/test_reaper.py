@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from clotho.config import SandboxSettings
-from clotho.errors import Unavailable
+from clotho.errors import InvalidInput, Unavailable
 from clotho.sandbox.backend import Labels, SandboxSpec
+from clotho.sandbox.backends import Backends
+from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.containers.folders import ContainerFolder
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.lease_state import GRACE_SECONDS
@@ -83,6 +87,25 @@ async def test_a_broken_sandbox_keeps_no_other_from_being_renewed(
     sandbox.control_image.write_bytes(b"")
     await SandboxReaper(backend, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED).look()
     assert set(LEASES) - {broken} <= await renewed(backend)
+
+
+@needs_root
+@pytest.mark.parametrize("has_had_some", [False, True])
+async def test_an_engine_named_wrongly_costs_no_sandbox(
+    backend: LocalBackend, root: Path, has_had_some: bool
+) -> None:
+    containers = ContainerBackend(root / "containers", "tcp://192.0.2.1:2375")
+    lease = "b/g0/r0/lease/0"
+    with pytest.raises(InvalidInput, match="another machine"):
+        await containers.create(lease, SandboxSpec(backend=DockerConfig(image="none")))
+    if has_had_some:  # before the settings named this engine
+        left = ContainerFolder.of_lease(containers._root, lease)
+        left.files.mkdir(parents=True)
+    both = Backends(backend, containers)
+    await SandboxReaper(
+        both, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED, lambda: [containers]
+    ).look()
+    assert await renewed(backend) == set(LEASES)
 
 
 @needs_root

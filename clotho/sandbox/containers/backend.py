@@ -281,10 +281,15 @@ class ContainerBackend:
         )
 
     def _reap(self) -> Sequence[str]:
-        if not self._root.exists():
+        """No engine is asked where there has never been a sandbox: it may be none that works."""
+        if not (self._root / "sandboxes").exists():
             return ()
         reaped = [folder.name for folder in folders(self._root) if self._reaped(folder)]
-        return (*reaped, *self._reap_without_folder())
+        try:
+            return (*reaped, *self._reap_without_folder())
+        except InvalidInput as error:  # the settings have changed: what is in other sandboxes goes on
+            log.warning("containers not reaped: %s", error)
+            return reaped
 
     def _reaped(self, folder: ContainerFolder) -> bool:
         """Reap a sandbox unless another process is making or ending it: the next pass looks again."""
@@ -295,7 +300,7 @@ class ContainerBackend:
                 return False
             try:
                 self._host.end(folder)
-            except SandboxUnavailable as error:  # the others can be reaped all the same
+            except (InvalidInput, SandboxUnavailable) as error:  # the others can be reaped all the same
                 log.warning("sandbox %s not reaped: %s", folder.name, error)
                 return False
             return True
