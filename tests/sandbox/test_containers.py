@@ -15,11 +15,13 @@ import pytest
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
+from clotho.sandbox.containers import host
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import LABEL, Engine
 from clotho.sandbox.containers.folders import ContainerFolder
 from clotho.sandbox.containers.images import build
+from clotho.sandbox.supervised import archives
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.machine_image import IMAGE
 from tests.sandbox.copies import Copies
@@ -229,6 +231,53 @@ async def test_memory_is_bounded_and_the_sandbox_goes_on(made: Made) -> None:
     assert await shell.text("echo on") == "on"
 
 
+TAKES_EVERY_PROCESS = """exec python3 -c '
+import os, time
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+    except OSError:
+        print("no more", flush=True)
+        time.sleep(0.01)
+'"""
+
+
+async def test_files_are_served_where_commands_have_taken_every_process(
+    containers: ContainerBackend, lease: str, tmp_path: Path
+) -> None:
+    shell = Shell(await containers.create(lease, spec_of().model_copy(update={"max_processes": 20})))
+    job = shell.job(TAKES_EVERY_PROCESS)
+    await shell.sandbox.start(job)
+    await shell.output_contains(job.key, b"no more")
+    async with asyncio.timeout(20):
+        for number in range(3):
+            taken = await shell.sandbox.checkpoint(tmp_path / f"blob-{number}", timeout=3)
+            assert isinstance(taken, Checkpoint)
+            assert (await shell.sandbox.read_file("from-the-image", 9)).content == b"1\n"
+    assert (await shell.sandbox.wait(job.key, 0)).state is JobState.RUNNING
+    verify = Shell(await containers.open_verifier(lease, 0, {}))
+    assert await verify.text("cat from-the-image") == "1"
+    await containers.destroy(lease)
+
+
+async def test_an_archive_that_its_supervisor_never_ends_is_an_outage(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = await made()
+    supervisor = lock_holder(shell.sandbox.control.alive_file)
+    assert supervisor is not None
+    monkeypatch.setattr(archives, "ANSWER_SECONDS", 0.1)
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        with pytest.raises(SandboxUnavailable, match="doesn't end an archive"):
+            async with asyncio.timeout(20):
+                await shell.sandbox.checkpoint(tmp_path / "blob", timeout=0.1)
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+
+
 # ---- losses ----
 
 
@@ -303,6 +352,29 @@ async def test_containers_of_hosts_long_gone_are_reaped(
 
 
 # ---- what can't be ----
+
+
+async def test_no_container_runs_without_its_filter_of_system_calls(
+    containers: ContainerBackend, lease: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "seccomp_program", lambda machine: b"")
+    with pytest.raises(SandboxUnavailable, match="filter of system calls"):
+        await containers.create(lease, spec_of(workdir="/never-seeded"))
+    monkeypatch.undo()
+    await containers.destroy(lease)
+
+
+async def test_hidden_files_are_read_by_the_images_user_whatever_the_workers_umask(
+    containers: ContainerBackend, lease: str
+) -> None:
+    await containers.create(lease, spec_of(user="1234"))
+    usual = os.umask(0o077)
+    try:
+        verify = Shell(await containers.open_verifier(lease, 0, {"deep/test": b"hidden\n"}))
+    finally:
+        os.umask(usual)
+    assert await verify.text("cat $CLOTHO_HIDDEN_FILES/deep/test") == "hidden"
+    await containers.destroy(lease)
 
 
 async def test_an_image_that_does_not_exist_is_named(containers: ContainerBackend, lease: str) -> None:

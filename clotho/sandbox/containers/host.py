@@ -113,6 +113,8 @@ class ContainerHost:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
             file.chmod(0o755)
+        for each, _, _ in os.walk(private / "hidden"):
+            os.chmod(each, 0o755)  # whatever the worker's umask: commands may be another user's
         for own in folder.writable(record).values():
             _make_enterable(own, record.user)
         return private

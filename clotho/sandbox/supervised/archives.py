@@ -64,7 +64,7 @@ class ArchiveTransfer:
         try:
             with unfinished.open("wb") as file, self._stream(os.O_RDONLY) as stream:
                 self.control.say("file", self.key)
-                digest, content_size = self._receive(stream, file.fileno())
+                digest, content_size = self._receive(stream, file.fileno(), _deadline(fields))
             word, size, details = self._answer()
             blob_size = unfinished.stat().st_size
             if word == "ok":
@@ -81,7 +81,7 @@ class ArchiveTransfer:
         try:
             self.control.say("file", self.key)
             with self._stream(os.O_WRONLY) as stream, restore.blob.open("rb") as blob:
-                digest = self._send(blob, stream)
+                digest = self._send(blob, stream, _deadline(fields))
             word, size, _ = self._answer()
         except ZstdError as error:
             raise JournalCorrupt(f"checkpoint {restore.checkpoint.digest}: {error}") from None
@@ -113,22 +113,22 @@ class ArchiveTransfer:
         finally:
             os.close(stream)
 
-    def _receive(self, stream: int, to: int) -> tuple[str, int]:
+    def _receive(self, stream: int, to: int, deadline: float) -> tuple[str, int]:
         size, digest, compressor = 0, hashlib.sha256(), ZstdCompressor(level=COMPRESSION_LEVEL).compressobj()
-        while self._ready(stream, select.POLLIN) and (chunk := os.read(stream, CHUNK_BYTES)):
+        while self._ready(stream, select.POLLIN, deadline) and (chunk := os.read(stream, CHUNK_BYTES)):
             size += len(chunk)
             digest.update(chunk)
             _write(to, compressor.compress(chunk))
         _write(to, compressor.flush())
         return digest.hexdigest(), size
 
-    def _send(self, blob: BinaryIO, stream: int) -> str:
+    def _send(self, blob: BinaryIO, stream: int, deadline: float) -> str:
         digest = hashlib.sha256()
         with ZstdDecompressor().stream_reader(blob) as reader:
             while chunk := reader.read(CHUNK_BYTES):
                 digest.update(chunk)
                 rest = memoryview(chunk)
-                while rest and self._ready(stream, select.POLLOUT):
+                while rest and self._ready(stream, select.POLLOUT, deadline):
                     try:
                         rest = rest[os.write(stream, rest) :]
                     except BlockingIOError:
@@ -137,13 +137,15 @@ class ArchiveTransfer:
                         return digest.hexdigest()
         return digest.hexdigest()
 
-    def _ready(self, stream: int, event: int) -> bool:
-        """False where the reader is gone."""
+    def _ready(self, stream: int, event: int, deadline: float) -> bool:
+        """False where the other side is gone. Raises SandboxUnavailable for one that should have ended long ago."""
         poll = select.poll()
         poll.register(stream, event)
         while not poll.poll(LOOK_MS):
             if self._transfers.answer(self.key) is not None or not self._alive():
                 return False
+            if time.monotonic() > deadline:
+                raise SandboxUnavailable("the sandbox's supervisor doesn't end an archive")
         return True
 
     def _answer(self) -> tuple[str, int, str]:
@@ -158,6 +160,11 @@ class ArchiveTransfer:
 
     def _alive(self) -> bool:
         return self.control.incarnation() == self.incarnation
+
+
+def _deadline(fields: Mapping[str, str]) -> float:
+    """For a supervisor that ends an archive by itself when its time is over."""
+    return time.monotonic() + int(fields["timeout_ms"]) / 1000 + ANSWER_SECONDS
 
 
 def _write(to: int, content: bytes) -> None:

@@ -53,7 +53,7 @@ static int give_up_capabilities(void) {
     return syscall(SYS_capset, &header, sets) ? failed("capabilities") : 0;
 }
 
-/* Returns the number of instructions, 0 where there are none. */
+/* Returns the number of instructions, 0 where they can't be read. */
 static int read_filter(int directory, struct sock_filter *filter) {
     int fd = openat(directory, "filter", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     ssize_t n = fd < 0 ? 0 : read(fd, filter, BPF_MAXINSNS * sizeof *filter);
@@ -64,7 +64,7 @@ static int read_filter(int directory, struct sock_filter *filter) {
 static int install(struct sock_filter *filter, int length) {
     struct sock_fprog program = {(unsigned short)length, filter};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return failed("no new privileges");
-    return length && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) ? failed("the filter of system calls") : 0;
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) ? failed("the filter of system calls") : 0;
 }
 
 /* CONTROL USER ... become the descriptors that `serve` begins with: of the directory, and of the file `ready` there. */
@@ -76,6 +76,7 @@ int contain(char **arguments) {
     int ready = directory < 0 ? -1 : openat(directory, "ready", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (ready < 0) return failed(arguments[0]);
     int length = read_filter(directory, filter);
+    if (!length) return failed("reading the filter of system calls");
     if (umount2(arguments[0], MNT_DETACH)) return failed("detaching the control directory");
     if (give_up_capabilities()) return -1;
     if (user && become_user((uid_t)user)) return failed("its user");

@@ -171,6 +171,7 @@ static void serve(void) {
         earlier(&next, attend_archive());
         if (sealing && jobs) earlier(&next, now() + ORPHAN_CHECK_MS);
         if (sealing) seal();
+        else keep_spare();
         nfds_t n = choose_polled();
         ms wait = next - now();
         poll(polled, n, wait < 0 || more ? 0 : wait > MAX_WAIT_MS ? MAX_WAIT_MS : (int)wait);

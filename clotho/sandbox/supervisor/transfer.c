@@ -3,6 +3,7 @@
 #include "transfer.h"
 
 #include "answer.h"
+#include "command.h"
 #include "file.h"
 #include "freeze.h"
 #include "manifest.h"
@@ -30,6 +31,28 @@ struct transfer {
     ms deadline;
 };
 static struct transfer *transfers;
+static pid_t spare;
+
+/* Where commands may take every process that a sandbox can have, as in a container, one is kept for the host's
+ * requests. It makes way while the commands stand still. */
+void keep_spare(void) {
+    if (spare > 0 || max_processes > 0 || getpid() != 1) return;
+    spare = fork();
+    if (spare > 0) add_helper(spare);
+    if (spare) return;
+    close_from(0);
+    for (;;) pause();
+}
+
+static pid_t fork_transfer(void) {
+    pid_t child = fork();
+    if (child >= 0 || spare <= 0 || !is_frozen()) return child;
+    kill(spare, SIGKILL);
+    waitpid(spare, NULL, 0);
+    forget_helper(spare);
+    spare = 0;
+    return fork();
+}
 
 static void open_descriptors(struct transfer *transfer, const char *content, int flags) {
     int from[] = {openat(transfer->dir, content, flags, 0600),
@@ -106,7 +129,9 @@ int is_archiving(void) {
 }
 
 static void archive_ended(const struct transfer *transfer) {
-    if (transfer->freezes && !is_archiving()) thaw();
+    if (!transfer->freezes || is_archiving()) return;
+    keep_spare(); /* before a command takes its place */
+    thaw();
 }
 
 void start_transfer(const char *key) {
@@ -118,9 +143,10 @@ void start_transfer(const char *key) {
     transfer->dir = open_entry("f", key);
     int known = transfer->dir < 0 || faccessat(transfer->dir, "done", F_OK, 0) == 0 || read_verb(transfer);
     int processes = !known && transfer->freezes ? freeze() : 0;
-    transfer->child = known ? -1 : fork();
+    transfer->child = known ? -1 : fork_transfer();
     if (transfer->child == 0) become_transfer(transfer, processes);
     if (transfer->child < 0) {
+        if (!known) publish_once(transfer->dir, "done", "interrupted 0\n");
         if (transfer->dir >= 0) close(transfer->dir);
         archive_ended(transfer);
         free(transfer);
@@ -139,6 +165,7 @@ static void publish_answer(struct transfer *transfer, int status) {
 /* Whether `child` was a transfer. One that was killed from inside has no answer: the host asks again. Nor has one
  * that found no descriptors or no disk to answer with, which are the host's. */
 int end_transfer(pid_t child, int status) {
+    if (child == spare) spare = 0;
     for (struct transfer **at = &transfers; *at; at = &(*at)->next) {
         struct transfer *transfer = *at;
         if (transfer->child != child) continue;

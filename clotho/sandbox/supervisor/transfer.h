@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+void keep_spare(void);
 void start_transfer(const char *key);
 int end_transfer(pid_t child, int status);
 int is_transfer(pid_t pid);
