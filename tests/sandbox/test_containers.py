@@ -5,7 +5,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,59 @@ async def test_a_system_that_is_read_only_makes_checkpoints_exact(made: Made, tm
     await shell.run("touch x ~/x /tmp/x")
     taken = await shell.sandbox.checkpoint(tmp_path / "blob")
     assert isinstance(taken, Checkpoint) and taken.exact
+
+
+@pytest.fixture
+def image_with(sdk: docker.DockerClient) -> Iterator[Callable[..., str]]:
+    """Makes images with volumes, which have a file in each."""
+    names = []
+
+    def make(*volumes: str) -> str:
+        name = f"localhost/volumes-{secrets.token_hex(4)}"
+        script = "; ".join(f"mkdir -p {volume}; echo 1 > {volume}/of-image" for volume in volumes)
+        container = sdk.containers.create(IMAGE, ["sh", "-c", script])
+        container.start()
+        container.wait()
+        changes = [f"VOLUME {volume}" for volume in volumes]
+        container.commit(name, changes=[*changes, "CMD sh"])
+        container.remove()
+        names.append(name)
+        return name
+
+    yield make
+    for name in names:
+        sdk.images.remove(name)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_the_volumes_of_an_image_are_kept(
+    made: Made,
+    containers: ContainerBackend,
+    lease: str,
+    tmp_path: Path,
+    image_with: Callable[..., str],
+    read_only: bool,
+) -> None:
+    config = {"image": image_with("/data", "/var/lib/db", "/app", "/run/lock"), "read_only": read_only}
+    shell = await made(**config)
+    assert await shell.text("cat /data/of-image /var/lib/db/of-image of-image") == "1\n1\n1"
+    await shell.run("echo 2 > /data/answer; echo 3 > /var/lib/db/answer")
+    copies = Copies(containers, spec_of(**config), lease, tmp_path)
+    again = await copies.copy(shell)
+    assert await again.text("cat /data/answer /var/lib/db/*") == "2\n3\n1"
+    await copies.destroy()
+    verify = Shell(await containers.open_verifier(lease, 0, {}))
+    assert await verify.text("cat /data/answer /var/lib/db/*") == "2\n3\n1"
+    await containers.destroy(lease)
+
+
+@pytest.mark.parametrize("volume", ["/app/data", "/home", "/dev/disk"])
+async def test_a_volume_that_cannot_be_kept_is_refused(
+    containers: ContainerBackend, lease: str, image_with: Callable[..., str], volume: str
+) -> None:
+    with pytest.raises(InvalidInput, match=f"VOLUME.*{volume}"):
+        await containers.create(lease, spec_of(image=image_with(volume)))
+    assert not containers.holds(lease)
 
 
 async def test_an_image_under_a_name_that_moved_is_another_system(

@@ -18,7 +18,7 @@ from typing import Any
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.containers.config import DockerConfig, require_apart
+from clotho.sandbox.containers.config import DockerConfig, require_apart, volumes_apart
 from clotho.sandbox.containers.engine import Engine, Image
 from clotho.sandbox.containers.folders import (
     ContainerFolder,
@@ -34,7 +34,7 @@ from clotho.sandbox.containers.seeds import Seeds
 from clotho.sandbox.containers.view import ContainerView, instance_of
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
-from clotho.sandbox.places import WORKSPACE
+from clotho.sandbox.places import MOST_ROOTS, WORKSPACE
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.verifying import check_hidden, exports_of, seal, stage_start
@@ -149,9 +149,12 @@ class ContainerBackend:
         }
         spec = spec.model_copy(update={"aliases": aliases})
         try:
-            require_apart(workdir, config.home, "/tmp", *spec.writable_roots, *spec.aliases)
+            taken = (workdir, config.home, "/tmp", *spec.writable_roots, *spec.aliases)
+            require_apart(*taken)
+            room = MOST_ROOTS - len(spec.writable_roots)
+            volumes = volumes_apart(image.volumes, *taken, tmpfs=config.tmpfs, room=room)
         except ValueError as error:
-            raise InvalidInput(f"{config}: {error}; give another workdir or home") from error
+            raise InvalidInput(f"{config}: {error}; give another workdir, home or image") from error
         return ContainerRecord(
             lease=lease,
             labels=labels,
@@ -161,6 +164,7 @@ class ContainerBackend:
             machine=image.architecture,
             workdir=workdir,
             environment=dict(image.environment),
+            volumes=volumes,
         )
 
     def _image(self, config: DockerConfig) -> Image:

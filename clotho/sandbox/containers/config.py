@@ -1,5 +1,6 @@
 """The configuration of sandboxes in containers."""
 
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -74,3 +75,26 @@ def require_apart(*paths: str) -> None:
         for other in paths[at + 1 :]:
             if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
                 raise ValueError(f"{one!r} and {other!r} lie within each other: a sandbox has them apart")
+
+
+def volumes_apart(
+    volumes: Iterable[str], *taken: str, tmpfs: Mapping[str, str], room: int
+) -> tuple[str, ...]:
+    """The volumes of an image that need a folder of their own. Raises ValueError for one that can't have any.
+
+    One that is left to the engine would be in no checkpoint, and empty for a verifier.
+    """
+    own: list[str] = []
+    for volume in volumes:
+        if volume in taken or any(f"{volume}/".startswith(f"{path}/") for path in tmpfs):
+            continue
+        try:
+            require_apart(volume, *taken, *tmpfs, *own)
+        except ValueError as error:
+            raise ValueError(f"the image's VOLUME: {error}") from None
+        if PATH.fullmatch(volume) is None or volume.split("/")[1] in ("dev", "proc", "sys"):
+            raise ValueError(f"the image's VOLUME {volume!r} can't be a folder of a sandbox")
+        if len(own) == room:
+            raise ValueError(f"the image's VOLUME {volume!r} is one folder too many for a checkpoint")
+        own.append(volume)
+    return tuple(own)

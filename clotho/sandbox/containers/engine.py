@@ -49,6 +49,8 @@ class Image:
     environment: Mapping[str, str]
     user: str
     """Name or id, with or without a group; empty: root."""
+    volumes: Sequence[str]
+    """Folders that an engine gives every container anew, unless something is mounted there."""
 
 
 class Engine:
@@ -108,6 +110,7 @@ class Engine:
             workdir=str(config.get("WorkingDir") or ""),
             environment={name: value for name, _, value in variables},
             user=str(config.get("User") or ""),
+            volumes=sorted({path.rstrip("/") for path in config.get("Volumes") or ()}),
         )
 
     def has_image(self, name: str) -> bool:

@@ -37,12 +37,19 @@ class ContainerRecord(FrozenModel):
     workdir: str
     environment: dict[str, str]
     """The image's own variables."""
+    volumes: tuple[str, ...] = ()
+    """The image's volumes, where they are kept in further folders."""
     user: int = 0
     """The user id of commands, and of the supervisor."""
     groups: tuple[Path, ...] = ()
     """The control groups that count its use."""
     restored: str | None = None
     """Digest of the checkpoint that it was made from."""
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The folders that commands write to beside the workspace, the home and /tmp."""
+        return (*self.spec.writable_roots, *self.volumes)
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class ContainerFolder:
     def writable(self, record: ContainerRecord) -> dict[str, Path]:
         """The folders that commands write to, by the first of the paths that they see each under."""
         disk = self.files / "disk"
-        further = {path: disk / f"root-{number}" for number, path in enumerate(record.spec.writable_roots)}
+        further = {path: disk / f"root-{number}" for number, path in enumerate(record.roots)}
         own = {record.workdir: disk / "work", record.config.home: disk / "home", "/tmp": disk / "tmp"}
         return {**own, **further}
 

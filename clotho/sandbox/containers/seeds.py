@@ -67,6 +67,7 @@ class Seeds:
             update={
                 "spec": record.spec.model_copy(update={"writable_roots": (), "aliases": {}}),
                 "config": record.config.model_copy(update={"tmpfs": {}}),
+                "volumes": (),
                 "user": 0,
                 "labels": None,
             }

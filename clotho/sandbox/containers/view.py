@@ -57,7 +57,7 @@ class ContainerView:
 
     def layout(self, verifying: bool = False) -> Layout:
         """`verifying` also for the agent's own instance, where verification runs in it."""
-        roots = {f"root{number}": path for number, path in enumerate(self.record.spec.writable_roots)}
+        roots = {f"root{number}": path for number, path in enumerate(self.record.roots)}
         return Layout(
             self.record.workdir,
             self.record.config.home,
