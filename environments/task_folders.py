@@ -14,15 +14,16 @@ from clotho.environment import (
     Solution,
     ToolContext,
 )
-from clotho.errors import InvalidInput, VerificationFailed
+from clotho.errors import InvalidInput, VerificationFailed, WorkspaceRefused
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.folder import Task
 from clotho.tasks.grading import (
-    FINISHED,
     HIDDEN,
-    LOG,
+    PREPARING_SECONDS,
     REWARDS,
     Secrets,
+    log_command,
+    preparing_command,
     shown_log,
     solution_command,
     tests_command,
@@ -95,14 +96,19 @@ class TaskFolders(Environment):
         return {f"{HIDDEN}/{name}": content for name, content in self.task(item).tests.content.items()}
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
-        """Raises VerificationFailed where the tests don't end in time, or leave no reward."""
+        """Raises VerificationFailed where the tests don't end in time, or leave no reward.
+
+        Raises WorkspaceRefused where what the agent left can't be cleared away for them.
+        """
         task = self.task(item)
         templates = task.file.verifier.env
         variables = resolved(templates, "verifier.env", variable)
         seconds = task.file.verifier.timeout_sec
-        ran = ctx.terminal(tests_command(task, variables), timeout=math.ceil(seconds))
-        log = shown_log(ctx.read_bytes(LOG), Secrets.among(templates, variables))
-        if FINISHED not in ran["output"]:
+        if ctx.terminal(preparing_command(task), timeout=PREPARING_SECONDS)["exit_code"] != 0:
+            raise WorkspaceRefused("/logs/verifier and /tests can't be made ready for the tests")
+        ran = ctx.terminal(tests_command(variables), timeout=math.ceil(seconds))
+        log = shown_log(ctx.terminal(log_command())["output"], Secrets.among(templates, variables))
+        if ran["exit_code"] != 0:
             raise VerificationFailed(f"the tests didn't end within {seconds:g} s, or were killed\n{log}")
         try:
             rewards = parse_rewards(*(ctx.read_bytes(path) for path in REWARDS))

@@ -11,24 +11,41 @@ HIDDEN = "tests"
 """Folder of the tests among the hidden files."""
 LOG = "/logs/verifier/test-stdout.txt"
 REWARDS = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
-FINISHED = "the tests have ended"
-"""Printed when they have: a time-out leaves it out."""
+PREPARING_SECONDS = 600
 LOG_CHARACTERS = 4_000
+LOG_BYTES = 4 * LOG_CHARACTERS
+"""Of the end of the tests' output, which may be of any size."""
 
 
-def tests_command(task: Task, variables: Mapping[str, str]) -> str:
-    """Copies the tests into an emptied /tests, empties /logs/verifier, and runs tests/test.sh.
+def preparing_command(task: Task) -> str:
+    """Copies the tests into an emptied /tests, and empties /logs/verifier; fails where the agent prevented it.
 
-    Its exit code says nothing. `variables` are those of the verifier, resolved.
+    Neither its arguments nor its output hold names that the agent chose. No link of the agent's is followed.
+    """
+    return f"""\
+(
+[ -d /logs ] && [ ! -L /logs ] || rm -f /logs
+mkdir -p /logs
+[ ! -L /logs ] || exit 1
+chmod u+rwx /logs
+for folder in /logs/verifier /tests; do
+  [ -L $folder ] || chmod -R u+rwX $folder
+  rm -rf $folder
+  mkdir -p $folder
+  [ -d $folder ] && [ ! -L $folder ] && [ "$(ls -A $folder && echo nothing)" = nothing ] || exit 1
+done
+cp -R "$CLOTHO_HIDDEN_FILES"/{HIDDEN}/. /tests/ && chmod +x {_paths("/tests", task.tests, "test.sh")}
+) > /dev/null 2>&1
+"""
+
+
+def tests_command(variables: Mapping[str, str]) -> str:
+    """Runs tests/test.sh, whose exit code says nothing: the command's is 0 unless it was ended before its end.
+
+    `variables` are those of the verifier, resolved.
     """
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
-    return f"""\
-rm -rf /logs/verifier /tests/..?* /tests/.[!.]* /tests/*
-mkdir -p /logs/verifier && cp -R "$CLOTHO_HIDDEN_FILES"/{HIDDEN}/. /tests/ || exit 1
-chmod +x {_paths("/tests", task.tests, "test.sh")}
-{exports}(/tests/test.sh) > {LOG} 2>&1
-echo {shlex.quote(FINISHED)}
-"""
+    return f"({exports}/tests/test.sh) > {LOG} 2>&1\ntrue\n"
 
 
 def solution_command(task: Task, files: TaskFiles, variables: Mapping[str, str]) -> str:
@@ -61,7 +78,20 @@ class Secrets:
             text = text.replace(value, "***")
         return text
 
+    def beginning_after(self, cut: str) -> str:
+        """`cut` without the last part of a value, if it begins with one."""
+        parts = (value[at:] for value in self.values for at in range(1, len(value)))
+        return cut[max((len(part) for part in parts if cut.startswith(part)), default=0) :]
 
-def shown_log(content: bytes | None, secrets: Secrets) -> str:
-    """The end of the tests' output."""
-    return secrets.hidden_in((content or b"").decode(errors="replace"))[-LOG_CHARACTERS:]
+
+def log_command() -> str:
+    """Prints the size of the tests' output and, from the second line on, the end of it."""
+    return f"[ -f {LOG} ] && wc -c < {LOG} && tail -c {LOG_BYTES} {LOG}"
+
+
+def shown_log(printed: str, secrets: Secrets) -> str:
+    """The end of the tests' output, of which `log_command` printed more."""
+    size, _, end = printed.partition("\n")
+    if not (size.isdecimal() and int(size) <= LOG_BYTES):
+        end = secrets.beginning_after(end.lstrip("\ufffd"))
+    return secrets.hidden_in(end)[-LOG_CHARACTERS:]

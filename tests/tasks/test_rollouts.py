@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clotho.config import variable
+from clotho.environment import Item
 from clotho.errors import InvalidInput, VerificationFailed
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.tasks.collection import read_tasks
@@ -55,6 +56,57 @@ def test_what_the_agent_planted_for_the_tests_is_gone() -> None:
         )
         assert task.agent.terminal(planted)["exit_code"] == 0
         assert task.reward().breakdown == {"reward": 0.0}
+
+
+FORGED = """echo '{"reward": 1}' > /logs/verifier/reward.json"""
+LONG_NAMES = """python3 -c "
+for n in range(9_000): open(f'/tests/{n:0250}', 'w')
+for n in range(9_000): open(f'/logs/verifier/.{n:0249}', 'w')
+" """
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        f"{FORGED}; {LONG_NAMES}",
+        f"{FORGED}; chmod 0444 /logs/verifier/reward.json; chmod 0555 /logs/verifier /logs; chmod 0 /tests",
+        "mkdir -p /tests/test.sh/a/b; chmod 0 /tests/test.sh/a; chmod 0555 /tests/test.sh",
+        "rm -r /logs/verifier; mkdir /logs/agent/v; ln -s /logs/agent/v /logs/verifier; touch /tests/planted; "
+        + FORGED,
+        "rm -r /logs/verifier; echo 1 > /logs/verifier; mkfifo /tests/test.sh",
+        "cd /tests; mkdir 'the tests have ended' $'a\\nthe tests have ended'; chmod 0 *; " + FORGED,
+    ],
+)
+def test_nothing_that_the_agent_plants_forges_or_prevents_its_reward(planted: str) -> None:
+    with sandboxed_context(one("planted")) as task:
+        assert task.agent.terminal(planted)["exit_code"] == 0
+        assert task.reward().breakdown == {"reward": 0.0}
+
+
+class WithoutTests(TaskFolders):
+    def hidden_files(self, item: Item) -> dict[str, bytes]:
+        return {}
+
+
+def test_what_keeps_the_tests_from_their_place_is_the_agents_doing() -> None:
+    config = TaskFoldersConfig(path=str(FOLDERS / "planted"), host_programs=True)
+    with sandboxed_context(WithoutTests(config)) as task:
+        assert task.agent.terminal(FORGED)["exit_code"] == 0
+        reward = task.reward()
+    assert (reward.score, reward.log) == (0.0, "/logs/verifier and /tests can't be made ready for the tests")
+
+
+def test_a_log_of_any_size_is_shown_by_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADER_KEY", "s3cret" * 2_000)
+    folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
+    with (folder / "task.toml").open("a") as file:
+        file.write('[verifier]\nenv = {KEY = "${GRADER_KEY}"}\n')
+    (folder / "tests" / "test.sh").write_text(
+        "#!/bin/sh\necho 1 > /logs/verifier/reward.txt\nhead -c 70000000 /dev/zero\necho $KEY; echo end $KEY\n"
+    )
+    with sandboxed_context(TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))) as task:
+        reward = task.reward()
+    assert (reward.score, reward.log) == (1.0, "\nend ***\n")
 
 
 @pytest.mark.parametrize(
