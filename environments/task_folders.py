@@ -16,7 +16,7 @@ from clotho.environment import (
 )
 from clotho.errors import InvalidInput, VerificationFailed, WorkspaceRefused
 from clotho.tasks.collection import read_tasks
-from clotho.tasks.folder import Task
+from clotho.tasks.folder import Task, read_task
 from clotho.tasks.grading import (
     HIDDEN,
     PREPARING_SECONDS,
@@ -117,8 +117,14 @@ class TaskFolders(Environment):
         return Reward(score=score_of(rewards), breakdown=rewards, log=log)
 
     def task(self, item: Item) -> Task:
-        """Raises InvalidInput for a task that isn't what it was when the run began."""
-        task = self.tasks.get(str(item["id"]))
+        """Raises InvalidInput for a task that isn't what it was when the run began.
+
+        One that was mended since `setup` is read again for the runs that have begun since.
+        """
+        name = str(item["id"])
+        task = self.tasks.get(name)
+        if task is not None and task.digest != item["digest"]:
+            task = self.tasks[name] = read_task(task.path, variable)
         if task is None or task.digest != item["digest"]:
-            raise InvalidInput(f"task {item['id']} in {self.config.path} has changed since the run began")
+            raise InvalidInput(f"task {name} in {self.config.path} has changed since the run began")
         return task

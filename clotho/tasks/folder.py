@@ -4,6 +4,7 @@ import difflib
 import hashlib
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from clotho.templates import Lookup, resolved
 
 CANARY = re.compile(r"\s*(?:<!--.*canary.*-->|#.*canary.*)\s*", re.IGNORECASE)
 DOWNLOADS = re.compile(r"^[^#\n]*\b(apt-get|apt|apk|pip3?|uvx?|curl|wget|npm|conda)\s+\S", re.MULTILINE)
+COPIED = ("tests", "solution", "environment")
 LARGEST_FILES = 64 << 20
 """Bytes of tests or of a solution, which are copied into each sandbox."""
 
@@ -42,15 +44,17 @@ class Task:
     instruction: str
     service: Service | None
     """The one of docker-compose.yaml, if there is one."""
+    sums: Mapping[str, str]
+    """Mode and hash of each file, by path: no method gives another content."""
 
     @property
     def tests(self) -> TaskFiles:
-        return _files(self.path, "tests")
+        return self._files("tests")
 
     @property
     def solution(self) -> TaskFiles | None:
         """None where the task has none."""
-        return _files(self.path, "solution") if (self.path / "solution" / "solve.sh").is_file() else None
+        return self._files("solution") if "solution/solve.sh" in self.sums else None
 
     @property
     def image(self) -> str | None:
@@ -90,23 +94,31 @@ class Task:
         folder = self.path / "environment"
         if any((folder / name).exists() for name in ("Dockerfile", "docker-compose.yaml")):
             return TaskFiles({}, frozenset())
-        return _files(self.path, "environment")
+        return self._files("environment")
 
     @property
     def downloads(self) -> tuple[str, ...]:
         """Programs by which tests/test.sh downloads, which needs a network and makes grading depend on it."""
-        found = DOWNLOADS.findall((self.path / "tests" / "test.sh").read_text(errors="replace"))
+        found = DOWNLOADS.findall(self.tests.content["test.sh"].decode(errors="replace"))
         return tuple(dict.fromkeys(found))
 
     @cached_property
     def digest(self) -> str:
         """Identity of the task's content: names, modes and bytes of its files."""
         digest = hashlib.sha256()
-        for path in sorted(_walk(self.path, self.path)):
-            mode = "x" if path.stat().st_mode & 0o100 else "-"
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            digest.update(f"{path.relative_to(self.path)}\0{mode}{content}\n".encode())
+        for name, content in self.sums.items():
+            digest.update(f"{name}\0{content}\n".encode())
         return digest.hexdigest()
+
+    def _files(self, folder: str) -> TaskFiles:
+        """Raises InvalidInput where they aren't what they were when the task was read."""
+        root = self.path / folder
+        content = {str(path.relative_to(root)): path.read_bytes() for path in _walk(root, self.path)}
+        runs = frozenset(name for name in content if _runs(root / name))
+        sums = {f"{folder}/{name}": _sum(each, name in runs) for name, each in content.items()}
+        if sums != {name: each for name, each in self.sums.items() if name.startswith(f"{folder}/")}:
+            raise InvalidInput(f"{folder}/ of task {self.name} has changed since it was read")
+        return TaskFiles(content, runs)
 
 
 def read_task(path: Path, variable: Lookup) -> Task:
@@ -124,12 +136,11 @@ def _read(path: Path, variable: Lookup) -> Task:
     file = _task_file(path / "task.toml")
     if faults := [*unsupported(file), *_missing(path, file)]:
         raise InvalidInput("; ".join(faults))
-    for folder in ("tests", "solution", "environment"):
-        _files(path, folder)
+    sums = _sums(path)
     compose = path / "environment" / "docker-compose.yaml"
     service = read_compose(compose) if compose.is_file() else None
     name = file.task.name if file.task is not None else path.name
-    task = Task(path, name, file, instruction_of(_text(path / "instruction.md")), service)
+    task = Task(path, name, file, instruction_of(_text(path / "instruction.md")), service, sums)
     if not task.instruction.strip():
         raise InvalidInput("instruction.md says nothing")
     if task.image is None and not (path / "environment" / "Dockerfile").is_file():
@@ -198,20 +209,28 @@ def _missing(path: Path, file: TaskFile) -> Iterator[str]:
             yield f"{name}: {why}"
 
 
-def _files(task: Path, folder: str) -> TaskFiles:
-    """Raises InvalidInput for links that lead out of the task or round in circles, and for too many bytes."""
-    root = task / folder
-    content: dict[str, bytes] = {}
-    executable, size = set(), 0
-    for path in _walk(root, task):
-        name = str(path.relative_to(root))
-        size += path.stat().st_size
-        if size > LARGEST_FILES:
-            raise InvalidInput(f"{folder}/ has more than {LARGEST_FILES >> 20} MiB")
-        content[name] = path.read_bytes()
-        if path.stat().st_mode & 0o100:
-            executable.add(name)
-    return TaskFiles(content, frozenset(executable))
+def _sums(task: Path) -> dict[str, str]:
+    """Of all files, links followed.
+
+    Raises InvalidInput for links that lead out of the task or round in circles, and for too many bytes.
+    """
+    sizes: Counter[str] = Counter()
+    sums = {}
+    for path in sorted(_walk(task, task)):
+        name = path.relative_to(task)
+        sizes[name.parts[0]] += path.stat().st_size
+        if name.parts[0] in COPIED and sizes[name.parts[0]] > LARGEST_FILES:
+            raise InvalidInput(f"{name.parts[0]}/ has more than {LARGEST_FILES >> 20} MiB")
+        sums[str(name)] = _sum(path.read_bytes(), _runs(path))
+    return sums
+
+
+def _sum(content: bytes, runs: bool) -> str:
+    return ("x" if runs else "-") + hashlib.sha256(content).hexdigest()
+
+
+def _runs(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o100)
 
 
 def _walk(folder: Path, task: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:

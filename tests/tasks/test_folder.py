@@ -8,7 +8,7 @@ from clotho.errors import InvalidInput
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.folder import instruction_of, read_task
 from clotho.templates import resolved
-from tests.tasks.making import make_task
+from tests.tasks.making import TEST, make_task
 
 
 def nothing(name: str) -> None:
@@ -83,6 +83,33 @@ def test_files_are_taken_with_their_modes_and_inner_links(tmp_path: Path) -> Non
     before = task.digest
     (folder / "tests" / "test.sh").chmod(0o644)
     assert read_task(folder, nothing).digest != before
+
+
+@pytest.mark.parametrize("mend", ["write", "mode", "more", "less"])
+def test_other_content_than_was_read_is_never_given(tmp_path: Path, mend: str) -> None:
+    folder = make_task(tmp_path / "task")
+    test, other = folder / "tests" / "test.sh", folder / "tests" / "other"
+    other.write_text("1")
+    task = read_task(folder, nothing)
+    before = task.tests
+    match mend:
+        case "write":
+            test.write_text(TEST + "# mended")
+        case "mode":
+            test.chmod(0o755)
+        case "more":
+            (folder / "tests" / "more").write_text("")
+        case "less":
+            other.unlink()
+    with pytest.raises(InvalidInput, match="tests/ of task task has changed since it was read"):
+        assert task.tests
+    assert task.solution is not None
+    assert read_task(folder, nothing).digest != task.digest
+    test.write_text(TEST)
+    other.write_text("1")
+    test.chmod(0o644)
+    (folder / "tests" / "more").unlink(missing_ok=True)
+    assert task.tests == before
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../outside", ".."])

@@ -158,6 +158,25 @@ def test_a_task_that_changed_since_the_run_began_is_refused(tmp_path: Path) -> N
         environment.format_prompt({**item, "digest": "0"})
 
 
+async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: Path) -> None:
+    folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
+    config = TaskFoldersConfig(path=str(folder), host_programs=True)
+    first, later = TaskFolders(config), TaskFolders(config)
+    await first.setup()
+    before = await first.get_next_item()
+    assert before is not None
+    with (folder / "tests" / "test.sh").open("a") as file:
+        file.write("# mended\n")
+    await later.setup()
+    item = await later.get_next_item()
+    assert item is not None
+    with pytest.raises(InvalidInput, match="has changed since it was read"):
+        first.hidden_files(before)
+    assert first.hidden_files(item)["tests/test.sh"].endswith(b"# mended\n")
+    with pytest.raises(InvalidInput, match="has changed since the run began"):
+        first.hidden_files(before)
+
+
 async def checked(folder: Path, *options: str) -> tuple[str, dict[str, str], str]:
     """What is said of folders that can't be read, of each wrong task, and the last line."""
     done = await clotho("tasks", "check", FOLDERS, "--logs", folder, *options)
