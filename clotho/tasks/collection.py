@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
 from clotho.tasks.folder import Task, read_task
+from clotho.tasks.sandboxes import check_sandbox
 from clotho.tasks.sources import task_folders
 from clotho.templates import Lookup
 
@@ -24,6 +25,7 @@ def read_tasks(source: str, variable: Lookup) -> Tasks:
     for folder in task_folders(source):
         try:
             task = read_task(folder, variable)
+            check_sandbox(task)
         except InvalidInput as error:
             broken.append(str(error))
             continue

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 
+from pydantic import ValidationError
+
 from clotho.errors import InvalidInput
-from clotho.sandbox.containers.config import DockerConfig
+from clotho.frozen_model import field_errors
+from clotho.sandbox.containers.config import DockerConfig, require_apart
 from clotho.sandbox.item import ItemSandbox
-from clotho.sandbox.places import WORKSPACE
+from clotho.sandbox.places import WORKSPACE, check_places
 from clotho.tasks.folder import Task
 
 FOLDERS = ("/logs", "/solution", "/tests")
@@ -33,9 +36,22 @@ def local_sandbox(task: Task) -> ItemSandbox:
     """
     if faults := [*_of_containers(task)]:
         raise InvalidInput(f"task {task.path.name}, without containers: {', '.join(faults)}")
-    workdir = task.workdir
-    aliases = {} if workdir in (None, WORKSPACE) else {workdir: WORKSPACE}
-    return _asked(task).model_copy(update={"aliases": aliases})
+    return _asked(task).model_copy(update={"aliases": _aliases(task)})
+
+
+def _aliases(task: Task) -> dict[str, str]:
+    return {} if task.workdir in (None, WORKSPACE) else {task.workdir: WORKSPACE}
+
+
+def check_sandbox(task: Task) -> None:
+    """Raises InvalidInput for what no container can have, such as a working directory within another folder."""
+    try:
+        container_sandbox(task)
+        require_apart(*FOLDERS, *filter(None, [task.workdir]))
+    except ValidationError as error:
+        raise InvalidInput(f"task {task.path.name}: {field_errors(error, 'its container')}") from error
+    except ValueError as error:
+        raise InvalidInput(f"task {task.path.name}: workdir: {error}") from error
 
 
 def _asked(task: Task) -> ItemSandbox:
@@ -55,3 +71,7 @@ def _of_containers(task: Task) -> Iterator[str]:
         yield "environment.cpus"
     if task.user is not None:
         yield "a user"
+    try:
+        check_places(FOLDERS, _aliases(task))
+    except ValueError as error:
+        yield f"its workdir ({error})"

@@ -7,8 +7,9 @@ import pytest
 from clotho.errors import InvalidInput
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.folder import instruction_of, read_task
+from clotho.tasks.sandboxes import local_sandbox
 from clotho.templates import resolved
-from tests.tasks.making import TEST, make_task
+from tests.tasks.making import IMAGE, TEST, make_task
 
 
 def nothing(name: str) -> None:
@@ -202,3 +203,32 @@ def test_a_folder_without_tasks_is_refused(tmp_path: Path) -> None:
         read_tasks(str(tmp_path), nothing)
     with pytest.raises(InvalidInput, match="no such folder"):
         read_tasks(str(tmp_path / "nowhere"), nothing)
+
+
+@pytest.mark.parametrize(
+    ("file", "compose", "said"),
+    [
+        ('[agent]\nuser = "1000:1000"', "", "task bad: user: "),
+        ('[environment]\nworkdir = "/app/"', "", "'/app/' is no absolute path of a folder"),
+        ('[environment]\nworkdir = "/tests/app"', "", "'/tests' and '/tests/app' lie within each other"),
+        ("", "services: {main: {image: a, working_dir: /}}", "'/' is no absolute path of a folder"),
+    ],
+)
+def test_a_sandbox_that_cannot_be_is_reported_with_its_folder(
+    tmp_path: Path, file: str, compose: str, said: str
+) -> None:
+    folder = make_task(tmp_path / "bad", file)
+    make_task(tmp_path / "good")
+    (folder / "environment").mkdir()
+    (folder / "environment" / "Dockerfile").write_text("FROM scratch")
+    if compose:
+        (folder / "environment" / "docker-compose.yaml").write_text(compose)
+    found = read_tasks(str(tmp_path), nothing)
+    assert [task.name for task in found.tasks] == ["good"]
+    assert len(found.broken) == 1 and said in found.broken[0]
+
+
+def test_without_containers_a_workdir_in_the_system_is_named(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "task", f'{IMAGE}workdir = "/usr/src/app"')
+    with pytest.raises(InvalidInput, match=r"without containers: its workdir \('/usr/src/app' can't be"):
+        local_sandbox(read_task(folder, nothing))
