@@ -142,6 +142,10 @@ class Environment:
         """How the oracle solves the item, which proves that it can be solved."""
         raise InvalidInput("this environment has no solutions for the oracle to run")
 
+    def same_item(self, recorded: Item, item: Item) -> bool:
+        """Whether a rollout of item `recorded` may be replayed in one of `item`."""
+        return recorded == item
+
     async def next_item(self) -> Item | None:
         """The next row of the configured dataset, or else item of `get_next_item`; raises EnvironmentFailed."""
         if self.config.dataset is None:

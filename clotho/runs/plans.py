@@ -38,7 +38,7 @@ async def with_plan(
         case AgentKind.NOP:
             return prompt.model_copy(update={"plan": NO_PLAN})
         case AgentKind.REPLAY:
-            plan = await _recorded(journal, manifest, prompt.item, rollout)
+            plan = await _recorded(journal, environments, environment, manifest, prompt.item, rollout)
             return prompt.model_copy(update={"plan": plan})
         case AgentKind.ORACLE:
             solution: Solution = await environments.run(environment.solution, prompt.item)
@@ -49,14 +49,21 @@ async def with_plan(
             return prompt.model_copy(update={"plan": plan, "workspace_files": files})
 
 
-async def _recorded(journal: Journal, manifest: RunManifest, item: Item, rollout: str) -> Plan:
+async def _recorded(
+    journal: Journal,
+    environments: Environments,
+    environment: Environment,
+    manifest: RunManifest,
+    item: Item,
+    rollout: str,
+) -> Plan:
     """The assistant's messages of the rollout with the same numbers in the run that is replayed."""
     group = group_of(rollout)
     recorded = f"{manifest.agent.replays}{group.removeprefix(manifest.run)}"
     entry = await journal.read(scored_key(recorded), GroupEntry)
     if entry is None:
         raise InvalidInput(f"there is no scored group {recorded} to replay")
-    if entry.item != item:
+    if not await environments.run(environment.same_item, entry.item, item):
         raise InvalidInput(f"{recorded} rolled another item out: replay it with the same items")
     siblings = {sibling_number(sibling.rollout): sibling for sibling in entry.siblings}
     if (number := sibling_number(rollout)) not in siblings:
