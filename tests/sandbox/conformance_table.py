@@ -22,7 +22,8 @@ BACKENDS = {
     "local": "local",
     "bare": "local, unsafe",
     "podman": "docker, with podman",
-    "remote": "local, on another machine",
+    "remote": "local, served over a stream",
+    "ssh": "ssh",
 }
 BEGINNING = "<!-- conformance -->"
 END = "<!-- end of conformance -->"
