@@ -22,6 +22,8 @@ LABEL = "clotho.sandbox"
 CONNECTIONS = 64
 TIMEOUT_SECONDS = 120
 PULL_SECONDS = 3600
+KEEP_SECONDS = 1800
+"""For what takes as long as what a container has written is large."""
 REMOVE_SECONDS = 10.0
 LOG_CHARS = 2_000
 OF_THIS_HOST = "localhost/"
@@ -36,6 +38,18 @@ NO_IMAGE = (
     "invalid reference",
 )
 """Marks of a registry's answer that stays the same; it tells in words alone."""
+OUTAGE = (
+    "toomanyrequests",
+    "too many requests",
+    "no space left",
+    "timeout",
+    "timed out",
+    "connection",
+    "internal server error",
+    "bad gateway",
+    "service unavailable",
+)
+"""Marks of one that doesn't, whatever else it says."""
 SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 
 
@@ -69,7 +83,16 @@ class Engine:
                 self._client = self._opened()
             return self._client
 
-    def _opened(self) -> "DockerClient":
+    @contextmanager
+    def _patient(self) -> "Iterator[DockerClient]":
+        """A client for one slow request."""
+        client = self._opened(KEEP_SECONDS)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def _opened(self, timeout: float | None = None) -> "DockerClient":
         address = self._address or next((f"unix://{path}" for path in SOCKETS if Path(path).exists()), None)
         if address is None:
             raise SandboxUnavailable(
@@ -81,7 +104,10 @@ class Engine:
             )
         with engine_failures(f"the container engine at {address}"):
             return sdk().DockerClient(
-                base_url=address, version="auto", timeout=TIMEOUT_SECONDS, max_pool_size=CONNECTIONS
+                base_url=address,
+                version="auto",
+                timeout=timeout or TIMEOUT_SECONDS,
+                max_pool_size=CONNECTIONS,
             )
 
     # ---- images ----
@@ -147,14 +173,26 @@ class Engine:
                 raise InvalidInput(f"{context / dockerfile} can't be built: {error.msg}\n{said}") from error
 
     def _pull(self, name: str, platform: str | None) -> None:
-        errors = sdk().errors
-
+        """An engine may tell of a failure by its status, or in what it reports while it pulls."""
+        errors, (repository, tag) = sdk().errors, sdk().utils.parse_repository_tag(name)
+        deadline = time.monotonic() + PULL_SECONDS
+        said = ""
         try:
-            self.client.images.pull(name, platform=platform)
+            for each in self.client.api.pull(
+                repository, tag=tag or "latest", stream=True, decode=True, platform=platform
+            ):
+                said = said or str(each.get("error") or "")
+                if time.monotonic() > deadline:
+                    raise SandboxUnavailable(f"image {name} can't be pulled within {PULL_SECONDS} s")
         except errors.APIError as error:
-            if name.startswith(OF_THIS_HOST) or any(mark in str(error).lower() for mark in NO_IMAGE):
-                raise InvalidInput(f"there is no image {name}: {_said(error)}") from error
-            raise SandboxUnavailable(f"image {name} can't be pulled now: {_said(error)}") from error
+            said = _said(error)
+        if not said:
+            return
+        marks, said = said.lower(), said[-LOG_CHARS:]
+        lasting = any(mark in marks for mark in NO_IMAGE) and not any(mark in marks for mark in OUTAGE)
+        if name.startswith(OF_THIS_HOST) or lasting:
+            raise InvalidInput(f"there is no image {name}: {said}")
+        raise SandboxUnavailable(f"image {name} can't be pulled now: {said}")
 
     # ---- containers ----
 
@@ -217,15 +255,13 @@ class Engine:
 
     def changes(self, name: str) -> Sequence[str]:
         """The paths outside of mounts that differ from the image."""
-        with engine_failures("a container"):
-            return [each["Path"] for each in self.client.containers.get(name).diff() or ()]
+        with engine_failures("a container"), self._patient() as client:
+            return [each["Path"] for each in client.api.diff(name) or ()]
 
     def commit(self, name: str, image: str, label: str) -> None:
         """Keep the files of a container, without its mounts, as an image."""
-        with engine_failures("a container"):
-            self.client.containers.get(name).commit(
-                repository=image, pause=False, changes=[f'LABEL {LABEL}="{label}"']
-            )
+        with engine_failures("a container"), self._patient() as client:
+            client.api.commit(name, repository=image, pause=False, changes=[f'LABEL {LABEL}="{label}"'])
 
     def images(self, prefix: str) -> Sequence[str]:
         """Ids of the images whose names begin with `prefix`."""
