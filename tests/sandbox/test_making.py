@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,23 @@ def made(tmp_path: Path) -> Iterator[list[Path]]:
 
 async def is_whole(image: Path) -> bool:
     return subprocess.run(["e2fsck", "-f", "-n", str(image)], capture_output=True).returncode == 0
+
+
+@needs_root
+def test_disks_are_mounted_by_many_at_once(tmp_path: Path) -> None:
+    """Each takes a free device, and none the one that another is about to take."""
+
+    def mounted_and_removed(number: int) -> None:
+        folder, image = tmp_path / str(number), tmp_path / f"{number}.img"
+        folder.mkdir()
+        disk.allot(image, 4)
+        try:
+            disk.make_in(image, folder)
+        finally:
+            disk.remove(image, folder)
+
+    with ThreadPoolExecutor(32) as threads:
+        list(threads.map(mounted_and_removed, range(200)))
 
 
 @needs_root

@@ -50,9 +50,10 @@ def _loop_device(image: Path) -> Iterator[str]:
 
 
 def _attached(backing: int) -> tuple[int, str]:
-    """An open device, and its path. Another process may take the one that was free a moment ago."""
+    """An open device, and its path. Other programs than ours may take the one that was free a moment ago."""
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     try:
+        fcntl.flock(control, fcntl.LOCK_EX)  # sandboxes made side by side take turns
         for _ in range(DEVICE_TRIES):
             path = f"/dev/loop{fcntl.ioctl(control, LOOP_CTL_GET_FREE)}"
             device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
