@@ -280,11 +280,16 @@ class Engine:
             return dict(self.client.info())
 
 
+_importing = threading.Lock()
+"""Threads that import a package side by side, whose modules import one another, can leave half of it."""
+
+
 def sdk() -> Any:
     """The `docker` package, imported when it is needed. Raises InvalidInput where it isn't installed."""
     try:
-        import docker
-        import docker.errors
+        with _importing:
+            import docker
+            import docker.errors
     except ImportError:
         raise InvalidInput("containers need the `docker` package: install clotho-rollouts[docker]") from None
     return docker

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from clotho.errors import InvalidInput
-from clotho.sandbox.containers.engine import Engine
+from clotho.sandbox.containers.engine import Engine, sdk
 from clotho.sandbox.containers.folders import lock
 
 REPOSITORY = "localhost/clotho-build"
@@ -68,7 +68,7 @@ def content_digest(context: Path, dockerfile: str, arguments: Mapping[str, str],
 
 def _files(context: Path, dockerfile: str) -> Iterator[Path]:
     """In the order of names, without what .dockerignore leaves out."""
-    from docker.utils.build import exclude_paths
+    exclude_paths = sdk().utils.build.exclude_paths
 
     ignored = context / ".dockerignore"
     patterns = ignored.read_text().splitlines() if ignored.is_file() else []
