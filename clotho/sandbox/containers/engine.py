@@ -115,7 +115,6 @@ class Engine:
     def image(self, name: str, pull: str = "missing", platform: str | None = None) -> Image:
         """The image called `name`, pulled where that is due. Raises InvalidInput where there is none."""
         errors = sdk().errors
-
         with engine_failures(f"image {name}"):
             if pull == "always":
                 self._pull(name, platform)
@@ -141,7 +140,6 @@ class Engine:
 
     def has_image(self, name: str) -> bool:
         errors = sdk().errors
-
         with engine_failures(f"image {name}"):
             try:
                 self.client.images.get(name)
@@ -154,7 +152,6 @@ class Engine:
     ) -> None:
         """Build an image. Raises InvalidInput with the end of the log where a step fails."""
         errors = sdk().errors
-
         with engine_failures(f"the build of {context / dockerfile}"):
             try:
                 self.client.images.build(
@@ -199,7 +196,6 @@ class Engine:
     def start(self, image: str, name: str, settings: Mapping[str, Any]) -> None:
         """Make and start a container; one of that name that is left is removed first."""
         errors = sdk().errors
-
         with engine_failures("a container"):
             try:
                 made = self.client.containers.create(image, name=name, detach=True, **settings)
@@ -213,7 +209,6 @@ class Engine:
     def ended(self, name: str) -> str | None:
         """The last words of a container that doesn't run; None for one that does."""
         errors = sdk().errors
-
         with engine_failures("a container"):
             try:
                 found = self.client.containers.get(name)
@@ -221,14 +216,13 @@ class Engine:
                 return "it is gone"
             if found.status in ("running", "created", "initialized"):
                 return None
-            with suppress(Exception):
+            with suppress(errors.APIError):
                 return str(found.logs(tail=20).decode(errors="replace")[-LOG_CHARS:].strip())
             return f"it has {found.status}"
 
     def remove(self, name: str) -> None:
         """Kill and remove a container and its anonymous volumes, if it is there."""
         errors = sdk().errors
-
         deadline = time.monotonic() + REMOVE_SECONDS
         with engine_failures("a container"), suppress(errors.NotFound):
             while True:
@@ -237,9 +231,7 @@ class Engine:
                     return
                 except errors.NotFound:
                     raise
-                except (
-                    errors.APIError
-                ):  # podman refuses while it cleans up after a container that has just ended
+                except errors.APIError:  # podman still cleans up after a container that has just ended
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(0.02)
@@ -271,7 +263,6 @@ class Engine:
 
     def remove_image(self, identity: str) -> None:
         errors = sdk().errors
-
         with engine_failures("images"), suppress(errors.ImageNotFound):
             self.client.images.remove(identity, force=True)
 
@@ -299,7 +290,6 @@ def sdk() -> Any:
 def engine_failures(what: str) -> Iterator[None]:
     """Raises SandboxUnavailable for whatever the engine answers or doesn't, InvalidInput for what can't change."""
     errors = sdk().errors
-
     try:
         yield
     except errors.APIError as error:
