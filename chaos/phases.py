@@ -77,7 +77,7 @@ async def paused(stage: Stage, point: str) -> Hit:
 
 async def at_provider(stage: Stage, phase: Phase, rollout: str) -> Hit:
     await until(lambda: asyncio.to_thread(stage.provider.held.is_set), "a call at the provider")
-    return Hit(LLM, stage.provider.let_go)
+    return Hit(LLM, stage.provider.release)
 
 
 async def in_command(stage: Stage, phase: Phase, rollout: str) -> Hit:

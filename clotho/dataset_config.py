@@ -65,7 +65,7 @@ class DatasetConfig(FrozenModel):
             return "file"
         return "folder" if self.source.startswith(("/", "./", "../", "~")) else "hub"
 
-    def located(self) -> "DatasetConfig":
+    def with_absolute_source(self) -> "DatasetConfig":
         """With an absolute path, and a file's digest, for workers that start in another folder.
 
         Raises InvalidInput where there is no such file or folder.

@@ -65,7 +65,7 @@ class DatasetOptions:
         else:
             return None
         try:
-            return DatasetConfig.model_validate({**base, **given}).located()
+            return DatasetConfig.model_validate({**base, **given}).with_absolute_source()
         except ValidationError as error:
             faults = "; ".join(fault["msg"] for fault in error.errors())
             raise InvalidInput(f"--dataset: {faults}") from error

@@ -21,7 +21,7 @@ from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
 from clotho.runs.request import run_manifest
-from clotho.tasks.sources import located
+from clotho.tasks.sources import absolute_source
 
 MODEL, SAMPLING, LIMITS = "Model", "Sampling", "Rewards and tool results"
 SANDBOX, SWITCHES = "Sandbox", "Sandbox switches"
@@ -245,7 +245,7 @@ def task_folders(environment: str) -> tuple[str, dict[str, JsonValue]]:
     kind, colon, path = environment.partition(":")
     if kind != "tasks" or not colon:
         return environment, {}
-    return "task_folders", {"path": located(path)}
+    return "task_folders", {"path": absolute_source(path)}
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:

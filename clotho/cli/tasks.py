@@ -33,7 +33,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.tasks.collection import read_tasks
-from clotho.tasks.sources import located
+from clotho.tasks.sources import absolute_source
 from clotho.temporal.failures import failure_of
 from clotho.temporal.states import describe
 
@@ -130,7 +130,7 @@ def _source(
     source: str, overrides: Mapping[str, JsonValue]
 ) -> tuple[str, Mapping[str, JsonValue], tuple[str, ...]]:
     """The environment, its configuration, and what is wrong with folders that can't be read."""
-    path = located(source.removeprefix("tasks:"))
+    path = absolute_source(source.removeprefix("tasks:"))
     if not (source.startswith("tasks:") or Path(path).is_dir()):
         return source, overrides, ()
     found = read_tasks(path, variable)

@@ -8,7 +8,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     EXITED = "exited"
     TIMEOUT = "timeout"
-    OUTPUT_CAP = "outcap"
+    OUTPUT_LIMIT = "output_limit"
     KILLED = "killed"
     LOST = "lost"
     """It was started by an instance that is gone, and left no result: whether it took effect is unknown."""

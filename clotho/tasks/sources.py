@@ -41,7 +41,7 @@ class RegistrySet(FrozenModel, extra="ignore"):
 SETS: TypeAdapter[tuple[RegistrySet, ...]] = TypeAdapter(tuple[RegistrySet, ...])
 
 
-def located(source: str) -> str:
+def absolute_source(source: str) -> str:
     """`source` with an absolute path, for workers that start in another folder."""
     if REPOSITORY.fullmatch(source):
         return source

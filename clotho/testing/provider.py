@@ -60,7 +60,7 @@ class Provider:
             ]
         )
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Go on with the call that is held."""
         self.hold = None
 

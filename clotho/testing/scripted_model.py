@@ -169,14 +169,14 @@ def _tokens(message: JsonValue) -> int:
     return 1 + len(json.dumps(message)) // CHARS_PER_TOKEN
 
 
-class Served(Protocol):
+class ModelApp(Protocol):
     """The application that answers as a model server."""
 
     app: Starlette
 
 
 @asynccontextmanager
-async def serving(model: Served, port: int = 0) -> AsyncIterator[str]:
+async def serving(model: ModelApp, port: int = 0) -> AsyncIterator[str]:
     """Serve `model` on 127.0.0.1 from a thread of its own; yields the base URL, which ends in /v1.
 
     Leaving breaks the connections that are open, as a server that dies does.
@@ -199,7 +199,7 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _config(model: Served) -> uvicorn.Config:
+def _config(model: ModelApp) -> uvicorn.Config:
     return uvicorn.Config(
         model.app, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=0
     )

@@ -132,7 +132,7 @@ def _job(
 def _foreground_result(job: Job, status: JobStatus, output: str) -> str:
     notices = {
         JobState.TIMEOUT: f"[Command timed out after {job.timeout:g}s]",
-        JobState.OUTPUT_CAP: f"[Command ended: it wrote more than {job.max_output:,} bytes]",
+        JobState.OUTPUT_LIMIT: f"[Command ended: it wrote more than {job.max_output:,} bytes]",
     }
     ran_out = f"[{RAN_OUT[status.exhausted]}]" if status.exhausted else None
     for notice in filter(None, (notices.get(status.state), ran_out)):

@@ -39,7 +39,8 @@ def written(folder: Path, ending: str) -> Path:
 
 def names(source: Path, **config: Any) -> str:
     return "".join(
-        str(item["name"]) for item in dataset_items(DatasetConfig(source=str(source), **config).located())
+        str(item["name"])
+        for item in dataset_items(DatasetConfig(source=str(source), **config).with_absolute_source())
     )
 
 
@@ -111,7 +112,7 @@ def test_what_is_no_json_is_named(tmp_path: Path) -> None:
 
 def test_a_file_that_changed_since_the_run_began_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, ".jsonl")
-    config = DatasetConfig(source=str(path)).located()
+    config = DatasetConfig(source=str(path)).with_absolute_source()
     path.write_text('{"name": "other"}')
     with pytest.raises(InvalidInput, match="another file than the one that the run began with"):
         list(dataset_items(config))

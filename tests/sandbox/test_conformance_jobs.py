@@ -111,14 +111,14 @@ async def test_ten_megabytes_and_windows_of_them(shell: Shell) -> None:
     assert await shell.sandbox.output(job.key, 10, 10) == b"000000002\n"
 
 
-async def test_output_cap_is_exact(shell: Shell) -> None:
+async def test_output_limit_is_exact(shell: Shell) -> None:
     result = await shell.run("yes", max_output=1_000_000)
-    assert (result.state, result.code, len(result.output)) == (JobState.OUTPUT_CAP, 137, 1_000_000)
+    assert (result.state, result.code, len(result.output)) == (JobState.OUTPUT_LIMIT, 137, 1_000_000)
 
 
-async def test_output_cap_holds_after_a_silence(shell: Shell) -> None:
+async def test_output_limit_holds_after_a_silence(shell: Shell) -> None:
     result = await shell.run("sleep 0.5; yes", max_output=1_000)
-    assert (result.state, len(result.output)) == (JobState.OUTPUT_CAP, 1_000)
+    assert (result.state, len(result.output)) == (JobState.OUTPUT_LIMIT, 1_000)
 
 
 async def test_background_writer_is_ended_at_the_cap(shell: Shell) -> None:

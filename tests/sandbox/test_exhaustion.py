@@ -67,7 +67,7 @@ async def test_output_of_commands_fills_no_more_than_their_sandbox(fresh: Fresh)
     """One that has no room for another command's is lost, by their doing."""
     shell = await fresh(disk_mb=300)
     printed = await shell.run("exec head -c 10G /dev/zero")
-    assert (printed.state, len(printed.output)) == (JobState.OUTPUT_CAP, 50_000_000)
+    assert (printed.state, len(printed.output)) == (JobState.OUTPUT_LIMIT, 50_000_000)
     for number in range(6):
         await shell.sandbox.start(shell.job("sleep 0.5; head -c 45M /dev/zero", session=f"proc_{number}"))
 

@@ -41,19 +41,19 @@ FORGED = "no\nFAKE LOG LINE\r\x1b[2J\x1b]0;owned\x07 \u202egnol\u2066 \u2028end"
 Ask = Callable[[str], Awaitable[object]]
 
 
-class Asked(BaseModel):
+class Measured(BaseModel):
     came_to: str
     mib: int
     cpu: float
 
 
-async def ask_apart(url: str, inference: str) -> Asked:
+async def ask_apart(url: str, inference: str) -> Measured:
     """One turn asked for by a process of its own, whose memory nobody else uses."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.security.ask_model", url, inference), stdout=asyncio.subprocess.PIPE
     )
     output, _ = await process.communicate()
-    return Asked.model_validate_json(output)
+    return Measured.model_validate_json(output)
 
 
 async def chat(url: str, call: TurnCall = CALL, key: str | None = KEY) -> SampledTurn:

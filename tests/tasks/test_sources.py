@@ -8,7 +8,7 @@ import pytest
 
 from clotho.errors import InvalidInput
 from clotho.tasks.collection import read_tasks
-from clotho.tasks.sources import located
+from clotho.tasks.sources import absolute_source
 from tests.tasks.making import make_task
 
 
@@ -96,6 +96,6 @@ def test_no_path_leads_out_of_its_repository(repository: Path) -> None:
 
 def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert located("tasks") == f"{tmp_path}/tasks"
-    assert located("registry.json#a@1") == f"{tmp_path}/registry.json#a@1"
-    assert located("https://example.org/r.git@main#x") == "https://example.org/r.git@main#x"
+    assert absolute_source("tasks") == f"{tmp_path}/tasks"
+    assert absolute_source("registry.json#a@1") == f"{tmp_path}/registry.json#a@1"
+    assert absolute_source("https://example.org/r.git@main#x") == "https://example.org/r.git@main#x"

@@ -16,23 +16,23 @@ class Pool(Protocol):
 
 @pytest.mark.parametrize("pool", [with_files, with_sandbox, with_archives])
 async def test_calls_that_hang_hold_up_their_own_sandbox_only(pool: Pool) -> None:
-    let_go = threading.Event()
+    release = threading.Event()
 
-    hanging = [asyncio.ensure_future(pool("hung", let_go.wait)) for _ in range(200)]
+    hanging = [asyncio.ensure_future(pool("hung", release.wait)) for _ in range(200)]
     try:
         async with asyncio.timeout(5):
             assert await asyncio.gather(*(pool(f"other {n}", int) for n in range(8))) == [0] * 8
     finally:
-        let_go.set()
+        release.set()
         await asyncio.gather(*hanging)
 
 
 async def test_calls_that_were_given_up_count_while_they_hang() -> None:
-    let_go, begun = threading.Event(), threading.Semaphore(0)
+    release, begun = threading.Event(), threading.Semaphore(0)
 
     def hang() -> None:
         begun.release()
-        let_go.wait()
+        release.wait()
 
     tasks = [asyncio.create_task(with_files("hung", hang)) for _ in range(50)]
     try:
@@ -45,6 +45,6 @@ async def test_calls_that_were_given_up_count_while_they_hang() -> None:
             assert await with_files("other", int, 2) == 2
         assert not later.done() and not begun.acquire(blocking=False)
     finally:
-        let_go.set()
+        release.set()
     async with asyncio.timeout(5):
         assert await later == 1

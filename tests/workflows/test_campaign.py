@@ -41,7 +41,7 @@ class HoldsOne(ScriptedModel):
 
     def __init__(self, item: int) -> None:
         super().__init__(Script(conversations=(Conversation(variants=((say("Done."),),)),)))
-        self.let_go = threading.Event()
+        self.release = threading.Event()
         self._held = json.dumps(f"task {item}").encode()
         self._answers = self.app
         self.app = Starlette(routes=[Mount("/", self._hold)])
@@ -49,7 +49,7 @@ class HoldsOne(ScriptedModel):
     async def _hold(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = await receive()
         if self._held in asked["body"]:
-            await asyncio.to_thread(self.let_go.wait, 120)
+            await asyncio.to_thread(self.release.wait, 120)
         messages = iter([asked])
 
         async def again() -> Message:
@@ -62,7 +62,7 @@ class HoldsOne(ScriptedModel):
 def slow() -> Iterator[HoldsOne]:
     one = HoldsOne(0)
     yield one
-    one.let_go.set()
+    one.release.set()
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ async def test_a_slow_group_holds_no_slot_but_its_own(cluster: Cluster, slow: Ho
             return (progress.scored, progress.running) == (groups - 1, 1)
 
         await eventually(one_left, "the campaign to hear of its scored groups")
-        slow.let_go.set()
+        slow.release.set()
         done = await handle.result()
     assert (done.scored, done.failed, done.running) == (groups, 0, 0)
 
@@ -146,7 +146,7 @@ async def test_a_campaign_continues_as_new_under_running_groups(
     async with serving(slow) as url:
         handle = await begin(cluster, "long", url, groups)
         await all_scored_but(cluster, "long", groups, 0)
-        slow.let_go.set()
+        slow.release.set()
         done = await handle.result()
     assert (done.scored, done.failed, done.running, done.rollouts) == (groups, 0, 0, groups)
     assert set(slow.calls.requests.values()) == {1}, "no group was ended or run twice"
@@ -165,7 +165,7 @@ async def test_an_adopted_group_that_fails_is_tried_again(impatient_cluster: Clu
         handle = await begin(cluster, "adopted", url, groups)
         await all_scored_but(cluster, "adopted", groups, 0)
         await cluster.client.get_workflow_handle(group_id("adopted", 0)).terminate("lost by a test")
-        slow.let_go.set()
+        slow.release.set()
         done = await handle.result()
     assert (done.scored, done.failed) == (groups, 0)
     assert len(await runs_of(cluster, group_id("adopted", 0))) == 2
@@ -181,5 +181,5 @@ async def test_a_cancel_reaches_adopted_groups_too(impatient_cluster: Cluster, s
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         (group,) = await runs_of(cluster, group_id("cancelled", 0))
-        slow.let_go.set()
+        slow.release.set()
     assert group.status is WorkflowExecutionStatus.CANCELED

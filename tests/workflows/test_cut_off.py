@@ -63,7 +63,7 @@ class Stops:
     async def reached(self, point: str) -> None:
         await eventually(lambda: asyncio.to_thread(self.file(point).exists), point)
 
-    def let_go(self, point: str) -> None:
+    def release(self, point: str) -> None:
         self.file(point).unlink()
 
     def file(self, point: str) -> Path:
@@ -90,7 +90,7 @@ async def test_a_checkpoint_that_a_late_call_replaces_while_it_is_restored(
         late = await cut_off_after_second_call(cluster, link)
         other = await Stops(cluster, "restore.chosen:pause").start_worker()
         await other.reached("restore.chosen")
-        late.let_go("checkpoint.taken")
+        late.release("checkpoint.taken")
         await journalled(cluster, second)
         older = (await cluster.open_journal().read_required(first, CallEntry)).checkpoint
         assert older is not None
@@ -100,7 +100,7 @@ async def test_a_checkpoint_that_a_late_call_replaces_while_it_is_restored(
             return not blob.exists()
 
         await eventually(replaced, "the first checkpoint deleted")
-        other.let_go("restore.chosen")
+        other.release("restore.chosen")
         await handle.result()
     assert (await output(cluster, ROLLOUT, "0002-00")).split() == ["0", "1"]
     end = await read_end(cluster.open_journal(), ROLLOUT)
@@ -119,7 +119,7 @@ async def test_a_restore_tried_again_after_a_late_call_has_its_effect(
         killed = await Stops(cluster, "restore.unpacked:pause").start_worker()
         await killed.reached("restore.unpacked")
         await killed.worker.kill()
-        late.let_go("checkpoint.taken")
+        late.release("checkpoint.taken")
         await journalled(cluster, call_key(ROLLOUT, "0001-00"))
         await cluster.start_worker("tools")
         await handle.result()
@@ -148,9 +148,9 @@ async def test_files_of_the_item_are_put_into_a_sandbox_once(private_cluster: Cl
         await link.stop()
         await cluster.start_worker("tools")
         file = await eventually(lambda: made(cluster, ROLLOUT, 0, "waiting"), "the second command")
-        late.let_go("sandbox.created")
+        late.release("sandbox.created")
         await late.reached("journal.write")
-        late.let_go("journal.write")
+        late.release("journal.write")
         file.with_name("go").touch()
         await handle.result()
     end = await read_end(cluster.open_journal(), ROLLOUT)

@@ -250,7 +250,7 @@ async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Clus
             await service.pause_activity(
                 PauseActivityRequest(namespace=namespace, execution=execution, type=turn)
             )
-            await eventually(lambda: let_go(cluster, execution.workflow_id), "the paused attempt to end")
+            await eventually(lambda: is_paused(cluster, execution.workflow_id), "the paused attempt to end")
             assert model.calls.completed.total() == 0
             await service.unpause_activity(
                 UnpauseActivityRequest(namespace=namespace, execution=execution, type=turn)
@@ -259,7 +259,7 @@ async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Clus
     assert set(model.calls.requests.values()) == {1}
 
 
-async def let_go(cluster: Cluster, rollout: str) -> bool:
+async def is_paused(cluster: Cluster, rollout: str) -> bool:
     described = await cluster.client.get_workflow_handle(rollout).describe()
     [pending] = described.raw_description.pending_activities
     return pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from clotho import failpoints
 from clotho.atropos.api import upstream
 from clotho.atropos.api.answers import Answer, asked, without
-from clotho.atropos.api.mirror import Mirror, Served
+from clotho.atropos.api.mirror import FetchedBatch, Mirror
 from clotho.atropos.api.queue_file import QueueFile
 from clotho.atropos.api.registering import EnvironmentNumber, read_request
 from clotho.atropos.api.sent import SentGroup, read_groups
@@ -48,7 +48,7 @@ class DurableFront:
         """Held while a body of groups is unpacked: one at a time has to fit into memory."""
         self._astray = False
         """Memory may differ from the file."""
-        self._answering: dict[Client, Served] = {}
+        self._answering: dict[Client, FetchedBatch] = {}
         """The last batch that each connection was sent."""
         self._taking_back: set[asyncio.Task[None]] = set()
         # SQLite blocks, and its connection has one user at a time.
@@ -151,7 +151,7 @@ class DurableFront:
     def connection_ended(self, connection: Client) -> None:
         self._answering.pop(connection, None)
 
-    async def _take_back(self, served: Served) -> None:
+    async def _take_back(self, served: FetchedBatch) -> None:
         """Serve the batch again to the next client: this one is gone."""
         async with self._alone():
             self._mirror.requeue(served)

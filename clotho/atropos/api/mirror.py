@@ -10,7 +10,7 @@ from clotho.atropos.api.upstream import Group, Held, Place, Registration
 
 
 @dataclass(eq=False)
-class Served:
+class FetchedBatch:
     """A batch that was fetched, until the next fetch says that it arrived."""
 
     groups: Sequence[Group]
@@ -31,8 +31,8 @@ class Mirror:
 
     def __init__(self) -> None:
         self._rows: dict[int, Row] = {}
-        self._served: list[Served] = []
-        self._given_up: list[Served] = []
+        self._served: list[FetchedBatch] = []
+        self._given_up: list[FetchedBatch] = []
         """Batches that arrived, until their removal is written."""
         self._next_row = self._next_position = 1
         self._registration = Registration()
@@ -69,10 +69,10 @@ class Mirror:
                 if (name := unnamed.pop(index).group_id) is not None:
                     held.group["group_id"] = name
 
-    def fetched(self) -> Served:
+    def fetched(self) -> FetchedBatch:
         """The batch that the application has given away since `upstream.watch_batches`."""
         groups = upstream.taken_batch()
-        served = Served(groups, [self._rows[id(group)].row for group in groups])
+        served = FetchedBatch(groups, [self._rows[id(group)].row for group in groups])
         if served.groups:
             self._served.append(served)
         return served
@@ -82,7 +82,7 @@ class Mirror:
         self._given_up = [each for each in self._served if each.answered]
         self._served = [each for each in self._served if not each.answered]
 
-    def requeue(self, served: Served) -> None:
+    def requeue(self, served: FetchedBatch) -> None:
         """Serve it next, unless it was given up or is to be served again already."""
         if served.groups and served in self._served:
             self._served.remove(served)
@@ -113,7 +113,7 @@ class Mirror:
             return None
         return Changes(added, moved, removed, accepted, forget_accepted, registration, latest)
 
-    def _still_served(self, contents: Contents) -> list[Served]:
+    def _still_served(self, contents: Contents) -> list[FetchedBatch]:
         """The batches on their way, or arrived, as the file has them: their groups are other objects now."""
         groups = {each.row: each.group for each in contents.rows if each.place.kind == "served"}
         still = [each for each in (*self._given_up, *self._served) if all(row in groups for row in each.rows)]

@@ -42,8 +42,8 @@ class EnvironmentNumber(_Bounded, server.EnvIdentifier):  # type: ignore[misc]
     env_id: Annotated[int, Field(ge=0, lt=2**31)]
 
 
-Asked = Trainer | Environment | EnvironmentNumber
-BODIES: dict[str, type[Asked]] = {
+RegistrationRequest = Trainer | Environment | EnvironmentNumber
+BODIES: dict[str, type[RegistrationRequest]] = {
     "/register": Trainer,
     "/register-env": Environment,
     "/disconnect-env": EnvironmentNumber,
@@ -51,7 +51,7 @@ BODIES: dict[str, type[Asked]] = {
 }
 
 
-def read_request(path: str, body: bytes) -> Asked:
+def read_request(path: str, body: bytes) -> RegistrationRequest:
     """The request that a body holds. Raises Refused."""
     try:
         return BODIES[path].model_validate_json(body)

@@ -61,7 +61,7 @@ class ToolContext(RewardContext):
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoopSettings:
     """Settings of an agent loop, beside its messages."""
 
     temperature: float
@@ -108,13 +108,15 @@ class ManualRollouts:
         self._running: set[asyncio.Task[Any]] = set()
         self._stall_reasons: dict[str, str] = {}
 
-    async def run(self, task_id: str, messages: Sequence[dict[str, Any]], asked: Asked) -> AgentResult:
+    async def run(
+        self, task_id: str, messages: Sequence[dict[str, Any]], settings: LoopSettings
+    ) -> AgentResult:
         """Run the agent, and keep its sandbox. Callable from every event loop."""
-        work = self._run(task_id, list(messages), asked)
+        work = self._run(task_id, list(messages), settings)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
-    async def _run(self, task_id: str, messages: list[JsonValue], asked: Asked) -> AgentResult:
-        manifest = self._manifest_for(asked)
+    async def _run(self, task_id: str, messages: list[JsonValue], settings: LoopSettings) -> AgentResult:
+        manifest = self._manifest_for(settings)
         await open_adapter_run(self._groups.journal, manifest, self._endpoint, self._groups.order)
         ledger = self._ledgers.setdefault(manifest.run, Ledger(self._groups.journal, manifest.run))
         claim = await ledger.claim({"id": task_id, MANUAL: messages}, 0)
@@ -154,9 +156,9 @@ class ManualRollouts:
         task.done.wait(LONGEST_LOOK)
         return 0.0
 
-    def _manifest_for(self, asked: Asked) -> RunManifest:
+    def _manifest_for(self, settings: LoopSettings) -> RunManifest:
         """The manifest of the run for these settings, apart from training."""
-        named = asked.applied_to(self._manifest)
+        named = settings.applied_to(self._manifest)
         digest = hashlib.sha256(named.model_dump_json().encode()).hexdigest()[:8]
         return named.model_copy(update={"run": f"{self._manifest.run[:48]}-manual-{digest}"})
 
@@ -200,7 +202,7 @@ class HermesAgentLoop:
             raise InvalidInput("give HermesAgentLoop a task_id: ToolContext finds its workspace by it")
         self._manual_rollouts: ManualRollouts = server.manual_rollouts
         self._task_id = task_id
-        self._asked = Asked(
+        self._settings = LoopSettings(
             temperature=temperature,
             max_tokens=max_tokens,
             extra_body=extra_body or {},
@@ -211,7 +213,7 @@ class HermesAgentLoop:
         )
 
     async def run(self, messages: Sequence[dict[str, Any]]) -> AgentResult:
-        return await self._manual_rollouts.run(self._task_id, messages, self._asked)
+        return await self._manual_rollouts.run(self._task_id, messages, self._settings)
 
 
 def offered_names(

@@ -43,7 +43,7 @@ class ContainerView:
         if not self.mounted:
             return {}
         writable = self.folder.writable(self.record)
-        aliases = {path: self._located(meant) for path, meant in self.record.spec.aliases.items()}
+        aliases = {path: self._resolve_alias(meant) for path, meant in self.record.spec.aliases.items()}
         return {**writable, **{path: writable[meant] for path, meant in aliases.items()}}
 
     @property
@@ -52,7 +52,7 @@ class ContainerView:
         places = {WORKSPACE: self.record.workdir, AGENT_HOME: self.record.config.home}
         return {usual: path for usual, path in places.items() if usual != path}
 
-    def _located(self, path: str) -> str:
+    def _resolve_alias(self, path: str) -> str:
         return resolve_alias(path, self._aliases)
 
     def layout(self, verifying: bool = False) -> Layout:
@@ -92,7 +92,7 @@ class ContainerView:
     def directory(self) -> str:
         """Where its first command starts, unless the agent's shell has left another directory."""
         assert self.setup is not None
-        return self._located(expanded(self.setup.directory, self.environment()))
+        return self._resolve_alias(expanded(self.setup.directory, self.environment()))
 
     def settings(self, control: Path, program: Path) -> dict[str, Any]:
         """The engine's settings of the container whose supervisor serves `control`."""

@@ -64,7 +64,7 @@ class View:
         variables = self.agents_environment()
         if not isolated:
             variables = {
-                **_all_located(variables, self.bare_aliases()),
+                **_resolve_aliases(variables, self.bare_aliases()),
                 "PATH": PATH.replace(PROGRAMS, str(self.folder.programs)),
                 "TMPDIR": str(self.folder.tmp),
             }
@@ -164,7 +164,7 @@ class View:
         ]
 
 
-def _all_located(variables: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
+def _resolve_aliases(variables: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
     return {name: resolve_alias(value, aliases) for name, value in variables.items()}
 
 

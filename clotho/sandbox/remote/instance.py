@@ -32,9 +32,9 @@ _SESSIONS: TypeAdapter[Sequence[SessionInfo]] = TypeAdapter(Sequence[SessionInfo
 _TAKEN: TypeAdapter[Checkpoint | NotTaken] = TypeAdapter(Checkpoint | NotTaken)
 _MANIFEST: TypeAdapter[Manifest | None] = TypeAdapter(Manifest | None)
 
-Asked = Callable[[RemoteCall, Path | None], Awaitable[RemoteAnswer]]
+SendCall = Callable[[RemoteCall, Path | None], Awaitable[RemoteAnswer]]
 """Answers a call, whose file goes to the path. Raises SandboxUnavailable and SandboxLost."""
-Found = Callable[[], Awaitable[InstanceDescription]]
+FindInstance = Callable[[], Awaitable[InstanceDescription]]
 
 
 class RemoteInstance:
@@ -43,7 +43,9 @@ class RemoteInstance:
     Its incarnation begins with `place`, which tells it from those of other machines.
     """
 
-    def __init__(self, ask: Asked, description: InstanceDescription, find: Found, place: str = "") -> None:
+    def __init__(
+        self, ask: SendCall, description: InstanceDescription, find: FindInstance, place: str = ""
+    ) -> None:
         self._ask = ask
         self._place = place
         self._description = description

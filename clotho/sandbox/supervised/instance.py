@@ -42,7 +42,7 @@ Ts = TypeVarTuple("Ts")
 ANSWER_SECONDS = 60.0
 """Seconds within which a living supervisor takes over a start, an input or a file transfer."""
 TRANSFER_TRIES = 3
-UNTOUCHED = frozenset({JobState.ABSENT, JobState.RUNNING, JobState.OUTPUT_CAP, JobState.KILLED})
+UNTOUCHED = frozenset({JobState.ABSENT, JobState.RUNNING, JobState.OUTPUT_LIMIT, JobState.KILLED})
 """States that say nothing of what a command ran out of."""
 
 READ_ERRORS = frozenset(
@@ -109,7 +109,7 @@ class SupervisedSandbox:
 
     async def start(self, job: Job) -> None:
         if job.workdir is not None:
-            job = job.model_copy(update={"workdir": self._layout.located(job.workdir)})
+            job = job.model_copy(update={"workdir": self._layout.seen_path(job.workdir)})
         await self._in_thread(self._start, job)
         if job.session is not None and await self._in_thread(self._is_awaited, job.key):
             await self._appearance(self._jobs.folder(job.key), "pid", "done")
@@ -227,13 +227,13 @@ class SupervisedSandbox:
     ) -> tuple[str, int, str]:
         if "\0" in path:
             return "not_found", 0, ""
-        located = self._layout.located(path)
-        if len(located.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
+        seen = self._layout.seen_path(path)
+        if len(seen.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
             return "name_too_long", 0, ""
         agents = self._layout.agents if self._layout.verifying else ()
         return await self._answered(
             key,
-            lambda steady: self._transfers.stage(key, located, after, content, max_bytes, steady, agents),
+            lambda steady: self._transfers.stage(key, seen, after, content, max_bytes, steady, agents),
         )
 
     async def _answered(self, key: str, stage: Callable[[bool], None]) -> tuple[str, int, str]:

@@ -38,7 +38,7 @@ JOB_BYTES = 64 << 20
 """Bound on a job as it was staged."""
 OPEN_TRIES = 10
 RESULT = re.compile(
-    r"(?P<state>exited|timeout|outcap|killed|lost) (?P<code>\d{1,3}) (?P<size>\d{1,19})\n", re.ASCII
+    r"(?P<state>exited|timeout|output_limit|killed|lost) (?P<code>\d{1,3}) (?P<size>\d{1,19})\n", re.ASCII
 )
 PID = re.compile(r"\d{1,9}\n?", re.ASCII)
 

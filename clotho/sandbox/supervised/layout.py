@@ -28,7 +28,7 @@ class Layout:
         """The folders of a checkpoint: labels in the archive and paths."""
         return {"work": self.workspace, "home": self.home, "tmp": self.tmp, **self.roots}
 
-    def located(self, path: str) -> str:
+    def seen_path(self, path: str) -> str:
         """`path`, as the file verbs take it, as commands see it."""
         path = below_home(path)
         if path == "~" or path.startswith("~/"):
@@ -37,7 +37,7 @@ class Layout:
 
     def is_agents(self, path: str) -> bool:
         """Whether `path`, as the file verbs take it, is in a folder where the agent can have put anything."""
-        full = posixpath.normpath(self.located(path))
+        full = posixpath.normpath(self.seen_path(path))
         return not full.startswith("/") or any(
             full == folder or full.startswith(f"{folder}/") for folder in self.agents
         )

@@ -106,7 +106,7 @@ void end_job(struct job *job, const char *verdict) {
     if (!job->verdict && !job->finished) {
         job->verdict = verdict;
         job->deadline = 0;
-        if (job->grace > 0 && strcmp(verdict, "outcap")) {
+        if (job->grace > 0 && strcmp(verdict, "output_limit")) {
             signal_tree(job->keeper, SIGTERM);
             job->kill_at = now() + job->grace;
             return;

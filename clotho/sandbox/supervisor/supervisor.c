@@ -23,7 +23,7 @@
  *   filter, ready      of a container: the filter of system calls that the host staged, and our instance id once we serve
  *   sealed             no command runs any more, and none will
  *   frozen             all commands are stopped, for the host
- * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, outcap, killed.
+ * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, output_limit, killed.
  * A host that finds `started`, no `done`, and another instance (or none) in `alive`, says lost. */
 #include "command.h"
 #include "confine.h"
@@ -124,7 +124,7 @@ static void earlier(ms *next, ms time) {
 /* Does what is due for `job`; returns when to look at it again. */
 static ms attend(struct job *job) {
     ms next = lease_until;
-    if (exceeds_output(job)) end_job(job, "outcap");
+    if (exceeds_output(job)) end_job(job, "output_limit");
     if (job->watch <= 0) earlier(&next, job->look_at);
     if (job->finished || (is_frozen() && !sealing)) return next;
     if (job->drain_until && now() >= job->drain_until) finish_job(job);

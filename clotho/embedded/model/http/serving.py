@@ -36,7 +36,7 @@ CHARACTERS_SAVED = 4
 
 Json = dict[str, Any]
 Read = TypeVar("Read", bound=Body)
-Asked = TypeVar("Asked", bound=Streamed)
+RequestT = TypeVar("RequestT", bound=Streamed)
 
 
 class Serving:
@@ -98,11 +98,11 @@ class Serving:
         return fields.parameters(min(max_tokens or room, room), alternatives)
 
 
-class Answer(ABC, Generic[Asked]):
+class Answer(ABC, Generic[RequestT]):
     """The answer to one request in the shape of its endpoint, whole or in chunks."""
 
     def __init__(
-        self, serving: Serving, asked: Asked, prompt: list[int], parameters: SamplingParameters
+        self, serving: Serving, asked: RequestT, prompt: list[int], parameters: SamplingParameters
     ) -> None:
         self.asked = asked
         self.prompt = prompt
