@@ -1,12 +1,12 @@
 """The interface of platforms elsewhere: machines by name, files put into them, and streams to programs inside.
 
-A machine is what the platform calls a container or a sandbox. The supervisor runs in it, and a relay beside that one
-for each stream that is open: jobs, files, checkpoints and verification are the relayed backend's, for every platform.
+A machine is what the platform calls a container or a sandbox. The supervisor runs in it, and a relay beside it for
+each stream that is open: jobs, files, checkpoints and verification are the relayed backend's, for every platform.
 
-All methods are called on one event loop, which lives as long as the process: clients may be kept for it. They raise
-SandboxUnavailable for what may go better later (outages, rate limits, time-outs: Temporal tries again), InvalidInput
-for what the user has to change (an image that doesn't exist, credentials, a quota that is never enough), and
-SandboxLost for a machine that is gone where one is needed. They try nothing again by themselves.
+All methods are called on one event loop, which lives as long as the process: clients may be kept for it. They
+raise SandboxUnavailable for what may go better later (outages, rate limits, time-outs: Temporal tries again),
+InvalidInput for what the user has to change (an image that doesn't exist, credentials, a quota that is never
+enough), and SandboxLost for a machine that is gone where one is needed. They try nothing again by themselves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,8 @@ from clotho.sandbox.backend import SandboxSpec
 class Channel(Protocol):
     """A stream of bytes to the standard input of one program in a machine, and from its standard output.
 
-    Bytes arrive whole, once and in their order, in pieces of any size. The program's standard error is no part of it.
+    Bytes arrive whole, once and in their order, in pieces of any size. The program's standard error is no part
+    of it.
     """
 
     async def send(self, content: bytes) -> None:
