@@ -10,12 +10,14 @@ import base64
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import JsonValue
 
 from clotho import failpoints
 from clotho.config import variable
 from clotho.environment.loading import sources_of
+from clotho.errors import SandboxUnhealthy
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id, call_order
 from clotho.identifiers.rollout_keys import final_key, lease_key, prompt_key
@@ -28,6 +30,7 @@ from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance, require_backend
 from clotho.sandbox.checkpoints import Checkpoint, Restore
+from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.scratch import scratch
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.shell import SLOT, last_job
@@ -170,6 +173,12 @@ class Restorer:
                 # Each once: an interrupted attempt may finish after the first commands.
                 key = job_key(request.rollout, "file", file)
                 await sandbox.write_file(file, base64.b64decode(content), key=key)
+            if (check := prompt.sandbox.healthcheck) is not None:
+                try:
+                    await until_healthy(sandbox, check, partial(job_key, lease, "healthcheck"))
+                except SandboxUnhealthy:
+                    await self._backend.destroy(lease, labels)  # another attempt begins with a new one
+                    raise
             return sandbox
         with scratch() as path:
             await asyncio.to_thread(path.write_bytes, blob)

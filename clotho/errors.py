@@ -13,6 +13,7 @@ ClothoError
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
 │   └── SandboxFenced       the lease was superseded; the sandbox may be alive
 ├── SandboxDiverged         a restored sandbox differs from the lost one
+├── SandboxUnhealthy        a new sandbox's healthcheck never passed
 ├── GroupRejected           a finished group that must not be trained on; says why
 ├── EnvironmentFailed       an exception from the author's code
 │   └── VerificationFailed  a task's verifier left no reward that can be read
@@ -90,6 +91,10 @@ class SandboxFenced(SandboxLost):
 
 class SandboxDiverged(ClothoError):
     """A restored sandbox differs from the lost one, and the run keeps no such rollouts."""
+
+
+class SandboxUnhealthy(ClothoError):
+    """The healthcheck of a new sandbox never passed; the message names it."""
 
 
 class GroupRejected(ClothoError):

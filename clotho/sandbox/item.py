@@ -2,6 +2,7 @@
 
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.healthcheck import Healthcheck
 from clotho.sandbox.registry import BackendConfig
 from clotho.templates import Lookup, resolved
 
@@ -20,6 +21,8 @@ class ItemSandbox(FrozenModel):
     """Beside the run's."""
     variables: dict[str, str] = {}
     """Environment variables of commands. Whole values `${VAR}` and `${VAR:-default}` are the workers' own."""
+    healthcheck: Healthcheck | None = None
+    """What has to succeed in a new sandbox before the agent's first command."""
 
     def spec(self, run: SandboxSpec, variable: Lookup) -> SandboxSpec:
         """The specification of the item's sandbox; raises InvalidInput for a variable that the workers lack."""

@@ -7,8 +7,10 @@ from pydantic import ValidationError
 from clotho.errors import InvalidInput
 from clotho.frozen_model import field_errors
 from clotho.sandbox.containers.config import DockerConfig, require_apart
+from clotho.sandbox.healthcheck import Healthcheck
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.places import WORKSPACE, check_places
+from clotho.tasks import task_file
 from clotho.tasks.folder import Task
 
 FOLDERS = ("/logs", "/solution", "/tests")
@@ -61,6 +63,20 @@ def _asked(task: Task) -> ItemSandbox:
         disk_mb=container.storage_limit_mb,
         writable_roots=FOLDERS,
         variables=task.variables,
+        healthcheck=_healthcheck(container.healthcheck),
+    )
+
+
+def _healthcheck(asked: task_file.Healthcheck | None) -> Healthcheck | None:
+    if asked is None:
+        return None
+    return Healthcheck(
+        command=asked.command,
+        interval=asked.interval_sec,
+        timeout=asked.timeout_sec,
+        start_period=asked.start_period_sec,
+        start_interval=asked.start_interval_sec,
+        retries=asked.retries,
     )
 
 

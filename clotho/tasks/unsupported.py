@@ -37,8 +37,6 @@ def _of_container(container: Container, task: TaskFile) -> Iterator[str]:
         yield "environment.gpus: there are no GPUs in sandboxes"
     if container.network == "allowlist":
         yield "environment.network_mode: hosts can't be chosen"
-    if container.healthcheck is not None:
-        yield "environment.healthcheck: nothing of the image is started before the agent"
     for name, phase in (("agent", task.agent), ("verifier", task.verifier)):
         if phase.network_mode not in (None, container.network):
             yield f"{name}.network_mode: it must be that of [environment]"

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import SETTINGS
 from clotho.runs.request import tool_selection
 from clotho.sandbox.backend import WORKSPACE, SandboxBackend, SandboxInstance, SandboxSpec
+from clotho.sandbox.healthcheck import until_healthy
+from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.registry import LocalConfig, chosen_backend, open_backend
 from clotho.sandbox.verification import VerifierSetup
 from clotho.testing.script import ScriptedCall, ScriptedTurn
@@ -148,13 +151,16 @@ class SandboxedTask:
         if asked.sandbox is not None or asked.image is not None:
             bounds["backend"] = chosen_backend(asked.sandbox, asked.image, LocalConfig())
         run = SandboxSpec(writable_roots=config.writable_roots, aliases=config.path_aliases, **bounds)
-        spec = self._run(self.environment.sandbox, self.item).spec(run, variable)
+        asked_of_sandbox: ItemSandbox = self._run(self.environment.sandbox, self.item)
+        spec = asked_of_sandbox.spec(run, variable)
 
         async def create() -> SandboxInstance:
             private = await asyncio.to_thread(sources_of, self._name)
             sandbox = await self._backend.create(LEASE, spec, private=private)
             for path, content in as_bytes(files).items():
                 await sandbox.write_file(path, content)
+            if (check := asked_of_sandbox.healthcheck) is not None:
+                await until_healthy(sandbox, check, partial(job_key, LEASE, "healthcheck"))
             return sandbox
 
         async def attached() -> SandboxInstance:

@@ -9,7 +9,7 @@ import pytest
 
 from clotho.config import variable
 from clotho.environment import Item
-from clotho.errors import InvalidInput, VerificationFailed
+from clotho.errors import InvalidInput, SandboxUnhealthy, VerificationFailed
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.sandboxes import container_sandbox
@@ -20,11 +20,30 @@ from tests.machine_image import IMAGE
 
 FOLDERS = Path(__file__).parent / "folders"
 RIGHT = (
-    *("env-chain", "given-files", "hello-file", "helpers", "late-work", "one-service", "partial", "planted"),
+    *(
+        "becomes-ready",
+        "env-chain",
+        "given-files",
+        "hello-file",
+        "helpers",
+        "late-work",
+        "one-service",
+        "partial",
+        "planted",
+    ),
     *("sealed-box", "unseen"),
 )
 OF_CONTAINERS = ("as-user", "built")
-WRONG = ("endless", "lenient", "nan", "slow-solution", "unsolved", "unwritten", "wrong-solution")
+WRONG = (
+    "endless",
+    "lenient",
+    "nan",
+    "never-ready",
+    "slow-solution",
+    "unsolved",
+    "unwritten",
+    "wrong-solution",
+)
 
 
 def one(name: str, **config: Any) -> TaskFolders:
@@ -156,6 +175,30 @@ def test_a_task_that_changed_since_the_run_began_is_refused(tmp_path: Path) -> N
         item = task.item
     with pytest.raises(InvalidInput, match="has changed since the run began"):
         environment.format_prompt({**item, "digest": "0"})
+
+
+def test_a_healthcheck_is_awaited_before_the_agent_begins() -> None:
+    with sandboxed_context(one("becomes-ready")) as task:
+        assert task.agent.terminal("wc -l < tries; cp tries answer")["output"] == "4\n"
+        assert task.reward().score == 1.0
+
+
+def test_a_healthcheck_that_never_passes_is_named() -> None:
+    said = r"healthcheck never passed: 'test -e /nowhere' failed 2 times, at last with exit code 1"
+    with pytest.raises(SandboxUnhealthy, match=said), sandboxed_context(one("never-ready")):
+        pass
+
+
+def test_a_probe_that_hangs_counts_as_a_failure(tmp_path: Path) -> None:
+    folder = shutil.copytree(FOLDERS / "never-ready", tmp_path / "task")
+    file = (folder / "task.toml").read_text().replace("test -e /nowhere", "sleep 600")
+    (folder / "task.toml").write_text(f"{file}timeout_sec = 0.2\n")
+    environment = TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))
+    with (
+        pytest.raises(SandboxUnhealthy, match=r"'sleep 600' failed 2 times.*code 124"),
+        sandboxed_context(environment),
+    ):
+        pass
 
 
 async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: Path) -> None:
