@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm security-table sandbox-table bench chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm security-table sandbox-table tools-table bench chaos soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -50,6 +50,9 @@ security-table: setup
 
 sandbox-table: setup
 	$(PYTEST) tests/sandbox -k conformance --write-conformance docs/sandboxes.md
+
+tools-table: setup
+	$(PYTEST) tests/tools --write-tools docs/tools.md
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)

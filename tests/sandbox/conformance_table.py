@@ -1,9 +1,6 @@
-"""What each backend passed of the conformance suite in a run of it, as a table for a page."""
+"""What each backend passed of the conformance suite, as a table."""
 
-from collections import Counter
-from pathlib import Path
-
-import pytest
+from tests.conformance_table import Results, passed_of
 
 AREAS = {
     "jobs": "commands run at most once, end with their trees, and have bounds",
@@ -25,42 +22,11 @@ BACKENDS = {
     "remote": "local, served over a stream",
     "ssh": "ssh",
 }
-BEGINNING = "<!-- conformance -->"
-END = "<!-- end of conformance -->"
-PROPERTY = "conformance"
 
 
-class Conformance:
-    """A plugin that collects results and writes them into `page` when the run ends."""
-
-    def __init__(self, page: Path) -> None:
-        self._page = page
-        self._results: dict[tuple[str, str], Counter[str]] = {}
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when != "call" and report.passed:
-            return
-        for name, value in report.user_properties:
-            if name == PROPERTY and isinstance(value, list):
-                area, kind = value
-                self._results.setdefault((area, kind), Counter())[report.outcome] += 1
-
-    def pytest_sessionfinish(self) -> None:
-        before, beginning, rest = self._page.read_text().partition(BEGINNING)
-        _, end, after = rest.partition(END)
-        if not (beginning and end):
-            raise pytest.UsageError(f"{self._page} lacks the markers {BEGINNING} and {END}")
-        self._page.write_text(before + beginning + self._table() + end + after)
-
-    def _table(self) -> str:
-        lines = [f"| what | {' | '.join(BACKENDS.values())} |", f"|---|{'---|' * len(BACKENDS)}"]
-        for area, meaning in AREAS.items():
-            cells = (self._cell(self._results.get((area, kind))) for kind in BACKENDS)
-            lines.append(f"| {meaning} | {' | '.join(cells)} |")
-        return "\n\n" + "\n".join(lines) + "\n\n"
-
-    def _cell(self, found: "Counter[str] | None") -> str:
-        if found is None or not found["passed"] + found["failed"]:
-            return "not run here"
-        tried = found["passed"] + found["failed"]
-        return f"{found['passed']} of {tried}"
+def table(results: Results) -> str:
+    lines = [f"| what | {' | '.join(BACKENDS.values())} |", f"|---|{'---|' * len(BACKENDS)}"]
+    for area, meaning in AREAS.items():
+        cells = (passed_of(results.get((area, kind))) for kind in BACKENDS)
+        lines.append(f"| {meaning} | {' | '.join(cells)} |")
+    return "\n".join(lines)

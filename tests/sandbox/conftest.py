@@ -21,10 +21,11 @@ from clotho.sandbox.remote.backend import RemoteBackend
 from clotho.sandbox.ssh.backend import SshBackend
 from clotho.sandbox.ssh.config import SshConfig
 from examples.how_to.plain_backend import PlainBackend
+from tests.conformance_table import PROPERTY, Conformance
 from tests.containers import engine
 from tests.machine_image import IMAGE
 from tests.sandbox.backends import Backend
-from tests.sandbox.conformance_table import PROPERTY, Conformance
+from tests.sandbox.conformance_table import table
 from tests.sandbox.copies import Copies
 from tests.sandbox.remote_host import piped_backend
 from tests.sandbox.shell import Shell
@@ -77,7 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     page = config.getoption(OPTION, None)
     if page is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Conformance(page))
+        config.pluginmanager.register(Conformance(page, table))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,34 @@
+"""The tools and what each passed of the conformance suite, as a table."""
+
+from collections import Counter
+
+from clotho.tools.registry import Registry
+from tests.conformance_table import Results, passed_of
+from tests.tools.rows import ROWS
+
+EFFECTS = {
+    "none": "none",
+    "once": "never repeated",
+    "idempotent": "repeated, which changes nothing",
+}
+LOST = {
+    "looks again": "nothing to repeat",
+    "repeated": "repeated in the next sandbox",
+    "diverged": "not repeated: the rollout is `diverged`",
+}
+
+
+def table(results: Results) -> str:
+    registry = Registry.discover()
+    lines = [
+        "| tool | toolset | effect of an interrupted call | when the sandbox is lost | tests passed |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in ROWS.items():
+        tool = registry.get(name)
+        assert tool is not None, name
+        lost = LOST[row.lost] if tool.sandboxed else "needs none"
+        found = sum((counted for (_, kind), counted in results.items() if kind == name), Counter[str]())
+        cells = (f"`{name}`", f"`{tool.toolset}`", EFFECTS[row.effect], lost, passed_of(found))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,59 @@
+"""The conformance suite of tools: each test marked by a fixture `name` is run for each row."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.local.backend import LocalBackend
+from tests.conformance_table import PROPERTY, Conformance
+from tests.tools.calls import ToolCalls
+from tests.tools.conformance_table import table
+from tests.tools.rows import ROWS, Row
+
+OPTION = "--write-tools"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(OPTION, type=Path, metavar="PAGE", help="write what the tools passed into this page")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    page = config.getoption(OPTION, None)
+    if page is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Conformance(page, table))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", ROWS, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "name" in item.callspec.params:
+            item.user_properties.append((PROPERTY, [item.originalname, item.callspec.params["name"]]))
+
+
+@pytest.fixture
+def row(name: str) -> Row:
+    return ROWS[name]
+
+
+@pytest.fixture(scope="session")
+def tool_backend(folder: Path) -> LocalBackend:
+    return LocalBackend(folder / "tool-conformance")
+
+
+@pytest.fixture(scope="session")
+async def shared_calls(tool_backend: LocalBackend) -> AsyncIterator[ToolCalls]:
+    yield ToolCalls(await tool_backend.create("shared/lease/0", SandboxSpec()), "shared")
+    await tool_backend.destroy("shared/lease/0")
+
+
+@pytest.fixture
+async def calls(shared_calls: ToolCalls) -> ToolCalls:
+    """The shared sandbox, with nothing in it."""
+    await shared_calls.start_over()
+    return shared_calls

@@ -1,0 +1,119 @@
+"""The tools under conformance test: another one joins by an entry in ROWS."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Arguments = dict[str, Any]
+
+SESSION = "$session"
+"""In arguments: the background process that an earlier call has started."""
+
+Call = tuple[str, Arguments]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tool: calls of it, what they do, and what holds for them."""
+
+    good: Arguments
+    """A call that does what it should."""
+    spelled: Arguments
+    """The same call with types as models confuse them."""
+    bad: Arguments
+    """A call that breaks the schema."""
+    effect: Literal["none", "once", "idempotent"]
+    """Of an interrupted call that is tried again: none, not repeated, or repeated to no avail."""
+    lost: Literal["looks again", "repeated", "diverged"] = "looks again"
+    """What becomes of a finished call when its sandbox is lost."""
+    before: tuple[Call, ...] = ()
+    """Calls that it needs to have been made."""
+    shows: str | None = None
+    """A command that prints the effect."""
+    prints: str = ""
+    """What it prints after one call."""
+    long: Arguments | None = None
+    """A call whose result is longer than LONG_CHARS; None: there is none."""
+    long_before: tuple[Call, ...] = ()
+    varies: tuple[str, ...] = ()
+    """Fields of the result that differ between two calls that do the same."""
+
+
+LONG_CHARS = 1_000
+LINES = "\n".join(f"line {number} of many" for number in range(300))
+TASKS = [{"id": "1", "content": "look", "status": "pending"}]
+
+ROWS: dict[str, Row] = {
+    "terminal": Row(
+        good={"command": "echo run >> log; cat log"},
+        spelled={"command": "echo run >> log; cat log", "timeout": "60", "background": "false"},
+        bad={"command": "touch touched", "timeout": 0},
+        effect="once",
+        lost="repeated",
+        shows="cat log",
+        prints="run\n",
+        long={"command": "seq 2000"},
+    ),
+    "process": Row(
+        before=(("terminal", {"command": "cat >> heard", "background": True}),),
+        good={"action": "submit", "session_id": SESSION, "data": "hello"},
+        spelled={"action": "submit", "session_id": SESSION, "data": "hello", "timeout": "9"},
+        bad={"action": "shout"},
+        effect="once",
+        lost="diverged",
+        shows="until grep -q hello heard; do sleep 0.02; done; cat heard",
+        prints="hello\n",
+        long={"action": "list"},
+        long_before=tuple(
+            ("terminal", {"command": f"cat # {'x' * 300}", "background": True}) for _ in range(3)
+        ),
+    ),
+    "read_file": Row(
+        before=(("write_file", {"path": "notes", "content": "one\ntwo\n"}),),
+        good={"path": "notes"},
+        spelled={"path": "notes", "offset": "1", "limit": "500.0"},
+        bad={"path": "notes", "offset": 0},
+        effect="none",
+        long={"path": "lines"},
+        long_before=(("write_file", {"path": "lines", "content": LINES}),),
+    ),
+    "write_file": Row(
+        good={"path": "made/file", "content": "text\n"},
+        spelled={"path": "made/file", "content": "text\n", "mode": None},
+        bad={"path": "touched"},
+        effect="once",
+        lost="repeated",
+        shows="cat made/file",
+        prints="text\n",
+    ),
+    "patch": Row(
+        before=(("write_file", {"path": "notes", "content": "one\n"}),),
+        good={"mode": "replace", "path": "notes", "old_string": "one", "new_string": "one two"},
+        spelled={
+            **{"mode": "replace", "path": "notes", "old_string": "one", "new_string": "one two"},
+            "replace_all": "false",
+        },
+        bad={"mode": "guess", "path": "notes"},
+        effect="once",
+        lost="repeated",
+        shows="cat notes",
+        prints="one two\n",
+        long={"mode": "replace", "path": "notes", "old_string": "one", "new_string": LINES},
+        long_before=(("write_file", {"path": "notes", "content": "one\n"}),),
+    ),
+    "search_files": Row(
+        before=(("write_file", {"path": "notes", "content": "one\ntwo\n"}),),
+        good={"pattern": "two"},
+        spelled={"pattern": "two", "limit": "50", "offset": "0"},
+        bad={"pattern": "two", "target": "everything"},
+        effect="none",
+        long={"pattern": "line", "limit": 200},
+        long_before=(("write_file", {"path": "lines", "content": LINES}),),
+    ),
+    "todo": Row(
+        good={"todos": TASKS},
+        spelled={"todos": '[{"id": 1, "content": "look", "status": "pending"}]', "merge": "false"},
+        bad={"todos": [{"id": "1", "content": "look", "status": "lost"}]},
+        effect="idempotent",
+        long={"todos": [{"id": str(number), "content": f"task {number}"} for number in range(50)]},
+    ),
+}
