@@ -1,4 +1,4 @@
-"""Activities that wait while a run is paused, without holding a worker's slot."""
+"""Activities that wait while a run is paused (`clotho/runs/pauses.py`), without holding a worker's slot."""
 
 import asyncio
 import logging

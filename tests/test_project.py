@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
 
 LAYERS = (
     "application config dataset_config errors escaping failpoints failure_policy frozen_model host host_failures"
-    " identifiers logs run_settings ssh_host templates",
+    " identifiers imported logs run_settings ssh_host templates",
     "listeners",
     "journal",
     "processes",

@@ -1,4 +1,4 @@
-"""Pausing at a boundary: of a workflow by updates, of a whole run by the store."""
+"""Pausing at a boundary: of a workflow by updates, of a whole run by the store (`clotho/runs/pauses.py`)."""
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError

@@ -1,8 +1,13 @@
-"""A rollout's sandbox: one lease after the other when sandboxes are lost.
+"""A rollout's sandbox: one lease after the other when sandboxes are lost, also when their host dies mid-command.
 
-A host that died: its call misses heartbeats, nobody takes the next attempt from the host's queue in time, and the
-store has no fresh heartbeat of the host. The next lease is then acquired on another host and restored
-(`activities/restore.py`), and the call is made again in it.
+A host that died: the call's activity misses its heartbeats, the next attempt waits 15 s in the host's queue
+without being taken, and the host's heartbeat in the store is stale (`SandboxSession.host_is_present`). The next
+lease is then acquired on another host. Its sandbox is restored from the last checkpoint and by replaying the
+calls since (`activities/restore.py`), and the interrupted call is made again in it, as another job under another
+key. A host that comes back destroys the sandbox that was given up (`clotho/sandbox/reaper.py`).
+
+A worker that died alone loses nothing: the next attempt attaches to the running command. A step that loses three
+sandboxes, and a rollout that loses eleven, fails.
 """
 
 import asyncio

@@ -47,7 +47,8 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
         default=None, description="What renders the model's chat format; None: by the tokenizer."
     )
     tool_call_parser: str | None = Field(
-        default=None, description="What reads tool calls, by vLLM's names; None: by the model's family."
+        default=None,
+        description="Parser of tool calls, by vLLM's name or as module:Class; None: by the model's family.",
     )
     accept_chat_data: bool = Field(
         default=False, description="Serve groups without tokens too, which nothing can be trained on."

@@ -119,7 +119,8 @@ class RunOptions(DatasetOptions):
         str | None,
         option(
             MODEL,
-            "With tokens: what reads tool calls, by vLLM's names; `renderer`: the hand-coded renderer itself.",
+            "With tokens: the parser of tool calls, by vLLM's name or as module:Class; `renderer`: the "
+            "hand-coded renderer's own.",
             "NAME",
             shown="that of the model's family, else the renderer",
         ),

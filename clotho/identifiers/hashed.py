@@ -6,9 +6,9 @@ import hashlib
 def derived_seed(*parts: str | int) -> int:
     """A 63-bit seed that depends on nothing but `parts`.
 
-    Of run and rollout: a rollout's seed (`activities/groups.py`). Of that and a turn: the turn's
-    (`activities/llm.py`). Of that and an offset: the seed of the rest of an interrupted turn
-    (`clotho/models/token_exact.py`).
+    A rollout's seed derives from the run's seed and its id (`activities/groups.py`), a turn's seed from the
+    rollout's and the turn's number (`activities/llm.py`), and the seed for the rest of an interrupted turn from
+    the turn's and the offset (`clotho/models/token_exact.py`): repeating a seed would repeat its random numbers.
     """
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

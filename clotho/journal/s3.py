@@ -1,4 +1,4 @@
-"""A store in an S3 bucket: a blob is an object, created by a conditional put."""
+"""A store in an S3 bucket: a blob is an object, made write-once by a conditional put (`s3_bucket.py`)."""
 
 import asyncio
 import time

@@ -1,6 +1,7 @@
 """The four operations of a store on one bucket, as blocking calls that raise the client library's errors.
 
-A conditional put (`If-None-Match: *`) makes it write-once: see `Bucket.create`.
+A conditional put (`If-None-Match: *`) makes S3 write-once: see `Bucket.create`. A server that ignores the
+condition is refused when the store is opened (`clotho/journal/s3.py`).
 """
 
 import random

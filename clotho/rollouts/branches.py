@@ -3,6 +3,9 @@
 A turn whose prompt begins with all that came before extends the branch; otherwise, where a template rewrote the
 history, a turn was edited or the context compacted, it begins a new one. Every sampled token is in exactly
 one branch, as it was sampled: no tokenizer is needed.
+
+Masks come from here: a token is masked in, and trained on, if the model sampled it. What a chat template or a tool
+added isn't. `clotho/atropos/scored.py` turns a branch's mask into a row of Atropos.
 """
 
 from clotho.errors import JournalCorrupt

@@ -1,6 +1,8 @@
-"""Keeps the sandboxes of open rollouts alive on their host, and destroys orphans.
+"""Destroys orphans, and keeps the sandboxes of open rollouts alive on their host.
 
-An orphan's rollout has closed, or goes on in another sandbox. `worker.py` runs one reaper on each host.
+An orphan is a sandbox whose rollout has closed, or goes on in another one. `worker.py` runs one reaper on each
+host, which looks once a minute: it renews the leases of open rollouts and destroys orphans. If no worker of the
+host does so for as long as a lease lasts, the sandbox's supervisor ends it by itself.
 """
 
 import asyncio

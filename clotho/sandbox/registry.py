@@ -1,9 +1,12 @@
-"""The kinds of sandbox backend: a configuration of each, and how they are opened on a worker's host."""
+"""The kinds of sandbox backend: a configuration of each, and how they are opened on a worker's host.
 
-import importlib
+A backend is a class with the methods of `SandboxBackend` (`clotho/sandbox/backend.py`). One of another package is
+named as `module:Class` by workers and runs. One that ships has a configuration in `AnyConfig`, and its
+construction in `_own_backend`. See `docs/how-to/sandbox-backend.md`.
+"""
+
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +15,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from clotho.config import SandboxSettings, variable
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
+from clotho.imported import imported
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.ssh.config import SshConfig
 
@@ -115,20 +119,13 @@ def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
             raise InvalidInput("sandboxes through ssh need: pip install 'clotho-rollouts[ssh]'") from error
         return SshBackend(settings.ssh, folder.name, settings.lease_seconds)
     try:
-        return _imported(CustomConfig(name=settings.backend).name)(folder)
+        name = CustomConfig(name=settings.backend).name
     except ValidationError as error:
         raise InvalidInput(
             f"no sandbox backend {settings.backend!r}: give local, ssh, or module:Class"
         ) from error
-
-
-def _imported(name: str) -> "Callable[[Path], SandboxBackend]":
-    module, _, attribute = name.partition(":")
-    try:
-        found: Callable[[Path], SandboxBackend] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"the sandbox backend {name} can't be imported: {error}") from error
-    return found
+    backend: SandboxBackend = imported(name, "the sandbox backend")(folder)
+    return backend
 
 
 def backends_beside(settings: SandboxSettings, folder: Path) -> list["SandboxBackend"]:

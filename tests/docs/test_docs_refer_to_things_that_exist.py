@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import operator
 import re
 import textwrap
 from pathlib import Path
@@ -45,6 +46,7 @@ FOLDERS = [
 ]
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*-]*|[\w-]+\.(?:py|lock|toml)")
 MODULE = re.compile(rf"(?:{'|'.join(FOLDERS)})(?!\.yaml)(?:\.\w+)+")
+PLACE = re.compile(r"(?P<file>[\w/]+\.py):(?P<name>[\w.]+)")
 AUTHORS = ("my_", "test_my_")
 """Beginnings of the names of files that a reader writes."""
 ADAPTER = {
@@ -77,6 +79,14 @@ def test_links_lead_somewhere(page: str) -> None:
 def test_paths_are_there(page: str) -> None:
     named = [span for span in spans(page) if PATH.fullmatch(span) and not span.startswith(AUTHORS)]
     assert [path for path in named if not is_there(path, (ROOT / page).parent)] == []
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_places_in_files_are_there(page: str) -> None:
+    for span in spans(page):
+        if (place := PLACE.fullmatch(span)) is not None:
+            module = importlib.import_module(place["file"].removesuffix(".py").replace("/", "."))
+            assert operator.attrgetter(place["name"])(module), span
 
 
 def is_there(path: str, beside: Path) -> bool:

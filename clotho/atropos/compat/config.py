@@ -41,7 +41,8 @@ class HermesAgentEnvConfig(ClothoEnvConfig):
     )
     tool_pool_size: int = Field(default=128, gt=0, description="Prompts and rewards at the same time.")
     tool_call_parser: str | None = Field(
-        default="hermes", description="What reads tool calls; None: by the model's family."
+        default="hermes",
+        description="Parser of tool calls, by vLLM's name or as module:Class; None: by the model's family.",
     )
     dataset_name: str | None = Field(default=None, description="For the environment's own use.")
     dataset_split: str = Field(default="train", description="For the environment's own use.")

@@ -4,7 +4,7 @@ import hashlib
 import re
 import string
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from clotho.frozen_model import FrozenModel
 from clotho.models.messages import CallDefects, FunctionCall, ToolCall, ToolSchema
@@ -50,6 +50,7 @@ class ParsedAnswer(FrozenModel):
         )
 
 
+@runtime_checkable
 class ToolCallParser(Protocol):
     """Finds the tool calls of one dialect in a model's whole answer."""
 

@@ -1,4 +1,4 @@
-"""Tool-call parsers by name, and the names that fit a family of models."""
+"""Tool-call parsers by name, or of another package as `module:Class`, and the names that fit a family of models."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from clotho.errors import InvalidInput
+from clotho.imported import imported
 from clotho.models.tool_call_parsers.deepseek import DeepSeekV3Parser, DeepSeekV31Parser
 from clotho.models.tool_call_parsers.glm import GlmParser
 from clotho.models.tool_call_parsers.hermes import HermesParser
@@ -58,10 +59,20 @@ SHARED_ARCHITECTURES = frozenset({"llamaforcausallm", "deepseekv3forcausallm"})
 
 
 def parser(name: str) -> ToolCallParser:
-    """Raises InvalidInput, naming the known ones, for an unknown name."""
-    if name not in PARSERS:
-        raise InvalidInput(f"tool-call parser {name!r} is unknown; use one of {', '.join(PARSERS)}")
-    return PARSERS[name]
+    """The parser of that name: one of PARSERS, or a class `module:Class`, constructed without arguments.
+
+    Raises InvalidInput for an unknown name, a class that can't be imported, and one that is no parser.
+    """
+    if name in PARSERS:
+        return PARSERS[name]
+    if ":" not in name:
+        raise InvalidInput(
+            f"tool-call parser {name!r} is unknown; use one of {', '.join(PARSERS)}, or module:Class"
+        )
+    found = imported(name, "the tool-call parser")()
+    if not isinstance(found, ToolCallParser):
+        raise InvalidInput(f"{name} is no tool-call parser: it needs parse() and ends_reasoning")
+    return found
 
 
 def family_parser(model: str, architectures: Iterable[str] = ()) -> str | None:

@@ -8,6 +8,7 @@ from clotho.errors import InvalidInput
 from clotho.models.messages import FunctionCall
 from clotho.models.tool_call_parsers import ParsedAnswer, ParsedCall, family_parser, parser
 from clotho.models.tool_call_parsers.registry import PARSERS
+from examples.how_to.bracket_parser import BracketParser
 
 NAMES = {
     *("hermes", "qwen", "longcat", "mistral", "llama3_json", "llama4_json", "qwen3_coder", "deepseek_v3"),
@@ -23,6 +24,18 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="'herpes' is unknown") as refused:
         parser("herpes")
     assert all(name in str(refused.value) for name in NAMES)
+
+
+def test_a_class_of_another_package_is_named_by_its_module() -> None:
+    assert isinstance(parser("examples.how_to.bracket_parser:BracketParser"), BracketParser)
+
+
+@pytest.mark.parametrize(
+    "name", ["nowhere.to.be:Found", "examples.how_to.bracket_parser:Missing", "decimal:Decimal"]
+)
+def test_what_is_no_parser_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{name}.*(can't be imported|is no tool-call parser)"):
+        parser(name)
 
 
 @pytest.mark.parametrize(
