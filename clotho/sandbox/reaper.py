@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from clotho.errors import ClothoError, SandboxLost, Unavailable
+from clotho.errors import ClothoError, Unavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend
 from clotho.sandbox.threads import with_host
 
@@ -70,12 +70,17 @@ class SandboxReaper:
         self._others = others
 
     async def run(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except ClothoError as error:  # such as an engine that this host's settings name wrongly
-                log.warning("leases not looked at: %s", error)
-            await asyncio.sleep(PERIOD_SECONDS)
+        """Look every period, and clear meanwhile: leases end while an engine that hangs is waited for."""
+        async with asyncio.TaskGroup() as tasks:
+            clearing: asyncio.Task[None] | None = None
+            while True:
+                try:
+                    orphans = await self._renew_open()
+                    if clearing is None or clearing.done():
+                        clearing = tasks.create_task(self._clear_logged(orphans))
+                except ClothoError as error:  # such as an engine that this host's settings name wrongly
+                    log.warning("leases not looked at: %s", error)
+                await asyncio.sleep(PERIOD_SECONDS)
 
     async def look(self) -> None:
         """Renew the leases of open rollouts; destroy the sandboxes of closed ones, and those of superseded leases.
@@ -83,13 +88,31 @@ class SandboxReaper:
         While their states can't be known, all are renewed: an outage must cost no sandbox. A host that comes
         back finds here that its rollouts went on elsewhere.
         """
-        answers = True
+        await self._clear(await self._renew_open())
+
+    async def _renew_open(self) -> Sequence[tuple[LeaseRecord, OwnerState]]:
+        """Renew the leases of open rollouts; returns the others."""
+        answers, others = True, []
         for held in await self._backend.leases():
             rollout, _, number = held.lease.partition("/lease/")
             state = await self._state(rollout, int(number)) if answers else None
             answers = state is not None
+            if state in (None, OwnerState.OPEN):
+                await self._renew(held.lease)
+            elif state is not None:
+                others.append((held, state))
+        return others
+
+    async def _clear_logged(self, orphans: Sequence[tuple[LeaseRecord, OwnerState]]) -> None:
+        try:
+            await self._clear(orphans)
+        except ClothoError as error:
+            log.warning("sandboxes not reaped: %s", error)
+
+    async def _clear(self, orphans: Sequence[tuple[LeaseRecord, OwnerState]]) -> None:
+        for held, state in orphans:
             try:
-                await self._act(held, state)
+                await self._destroy_orphan(held, state)
             except ClothoError as error:  # the others can be looked after all the same
                 log.warning("lease %s not looked after: %s", held.lease, error)
         await self._backend.reap()
@@ -110,19 +133,16 @@ class SandboxReaper:
             log.warning("open rollouts are not known now: %s", error or "no answer")
             return None
 
-    async def _act(self, held: LeaseRecord, state: OwnerState | None) -> None:
-        match state:
-            case None | OwnerState.OPEN:
-                await self._renew(held.lease)
-            case OwnerState.SUPERSEDED:
-                log.info("destroying %s: its rollout holds another", held.lease)
-                await self._backend.destroy(held.lease)
-            case OwnerState.CLOSED if self._labels.same_namespace(held.labels):
-                log.info("destroying %s: its rollout has closed", held.lease)
-                await self._backend.destroy(held.lease, self._labels)
+    async def _destroy_orphan(self, held: LeaseRecord, state: OwnerState) -> None:
+        if state is OwnerState.SUPERSEDED:
+            log.info("destroying %s: its rollout holds another", held.lease)
+            await self._backend.destroy(held.lease)
+        elif state is OwnerState.CLOSED and self._labels.same_namespace(held.labels):
+            log.info("destroying %s: its rollout has closed", held.lease)
+            await self._backend.destroy(held.lease, self._labels)
 
     async def _renew(self, lease: str) -> None:
         try:
             await self._backend.renew(lease, self._lease_seconds)
-        except SandboxLost as error:
-            log.warning("lease %s: %s", lease, error)
+        except ClothoError as error:  # the others can be renewed all the same
+            log.warning("lease %s not renewed: %s", lease, error)

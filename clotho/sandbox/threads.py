@@ -9,10 +9,11 @@ is at fault for never comes as an OSError: a supervisor answers it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from clotho.errors import SandboxUnavailable
@@ -24,7 +25,10 @@ Ts = TypeVarTuple("Ts")
 THREADS_PER_SANDBOX = 4
 _files = ThreadPoolExecutor(64, thread_name_prefix="sandbox-files")
 _archives = ThreadPoolExecutor(16, thread_name_prefix="sandbox-archives")
-_sandboxes = ThreadPoolExecutor(64, thread_name_prefix="sandbox-hosts")
+_sandboxes = ThreadPoolExecutor(64, thread_name_prefix="sandboxes")
+_hosts = ThreadPoolExecutor(8, thread_name_prefix="sandbox-hosts")
+_leases = ThreadPoolExecutor(4, thread_name_prefix="sandbox-leases")
+_images = ThreadPoolExecutor(64, thread_name_prefix="sandbox-images")
 
 
 async def with_files(sandbox: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
@@ -40,7 +44,34 @@ async def with_sandbox(lease: str, function: Callable[[*Ts], T], *arguments: *Ts
 async def with_host(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Run an operation on all sandboxes of a host."""
     with _failures_of_the_host():
-        return await asyncio.get_running_loop().run_in_executor(_sandboxes, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(_hosts, function, *arguments)
+
+
+async def with_leases(of: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Look at leases, or renew them: nothing slow keeps these threads, since sandboxes end without them."""
+    return await _bounded(_leases, 1, of, function, *arguments)
+
+
+async def with_image(image: Hashable, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Run what sandboxes of `image` wait for, such as its build: once for all who ask for it meanwhile."""
+    with _failures_of_the_host():
+        with _preparing:
+            running = _prepared.get(image)
+            if running is None or running.done():
+                running = _prepared[image] = _images.submit(function, *arguments)
+                running.add_done_callback(lambda _: _forget_prepared(image))
+        result: T = await asyncio.shield(asyncio.wrap_future(running))
+        return result
+
+
+_preparing = threading.RLock()
+_prepared: dict[Hashable, Future[Any]] = {}
+
+
+def _forget_prepared(image: Hashable) -> None:
+    with _preparing:
+        if image in _prepared and _prepared[image].done():
+            del _prepared[image]
 
 
 async def with_archives(sandbox: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -27,11 +27,12 @@ from tests.machine_image import IMAGE
 from tests.sandbox.backends import Backend
 from tests.sandbox.conformance_table import table
 from tests.sandbox.copies import Copies
+from tests.sandbox.fake_engine import served
 from tests.sandbox.remote_host import piped_backend
 from tests.sandbox.shell import Shell
 from tests.sandbox.ssh_host import ssh_backend, sshd
 
-__all__ = ["engine", "sshd"]
+__all__ = ["engine", "served", "sshd"]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
 

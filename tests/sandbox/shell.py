@@ -64,3 +64,10 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = SECON
     while not await condition():
         assert time.monotonic() < deadline, "it never happened"
         await asyncio.sleep(0.01)
+
+
+async def until_true(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
+    async def told() -> bool:
+        return condition()
+
+    await until(told, seconds)

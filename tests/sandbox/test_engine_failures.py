@@ -1,77 +1,24 @@
 """What an engine answers, or doesn't: which of its failures pass, and which stay."""
 
-import json
-import socketserver
-import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+import asyncio
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 
 from clotho.errors import InvalidInput, SandboxUnavailable
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.containers import engine as engine_module
+from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import Engine
-
-SLOW_SECONDS = 0.6
-
-
-class _Served(socketserver.ThreadingUnixStreamServer):
-    """An engine without images, whose registry fails as `reported` says, and that is slow to commit."""
-
-    daemon_threads = True
-    reported = ""
-
-    def get_request(self) -> tuple[Any, Any]:
-        return super().get_request()[0], ("here", 0)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Served
-
-    def do_GET(self) -> None:
-        if self.path.endswith("/version"):
-            self._answer(200, {"ApiVersion": "1.43"})
-        elif self.path.endswith("/changes"):
-            time.sleep(SLOW_SECONDS)
-            self._answer(200, [{"Path": "/opt", "Kind": 0}])
-        else:
-            self._answer(404, {"message": "no such image"})
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if "/images/create" in self.path:
-            self._answer(200, {"error": self.server.reported})
-        else:
-            time.sleep(SLOW_SECONDS)
-            self._answer(201, {"Id": "made"})
-
-    def _answer(self, status: int, content: object) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+from clotho.sandbox.local.backend import LocalBackend
+from tests.sandbox.conftest import SPECS, needs_root
+from tests.sandbox.fake_engine import SLOW_SECONDS, ServedEngine
+from tests.sandbox.shell import until_true
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[_Served]:
-    with _Served(str(tmp_path / "engine.sock"), _Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture
-def engine(served: _Served) -> Engine:
+def engine(served: ServedEngine) -> Engine:
     return Engine(f"unix://{served.server_address!s}")
 
 
@@ -91,7 +38,7 @@ def engine(served: _Served) -> Engine:
     ],
 )
 def test_what_a_pull_reports_while_it_runs(
-    engine: Engine, served: _Served, reported: str, expected: type[Exception]
+    engine: Engine, served: ServedEngine, reported: str, expected: type[Exception]
 ) -> None:
     served.reported = reported
     with pytest.raises(expected) as raised:
@@ -105,3 +52,33 @@ def test_keeping_what_a_container_wrote_may_take_longer_than_other_requests(
     monkeypatch.setattr(engine_module, "TIMEOUT_SECONDS", SLOW_SECONDS / 3)
     assert engine.changes("container") == ["/opt"]
     engine.commit("container", "localhost/left", "label")
+
+
+def spec_of(image: str, pull: str) -> SandboxSpec:
+    return SandboxSpec(backend=DockerConfig.model_validate({"image": image, "pull": pull}))
+
+
+@needs_root
+async def test_sandboxes_that_wait_for_an_image_hold_up_no_other_and_no_lease(
+    served: ServedEngine, local: LocalBackend, lease: str, folder: Path
+) -> None:
+    served.reported = "manifest unknown"
+    containers = ContainerBackend(folder / "waiting-for-images", f"unix://{served.server_address!s}")
+    await local.create(lease, SPECS["local"])
+    served.answers.clear()
+    slow = spec_of("example.org/slow", "missing")
+    waiting = [asyncio.create_task(containers.create(f"slow/r{n}/lease/0", slow)) for n in range(100)]
+    try:
+        async with asyncio.timeout(60):
+            await until_true(lambda: bool(served.slow_requests), 60)
+            with pytest.raises(InvalidInput, match="no image"):
+                await containers.create("other/r0/lease/0", spec_of("example.org/other", "never"))
+            await local.renew(lease, 60)
+            await local.leases()
+            assert len(served.slow_requests) == 1, "a hundred rollouts pull it once"
+    finally:
+        served.answers.set()
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        await local.destroy(lease)
+    assert {type(each) for each in ended} == {InvalidInput}
+    assert not any((folder / "waiting-for-images").glob("sandboxes/*"))

@@ -1,5 +1,6 @@
 """The host's keeper of leases: an outage costs no sandbox, and one that is broken costs no other."""
 
+import asyncio
 import os
 import subprocess
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from clotho.config import SandboxSettings
 from clotho.errors import InvalidInput, Unavailable
+from clotho.sandbox import reaper
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.backends import Backends
 from clotho.sandbox.containers.backend import ContainerBackend
@@ -21,7 +23,9 @@ from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.lease_state import GRACE_SECONDS
 from clotho.sandbox.reaper import OwnerState, SandboxReaper
 from clotho.sandbox.registry import backends_beside
-from tests.sandbox.conftest import needs_root
+from tests.sandbox.conftest import SPECS, needs_root
+from tests.sandbox.fake_engine import ServedEngine
+from tests.sandbox.shell import until_true
 
 SPEC = SandboxSpec(disk_mb=200, memory_mb=512, lease_seconds=60)
 RENEWED = 3_600.0
@@ -167,3 +171,35 @@ async def test_a_sandbox_whose_lease_another_followed_goes_whichever_namespace_h
     await backend.create(LEASES[0], SPEC, ELSEWHERE[0])
     await SandboxReaper(backend, Told(OwnerState.OPEN), followed, OURS, RENEWED).look()
     assert await backend.leases() == ()
+
+
+@needs_root
+async def test_leases_are_renewed_while_an_engine_takes_its_time_to_remove_containers(
+    served: ServedEngine, local: LocalBackend, lease: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = folder / "removed-slowly"
+    containers = ContainerBackend(root, f"unix://{served.server_address!s}")
+    left = ContainerFolder.of_lease(root, "left/r0/lease/0")
+    left.control().mkdir(parents=True)
+    monkeypatch.setattr(reaper, "PERIOD_SECONDS", 0.02)
+    await local.create(lease, SPECS["local"], OURS)
+    deadline = SandboxFolder.of_lease(local._root, lease).control() / "deadline"
+    served.answers.clear()
+    keeper = SandboxReaper(
+        Backends(local, containers), Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED
+    )
+    running = asyncio.create_task(keeper.run())
+    try:
+        async with asyncio.timeout(60):
+            await until_true(lambda: bool(served.slow_requests), 60)
+            for _ in range(2):
+                soon = time.time() + 100
+                os.utime(deadline, (soon, soon))
+                await until_true(lambda: deadline.stat().st_mtime > time.time() + 200, 60)
+            assert left.files.exists()
+            served.answers.set()
+            await until_true(lambda: not left.files.exists(), 60)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await local.destroy(lease)

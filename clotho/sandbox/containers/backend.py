@@ -18,8 +18,9 @@ from typing import Any
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.containers.config import DockerConfig, require_apart, volumes_apart
-from clotho.sandbox.containers.engine import Engine, Image
+from clotho.sandbox.containers.beginnings import Beginnings
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import (
     ContainerFolder,
     ContainerRecord,
@@ -29,16 +30,13 @@ from clotho.sandbox.containers.folders import (
     record_of,
 )
 from clotho.sandbox.containers.host import ContainerHost, folders, groups_of, make_folders
-from clotho.sandbox.containers.images import build_now
-from clotho.sandbox.containers.seeds import Seeds
 from clotho.sandbox.containers.view import ContainerView, instance_of
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
-from clotho.sandbox.places import MOST_ROOTS, WORKSPACE
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.verifying import check_hidden, exports_of, seal, stage_start
-from clotho.sandbox.threads import with_host, with_sandbox
+from clotho.sandbox.threads import with_host, with_leases, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 log = logging.getLogger("clotho")
@@ -51,7 +49,7 @@ class ContainerBackend:
         self._root = root.absolute()
         self._engine = Engine(address)
         self._host = ContainerHost(self._root, self._engine)
-        self._seeds = Seeds(self._root, self._host)
+        self._beginnings = Beginnings(self._root, self._host)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,7 +67,16 @@ class ContainerBackend:
         private: Sequence[Path] = (),
     ) -> SupervisedSandbox:
         """Commands see no path of this host: `private` ones neither. Raises InvalidInput for a missing image."""
-        return await with_sandbox(lease, self._create, lease, spec, labels, restore)
+        if not isinstance(spec.backend, DockerConfig):
+            raise InvalidInput(f"sandboxes of {spec.backend.name} aren't made in containers")
+        if spec.limits == "required":
+            raise IsolationUnavailable("the disk of a container can't be bounded (limits: required)")
+        if self.holds(lease):
+            found = await with_sandbox(lease, self._find, lease, labels, restore)
+            if found is not None:
+                return found
+        record, seed = await self._beginnings.of(lease, spec, spec.backend, labels)
+        return await with_sandbox(lease, self._create, record, seed, restore)
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SupervisedSandbox:
         return await with_sandbox(lease, self._attach, lease, incarnation, labels)
@@ -93,10 +100,10 @@ class ContainerBackend:
         await with_sandbox(lease, self._destroy, ContainerFolder.of_lease(self._root, lease), labels)
 
     async def renew(self, lease: str, seconds: float) -> None:
-        await with_sandbox(lease, self._renew, lease, seconds)
+        await with_leases(lease, self._renew, lease, seconds)
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        return await with_host(self._leases)
+        return await with_leases(str(self._root), self._leases)
 
     async def reap(self) -> Sequence[str]:
         """Also containers of this engine whose backend's folder is gone, and that have ended by themselves."""
@@ -114,67 +121,35 @@ class ContainerBackend:
 
     # ---- the same, blocking ----
 
-    def _create(
-        self, lease: str, spec: SandboxSpec, labels: Labels | None, restore: Restore | None
-    ) -> SupervisedSandbox:
-        config = spec.backend
-        if not isinstance(config, DockerConfig):
-            raise InvalidInput(f"sandboxes of {config.name} aren't made in containers")
-        if spec.limits == "required":
-            raise IsolationUnavailable("the disk of a container can't be bounded (limits: required)")
+    def _find(self, lease: str, labels: Labels | None, restore: Restore | None) -> SupervisedSandbox | None:
         folder = ContainerFolder.of_lease(self._root, lease)
         with folder.locked():
-            found = folder.read_record()
+            return self._found(folder, labels, restore)
+
+    def _found(
+        self, folder: ContainerFolder, labels: Labels | None, restore: Restore | None
+    ) -> SupervisedSandbox | None:
+        """The sandbox, where it lives and was made from the same checkpoint."""
+        found = folder.read_record()
+        if found is None:
+            return None
+        found = labelled(folder, found, labels)
+        control = ControlDirectory(folder.control(), found.user or None)
+        incarnation = control.incarnation()
+        if incarnation is None or found.restored != _digest(restore):
+            return None
+        return instance_of(ContainerView(folder, found), control, incarnation)
+
+    def _create(
+        self, record: ContainerRecord, seed: Restore | None, restore: Restore | None
+    ) -> SupervisedSandbox:
+        folder = ContainerFolder.of_lease(self._root, record.lease)
+        with folder.locked():
+            found = self._found(folder, record.labels, restore)
             if found is not None:
-                found = labelled(folder, found, labels)
-                control = ControlDirectory(folder.control(), found.user or None)
-                incarnation = control.incarnation()
-                if incarnation is not None and found.restored == _digest(restore):
-                    return instance_of(ContainerView(folder, found), control, incarnation)
-                self._host.end(folder)
-            image = self._image(config)
-            record = self._record(lease, spec, config, labels, image)
-            seed = self._seeds.of(record)
-            record = record.model_copy(update={"user": _user(config, image, seed.users)})
-            begin = restore or seed.restore
-            self._host.end(folder)  # what an attempt before this one left unfinished
-            return self._make(folder, record, begin, _digest(restore))
-
-    def _record(
-        self, lease: str, spec: SandboxSpec, config: DockerConfig, labels: Labels | None, image: Image
-    ) -> ContainerRecord:
-        workdir = config.workdir or image.workdir.rstrip("/") or WORKSPACE
-        aliases = {
-            path: meant for path, meant in spec.aliases.items() if (path, meant) != (workdir, WORKSPACE)
-        }
-        spec = spec.model_copy(update={"aliases": aliases})
-        try:
-            taken = (workdir, config.home, "/tmp", *spec.writable_roots, *spec.aliases)
-            require_apart(*taken)
-            room = MOST_ROOTS - len(spec.writable_roots)
-            volumes = volumes_apart(image.volumes, *taken, tmpfs=config.tmpfs, room=room)
-        except ValueError as error:
-            raise InvalidInput(f"{config}: {error}; give another workdir, home or image") from error
-        return ContainerRecord(
-            lease=lease,
-            labels=labels,
-            spec=spec,
-            config=config,
-            image=image.id,
-            machine=image.architecture,
-            workdir=workdir,
-            environment=dict(image.environment),
-            volumes=volumes,
-        )
-
-    def _image(self, config: DockerConfig) -> Image:
-        if config.dockerfile is None:
-            return self._engine.image(config.image or "", config.pull, config.platform)
-        file = Path(config.dockerfile)
-        built = build_now(
-            self._engine, file.parent, file.name, self._root / "locks", platform=config.platform
-        )
-        return self._engine.image(built, "never")
+                return found
+            self._host.end(folder)  # one that is lost, or that an attempt before this one left unfinished
+            return self._make(folder, record, restore or seed, _digest(restore))
 
     def _make(
         self, folder: ContainerFolder, record: ContainerRecord, begin: Restore | None, restored: str | None
@@ -341,11 +316,3 @@ class ContainerBackend:
 
 def _digest(restore: Restore | None) -> str | None:
     return None if restore is None else restore.checkpoint.digest
-
-
-def _user(config: DockerConfig, image: Image, users: Mapping[str, int]) -> int:
-    """Raises InvalidInput for a name that the image doesn't know."""
-    name = config.user or image.user.partition(":")[0] or "0"
-    if not name.isdigit() and name not in users:
-        raise InvalidInput(f"{config} has no user {name!r} in its /etc/passwd: give an id")
-    return int(name) if name.isdigit() else users[name]

@@ -72,7 +72,7 @@ class Engine:
 
     def __init__(self, address: str | None) -> None:
         self._address = address
-        self._opening, self._pulling = threading.Lock(), threading.Lock()
+        self._opening = threading.Lock()
         self._client: DockerClient | None = None
 
     @property
@@ -123,9 +123,7 @@ class Engine:
             except errors.ImageNotFound:
                 if pull == "never":
                     raise InvalidInput(f"there is no image {name} on this host, and none is pulled") from None
-                with self._pulling:  # a hundred rollouts that need it wait for one of them
-                    if not self.has_image(name):
-                        self._pull(name, platform)
+                self._pull(name, platform)
                 found = self.client.images.get(name)
         config = found.attrs.get("Config") or {}
         variables = (each.partition("=") for each in config.get("Env") or ())

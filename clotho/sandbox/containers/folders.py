@@ -19,6 +19,8 @@ from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.supervised.launch import private
 
 AGENT = "agent"
+NAME_CHARS_BESIDE_LOCKS = 16
+"""Folders share a lock whose names differ in no more than their last characters: there are few files for it."""
 GRACE_SECONDS = 120.0
 """Seconds that a supervisor has, after its lease, to end by itself."""
 
@@ -124,7 +126,7 @@ class ContainerFolder:
         """The lock under which the sandbox is made or ended; yields whether it is held."""
         locks = self.root / "locks"
         locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with lock(locks / self.name[:4], wait=wait) as held:
+        with lock(locks / self.name[:-NAME_CHARS_BESIDE_LOCKS], wait=wait) as held:
             yield held
 
     def read_record(self) -> ContainerRecord | None:

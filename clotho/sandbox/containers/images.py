@@ -1,6 +1,5 @@
 """Images built from a Dockerfile: tagged by the content that they are built from, each built once on an engine."""
 
-import asyncio
 import hashlib
 import os
 import stat
@@ -14,11 +13,10 @@ from clotho.sandbox.containers.folders import lock
 REPOSITORY = "localhost/clotho-build"
 
 
-async def build(
+def build(
     engine: Engine,
     context: Path,
-    dockerfile: str = "Dockerfile",
-    *,
+    dockerfile: str,
     locks: Path,
     arguments: Mapping[str, str] | None = None,
     platform: str | None = None,
@@ -28,18 +26,6 @@ async def build(
     `dockerfile` is a path inside `context`, and `locks` a folder of this host that all builders share. Raises
     InvalidInput with the end of the build's log where a step fails, SandboxUnavailable where the engine does.
     """
-    return await asyncio.to_thread(build_now, engine, context, dockerfile, locks, arguments or {}, platform)
-
-
-def build_now(
-    engine: Engine,
-    context: Path,
-    dockerfile: str,
-    locks: Path,
-    arguments: Mapping[str, str] | None = None,
-    platform: str | None = None,
-) -> str:
-    """`build`, blocking."""
     if not (context / dockerfile).is_file():
         raise InvalidInput(f"no {dockerfile} in {context}")
     name = f"{REPOSITORY}-{content_digest(context, dockerfile, arguments or {}, platform)[:24]}"

@@ -7,7 +7,7 @@ image, and unpacked by that of the sandbox, as a checkpoint is: no program of th
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import MAX_CHECKPOINT_BYTES, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, Restore
-from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, lock
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord
 from clotho.sandbox.containers.host import ContainerHost
 from clotho.sandbox.containers.view import ContainerView, instance_of
 from clotho.sandbox.supervised.archives import ArchiveTransfer
@@ -46,22 +46,29 @@ class Seeds:
     root: Path
     host: ContainerHost
 
+    def key(self, record: ContainerRecord) -> str:
+        """Sandboxes of equal keys have the same seed."""
+        text = "\n".join((record.image, *(f"{label} {path}" for label, path in sorted(self._places(record)))))
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def _places(self, record: ContainerRecord) -> ItemsView[str, str]:
+        return ContainerView(ContainerFolder(self.root, ""), record).layout().archived.items()
+
     def of(self, record: ContainerRecord) -> Seed:
         """What the image of `record` has where the sandbox's folders are mounted."""
-        places = ContainerView(ContainerFolder(self.root, ""), record).layout().archived
-        folder = self.root / "seeds"
-        key = _key(record.image, places)
+        folder, key = self.root / "seeds", self.key(record)
         description, blob = folder / f"{key}.json", folder / f"{key}.tar.zst"
         if not description.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with lock(folder / f"{key}.lock"):
+            maker = ContainerFolder(self.root, f"seed-{key}")
+            with maker.locked():
                 if not description.exists():
                     unfinished = folder / f"{key}.unfinished"
-                    unfinished.write_text(self._made(key, blob, record, places).model_dump_json())
+                    unfinished.write_text(self._made(maker, blob, record).model_dump_json())
                     unfinished.rename(description)
         return Seed.model_validate_json(description.read_text())
 
-    def _made(self, key: str, blob: Path, record: ContainerRecord, places: Mapping[str, str]) -> Seed:
+    def _made(self, folder: ContainerFolder, blob: Path, record: ContainerRecord) -> Seed:
         """In a container that is never finished as a sandbox: should this process die, another reaps it."""
         bare = record.model_copy(
             update={
@@ -72,26 +79,19 @@ class Seeds:
                 "labels": None,
             }
         )
-        folder = ContainerFolder(self.root, f"seed-{key}")
-        with folder.locked():
+        self.host.end(folder)
+        folder.files.mkdir(mode=0o700, parents=True)
+        control = ControlDirectory(folder.control(), None)
+        control.create()
+        view = ContainerView(folder, bare, mounted=False)
+        try:
+            incarnation = self.host.start(view, folder.container, record.image, control)
+            sandbox = instance_of(view, control, incarnation)
+            there, users = asyncio.run(_looked_up(sandbox, dict(self._places(record))))
+            packed = _packed(sandbox, there, blob, str(record.config)) if there else None
+            return Seed(checkpoint=packed, blob=blob, users=users)
+        finally:
             self.host.end(folder)
-            folder.files.mkdir(mode=0o700, parents=True)
-            control = ControlDirectory(folder.control(), None)
-            control.create()
-            view = ContainerView(folder, bare, mounted=False)
-            try:
-                incarnation = self.host.start(view, folder.container, record.image, control)
-                sandbox = instance_of(view, control, incarnation)
-                there, users = asyncio.run(_looked_up(sandbox, places))
-                packed = _packed(sandbox, there, blob, str(record.config)) if there else None
-                return Seed(checkpoint=packed, blob=blob, users=users)
-            finally:
-                self.host.end(folder)
-
-
-def _key(image: str, places: Mapping[str, str]) -> str:
-    text = "\n".join((image, *(f"{label} {path}" for label, path in sorted(places.items()))))
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 async def _looked_up(

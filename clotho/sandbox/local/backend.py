@@ -25,7 +25,7 @@ from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.verifying import check_hidden, exports_of, seal, stage_start
-from clotho.sandbox.threads import with_host, with_sandbox
+from clotho.sandbox.threads import with_host, with_leases, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 REGISTRY = Path("/run/clotho/users")
@@ -92,10 +92,10 @@ class LocalBackend:
 
     async def renew(self, lease: str, seconds: float) -> None:
         """Renews all instances of the lease, a verifier's too."""
-        await with_sandbox(lease, self._renew, lease, seconds)
+        await with_leases(lease, self._renew, lease, seconds)
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        return await with_host(self._leases)
+        return await with_leases(str(self._root), self._leases)
 
     async def reap(self) -> Sequence[str]:
         """Destroy sandboxes past their lease and grace, and unfinished ones; returns the names of their folders."""
