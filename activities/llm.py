@@ -14,7 +14,7 @@ from clotho import failpoints
 from clotho.errors import ContextOverflow, InvalidInput, TokenizerUnavailable
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.hashed import derived_seed
-from clotho.identifiers.ids import displayable, group_of
+from clotho.identifiers.ids import displayable, group_of, run_of
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.journal import Journal
 from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
@@ -26,6 +26,7 @@ from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.turn import ModelProcessRequest, ToolCallReference, TurnEntry, TurnRequest, TurnResult
+from clotho.run_settings import Acquire
 from clotho.runs.manifest import note_capabilities, read_endpoint, read_manifest, read_new_manifest
 from clotho.runs.pauses import RunPaused, paused_because
 from clotho.runs.rollouts import read_end
@@ -101,12 +102,13 @@ class Model:
 
     @activity.defn
     async def begin(self, request: ModelProcessRequest) -> RolloutStart:
-        """The rollout's result, if an earlier workflow was scored; else the queue for its turns."""
+        """The rollout's result, if an earlier workflow was scored; else how it begins."""
         async with activity_guard(request.rollout):
             entry = await read_end(self._journal, request.rollout)
             if entry is not None:
                 return RolloutStart(scored=entry.summary)
-            return RolloutStart(model_queue=await self._queue_for(request))
+            queue, early = await self._queue_for(request), await self._acquires_at_start(request.rollout)
+            return RolloutStart(model_queue=queue, acquire_at_start=early)
 
     @activity.defn
     async def check_model(self, run: str) -> None:
@@ -125,6 +127,13 @@ class Model:
                 if served is not None:
                     log.info("model server: %s", served)
                     await note_capabilities(self._journal, run, served)
+
+    async def _acquires_at_start(self, rollout: str) -> bool:
+        manifest = await read_manifest(self._journal, run_of(rollout))
+        if manifest.acquire is not Acquire.AT_START:
+            return False
+        tools = await self._journal.read_required(tools_key(group_of(rollout)), ToolManifest)
+        return any(tool.sandboxed for tool in tools.tools)
 
     async def _queue_for(self, request: ModelProcessRequest) -> str:
         kept = request.queue is not None and await is_present(self._journal, request.queue)

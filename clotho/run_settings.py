@@ -16,6 +16,15 @@ class CheckpointPolicy(StrEnum):
     OFF = "off"
 
 
+class Acquire(StrEnum):
+    """When a rollout's sandbox is made."""
+
+    ON_FIRST_CALL = "on_first_call"
+    """By the first call, or the verification, that needs one."""
+    AT_START = "at_start"
+    """While the first turn is sampled, if the run offers a tool that needs one."""
+
+
 class OnRewardError(StrEnum):
     """The result of a rollout whose verifier keeps failing."""
 
@@ -35,6 +44,10 @@ class RunSettings(BaseModel):
     )
     checkpoint_mb: int | None = Field(
         default=None, gt=0, description="Largest workspace that is checkpointed, in MiB before compression."
+    )
+    acquire: Acquire | None = Field(
+        default=None,
+        description="When sandboxes are made: on_first_call, or at_start, while the first turn is sampled.",
     )
     keep_diverged: bool | None = Field(
         default=None,

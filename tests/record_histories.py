@@ -15,6 +15,7 @@ from temporalio.client import Client
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.rollout_keys import turn_key
+from clotho.run_settings import Acquire, RunSettings
 from clotho.runs.operations import Operations
 from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Fault, Script
@@ -27,6 +28,7 @@ HISTORIES = Path(__file__).parent / "histories"
 WORKER_NAME = re.compile(r"\d+@\S+")
 RECORDED = {
     "plain": ("~campaign", "g000000", "g000000/r0"),
+    "early": ("g000000/r0",),
     "repaired": ("~campaign", "g000000", "g000000/r0"),
     "paused": ("~campaign", "g000000/r0"),
     "failed": ("~campaign", "g000000"),
@@ -51,6 +53,7 @@ async def live(cluster: Cluster) -> None:
     """The runs whose histories are kept."""
     async with serving(ScriptedModel(Script(conversations=(scoring(1.0, 0.0),)))) as url:
         await (await start(cluster, "plain", url, groups=2, group_size=2)).result()
+        await (await start(cluster, "early", url, settings=RunSettings(acquire=Acquire.AT_START))).result()
     operate = Operations(cluster.open_journal(), cluster.client)
     async with serving(ScriptedModel(SLOW)) as url:
         handle = await start(cluster, "repaired", url, group_size=2)

@@ -47,14 +47,17 @@ class Rollout(Pausable):
         self.state = request.state or RolloutState()
         self.model = ModelProcess(self.rollout, self.task_queues.model, self.state.model_queue)
         self.sandbox = SandboxSession(request)
+        self.acquires_at_start = False
         self.keeps_sandbox = False
         self.releasing: asyncio.Task[None] | None = None
         self.paused = request.paused
 
     @workflow.run
     async def run(self, request: RolloutRequest) -> RolloutSummary:
-        if (scored := (await self.model.begin()).scored) is not None:
-            return scored
+        start = await self.model.begin()
+        if start.scored is not None:
+            return start.scored
+        self.acquires_at_start = start.acquire_at_start
         try:
             ending = await self.agent_loop()
             await self.verify(ending)
@@ -78,7 +81,7 @@ class Rollout(Pausable):
                     await self.call_tool(index, call)
             except SandboxRepeatedlyLost as ended:
                 return Ending(outcome=Outcome.POLICY_KILLED, limit=ended.exhausted)
-            self.continue_as_new_if_long()
+            await self.continue_as_new_if_long()
         return Ending(outcome=Outcome.LIMIT_REACHED, limit=limit)
 
     async def sample_turn(self) -> TurnResult:
@@ -91,6 +94,8 @@ class Rollout(Pausable):
     async def turn_unless_paused(self, request: TurnRequest) -> TurnResult | None:
         if self.paused:
             return None
+        if self.acquires_at_start and request.turn == 0 and self.sandbox.acquiring is None:
+            self.sandbox.begin_acquiring(turns=0)
         self.show(f"sampling turn {request.turn}")
         return await self.model.sample(request)
 
@@ -145,6 +150,7 @@ class Rollout(Pausable):
             shell=self.state.tool_state.get(SLOT),
         )
         elsewhere = self.task_queues.verification
+        await self.sandbox.finish_acquiring()
         if self.sandbox.lease is None and await self.verify_without_lease(request):
             return
 
@@ -198,8 +204,9 @@ class Rollout(Pausable):
             self.releasing = asyncio.create_task(self.sandbox.release())
         return self.releasing
 
-    def continue_as_new_if_long(self) -> None:
+    async def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():
+            await self.sandbox.finish_acquiring()
             self.keeps_sandbox = True
             session = {
                 "lease": self.sandbox.lease,

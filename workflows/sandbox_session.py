@@ -12,6 +12,7 @@ sandboxes, and a rollout that loses eleven, fails.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from temporalio import workflow
@@ -88,7 +89,8 @@ class SandboxSession:
         assert self.lease is not None
         return self.lease
 
-    async def acquire(self, turns: int) -> None:
+    def begin_acquiring(self, turns: int) -> asyncio.Future[Lease]:
+        """Start to create or restore the sandbox, for `get` to wait for it and to meet its failure."""
         number = 0 if self.lease is None else self.lease.number + 1
         request = LeaseRequest(run=self.request.run, rollout=self.request.rollout, number=number, turns=turns)
         summary = f"restore sandbox ({number})" if number else "create sandbox"
@@ -96,8 +98,18 @@ class SandboxSession:
         self.acquiring = asyncio.ensure_future(
             run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         )
+        return self.acquiring
+
+    async def finish_acquiring(self) -> None:
+        """Wait for the sandbox that is being created, if any. One that failed is created anew when it is needed."""
+        if self.acquiring is not None:
+            with suppress(ActivityError):
+                await self.acquire(turns=0)
+
+    async def acquire(self, turns: int) -> None:
+        acquiring = self.acquiring or self.begin_acquiring(turns)
         try:
-            self.hold(await asyncio.shield(self.acquiring))
+            self.hold(await asyncio.shield(acquiring))
         except ActivityError:
             self.acquiring = None
             raise

@@ -19,7 +19,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
-from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
+from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
 from clotho.runs.request import run_manifest
 from clotho.tasks.sources import absolute_source
 
@@ -162,6 +162,7 @@ class RunOptions(DatasetOptions):
     seed: Annotated[int, option(SAMPLING, "Seeds of all rollouts derive from it.", "N")] = 0
     checkpoints: Annotated[CheckpointPolicy | None, asked(SANDBOX, "checkpoints", "WHEN")] = None
     checkpoint_mb: Annotated[int | None, asked(SANDBOX, "checkpoint_mb", "MIB")] = None
+    acquire: Annotated[Acquire | None, asked(SANDBOX, "acquire", "WHEN")] = None
     sandbox: Annotated[str | None, asked(SANDBOX, "sandbox", "NAME")] = None
     image: Annotated[str | None, asked(SANDBOX, "image", "NAME")] = None
     memory_mb: Annotated[int | None, asked(SANDBOX, "memory_mb", "MIB")] = None

@@ -100,6 +100,10 @@ def group_of(rollout: str) -> str:
     return rollout.rpartition("/")[0]
 
 
+def run_of(rollout: str) -> str:
+    return rollout.partition("/")[0]
+
+
 def displayable(name: str, limit: int = TOOL_NAME_CHARACTERS) -> str:
     """`name`, which a model invented, escaped and cut for histories, summaries and logs."""
     clean = "".join(c if c.isprintable() else "�" for c in name)

@@ -132,6 +132,8 @@ class RolloutStart(FrozenModel):
     """The result, if an earlier workflow of the rollout was scored."""
     model_queue: str | None = None
     """The queue of the process that samples its turns, if there are any left."""
+    acquire_at_start: bool = False
+    """Whether its sandbox is made while its first turn is sampled."""
 
 
 class ConcludeRequest(FrozenModel):

@@ -13,7 +13,7 @@ from clotho.rollouts.agent import Agent
 from clotho.rollouts.group import GroupRequest, RepairBounds
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.task_queues import TaskQueues
-from clotho.run_settings import CheckpointPolicy, OnRewardError, RunSettings
+from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.registry import chosen_backend
 from clotho.tools.tool import ToolSettings
@@ -29,7 +29,7 @@ class ToolSelection(FrozenModel):
     """The names of the only tools to offer of those; None: all of them."""
 
 
-OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "on_reward_error")
+OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "acquire", "on_reward_error")
 
 
 SETTINGS = {
@@ -71,6 +71,7 @@ class RunManifest(FrozenModel):
     checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN
     checkpoint_mb: int = 256
     """Workspaces larger than this, before compression, aren't checkpointed."""
+    acquire: Acquire = Acquire.ON_FIRST_CALL
     on_reward_error: OnRewardError = OnRewardError.FAIL
     limits: Limits
     group_size: int

@@ -25,6 +25,7 @@ from tests.workflows.scripts import run, say
 ASKED: dict[str, Any] = {
     "checkpoints": "every_call",
     "checkpoint_mb": 7,
+    "acquire": "at_start",
     "keep_diverged": False,
     "on_reward_error": "zero",
     "memory_mb": 64,

@@ -3,9 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from clotho.identifiers.rollout_keys import blob_key, lease_key
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity
+from clotho.run_settings import Acquire, RunSettings
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -36,7 +39,10 @@ async def lose_at(cluster: Cluster, paused: Path, lease: str) -> None:
     paused.unlink()
 
 
-async def test_a_sandbox_lost_with_the_item_s_files_half_there(private_cluster: Cluster) -> None:
+@pytest.mark.parametrize("acquire", Acquire)
+async def test_a_sandbox_lost_with_the_item_s_files_half_there(
+    private_cluster: Cluster, acquire: Acquire
+) -> None:
     cluster, rollout = private_cluster, "lost-fresh/g000000/r0"
     item: Item = {
         "kind": "append",
@@ -47,7 +53,13 @@ async def test_a_sandbox_lost_with_the_item_s_files_half_there(private_cluster: 
     }
     paused = await start_pausing_worker(cluster, "sandbox.created")
     async with serving(ScriptedModel(played(run("echo last >> /work/notes")))) as url:
-        handle = await cluster.start("lost-fresh", url, environment="file_tasks", items=(item,))
+        handle = await cluster.start(
+            "lost-fresh",
+            url,
+            environment="file_tasks",
+            items=(item,),
+            settings=RunSettings(acquire=acquire),
+        )
         await lose_at(cluster, paused, lease_key(rollout, 0))
         await handle.result()
     end = await read_end(cluster.open_journal(), rollout)
