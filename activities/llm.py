@@ -57,7 +57,7 @@ class Model:
     def __init__(
         self, journal: Journal, backends: ModelServer, queue: str, previews: CommandPreviews | None
     ) -> None:
-        """Without `previews`, histories have nothing of a call but its tool's name."""
+        """`previews` summarize calls in histories, which otherwise have the tool's name only."""
         self._previews = previews
         self._journal = journal
         self._backends = backends

@@ -171,7 +171,7 @@ class Settings(BaseSettings):
     host: str | None = None
     """This machine's persistent name in task queues; None: made once and kept in the cache folder."""
     log_format: LogFormat = "text"
-    """How workers and servers log: lines of text, or of JSON."""
+    """Format of workers' and servers' log lines: text or JSON."""
     fail: str = ""
     """Failpoints to arm: faults on purpose, for tests."""
     fail_folder: Path = Path(f"{STATE_FOLDER}/fail")

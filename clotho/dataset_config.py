@@ -14,7 +14,7 @@ FORMATS = (".jsonl", ".parquet", ".csv")
 
 
 class DatasetConfig(FrozenModel):
-    """Where the rows are, and which of them are items, in which order."""
+    """The source of a dataset's rows, and the choice and order of those that become items."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,7 +66,7 @@ class DatasetConfig(FrozenModel):
         return "folder" if self.source.startswith(("/", "./", "../", "~")) else "hub"
 
     def with_absolute_source(self) -> "DatasetConfig":
-        """With an absolute path, and a file's digest, for workers that start in another folder.
+        """The configuration with an absolute path and a file's digest, for workers that start in another folder.
 
         Raises InvalidInput where there is no such file or folder.
         """

@@ -46,14 +46,14 @@ ENVIRONMENT_ATTEMPTS = 3
 
 
 class StepAction(StrEnum):
-    """What an activity does whose attempt raised the error."""
+    """The action of an activity whose attempt raised the error."""
 
     RETRY = "retry"
     FAIL = "fail"
 
 
 class SandboxAction(StrEnum):
-    """What a rollout does with its sandbox, and with the step that failed."""
+    """The action of a rollout on its sandbox, and on the step that failed."""
 
     KEEP = "keep"
     RESTORE = "restore"
@@ -63,7 +63,7 @@ class SandboxAction(StrEnum):
 
 
 class SiblingAction(StrEnum):
-    """What a group does about a rollout that failed."""
+    """The action of a group on a rollout that failed."""
 
     REPAIR = "repair"
     """Start the rollout again from its last journalled turn."""
@@ -74,7 +74,7 @@ class SiblingAction(StrEnum):
 
 
 class GroupAction(StrEnum):
-    """What the Atropos adapter does about a group that failed."""
+    """The action of the Atropos adapter on a group that failed."""
 
     RETRY = "retry"
     """Try the group again, a bounded number of times."""
@@ -91,7 +91,7 @@ class FailurePolicy:
     sibling: SiblingAction = SiblingAction.REPAIR
     group: GroupAction = GroupAction.RETRY
     attempts: int | None = None
-    """Of a step that retries; None: until its time runs out, since killed workers use attempts up."""
+    """Most attempts at a step; None: until its time runs out, since killed workers use attempts up."""
     dropped_as: str = "infrastructure"
     """The reason that is kept of a group that was given up."""
 

@@ -29,9 +29,9 @@ class OnRewardError(StrEnum):
     """The result of a rollout whose verifier keeps failing."""
 
     FAIL = "fail"
-    """It has no reward: an infrastructure failure."""
+    """The rollout has no reward: an infrastructure failure."""
     ZERO = "zero"
-    """It has reward 0, and its record says that the verifier failed."""
+    """The rollout has reward 0, and its record says that the verifier failed."""
 
 
 class RunSettings(BaseModel):

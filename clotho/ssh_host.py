@@ -15,9 +15,9 @@ class SshHost(FrozenModel):
     address: str
     """Its name or address in the network."""
     port: int = 22
-    """Where its ssh server listens."""
+    """Port of its ssh server."""
     user: str | None = None
-    """Whom to log in as. Empty: this process's user."""
+    """User to log in as. Empty: this process's user."""
     key: Path | None = None
     """File of the private key. Empty: those of the ssh agent and of ~/.ssh."""
     known_hosts: Path = Path("~/.ssh/known_hosts")

@@ -79,7 +79,7 @@ class FileTasks(Environment):
 
 
 def before(item: Item) -> str:
-    """What the file holds at the start."""
+    """The content of the file at the start."""
     lines = item["lines"]
     assert isinstance(lines, list)
     return "".join(f"{line}\n" for line in lines)

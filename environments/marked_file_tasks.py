@@ -6,7 +6,7 @@ from environments.file_tasks import FileTasks
 
 
 class MarkedFileTasks(FileTasks):
-    """Its rewards are those of the file tasks."""
+    """The file tasks, whose rewards carry the marks of their commands."""
 
     async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
         return await with_marks(await super().compute_reward(item, result, ctx), ctx)

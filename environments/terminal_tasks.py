@@ -41,7 +41,7 @@ for given in json.loads(sys.argv[1]):
 
 
 def check_median(ctx: ToolContext) -> dict[str, bool]:
-    """Only the inputs reach the agent's code: a right answer it has to compute."""
+    """Check medians of inputs that the agent's code hasn't seen, so that it has to compute them."""
     odd, even = [[5, 9, 4], [7], [8, 1, 9, 2, 6]], [[5, 9, 4, 8], [3, 1]]
     medians = [5, 7, 6, 6.5, 2]
     call = f"timeout 20 python3 -c {shlex.quote(CALL_MEDIAN)} {shlex.quote(json.dumps([*odd, *even]))}"

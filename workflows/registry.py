@@ -5,7 +5,7 @@ from workflows.rollout import Rollout
 from workflows.rollout_group import RolloutGroup
 
 PINNED = (RolloutGroup, Rollout)
-"""They finish on the version of the code that they began with."""
+"""Workflows that finish on the version of the code that they began with."""
 UPGRADED = (Campaign,)
-"""They go on with the current version."""
+"""Workflows that go on with the current version."""
 WORKFLOWS = (*PINNED, *UPGRADED)

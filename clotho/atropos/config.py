@@ -13,7 +13,7 @@ from clotho.run_settings import RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_from
 
 WithRunSettings: Any = type("WithRunSettings", (BaseEnvConfig, RunSettings), {"__module__": __name__})
-"""Not a class statement: of a half-known base type checkers would refuse the fields that they don't know."""
+"""The base class, without a class statement: type checkers would refuse fields of a base that they half know."""
 
 
 class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]

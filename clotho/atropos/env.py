@@ -248,7 +248,7 @@ class ClothoEnv(ReconnectingEnv):
     # The trainer's API.
 
     async def current_env_id(self) -> int:
-        """Asked before every request that delivers. Raises InvalidInput where another adapter has the run now."""
+        """The registration to deliver under. Raises InvalidInput where another adapter has the run now."""
         await self.adapter_run.run_lock.confirm()
         return await super().current_env_id()
 

@@ -25,7 +25,7 @@ class Claim:
     """An item drawn for the run, and the group that rolls it out."""
 
     number: int
-    """In the order of drawing: also the item's index in the run."""
+    """The claim's number in the order of drawing: also the item's index in the run."""
     group: str
     item: Item
     step: int
@@ -40,7 +40,7 @@ class Ledger:
         self._run = run
         self._next = 0
         self.drawn: Counter[str] = Counter()
-        """How often each item was drawn, by its name."""
+        """Number of times each item was drawn, by its name."""
 
     async def load(self) -> list[Claim]:
         """All claims so far, in order."""
@@ -71,7 +71,7 @@ class Ledger:
         return [claim for claim, entry in zip(claims, entries, strict=True) if entry is None]
 
     async def finished(self, claims: list[Claim]) -> list[Claim]:
-        """Those of `claims` whose groups are scored."""
+        """The claims whose groups are scored."""
         entries = await self._journal.read_many([scored_key(claim.group) for claim in claims], GroupEntry)
         return [claim for claim, entry in zip(claims, entries, strict=True) if entry is not None]
 

@@ -90,7 +90,7 @@ def as_asked(manifest: RunManifest, connections: Connections, config: ClothoEnvC
 
 
 def rendering_of(config: ClothoEnvConfig) -> Rendering | None:
-    """How turns are rendered; None in chat mode."""
+    """The run's rendering; None in chat mode."""
     if Inference(config.inference) is Inference.CHAT:
         return None
     return Rendering(

@@ -39,9 +39,9 @@ class Sibling:
     """Some of its turns were sampled without tokens."""
     tool_errors: tuple[ToolError, ...] = ()
     repairs: tuple[RepairEntry, ...] = ()
-    """Those of its group that led to it."""
+    """The repairs of its group that led to it."""
     excluded: bool = False
-    """It is left out of training because of its disturbances."""
+    """True if the rollout is left out of training because of its disturbances."""
 
     @classmethod
     def of(
@@ -69,7 +69,7 @@ class Sibling:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Which rollouts are left out of training, by their disturbances."""
+    """The rollouts to leave out of training, by their disturbances."""
 
     kinds: frozenset[Disturbance] = frozenset()
     whole_groups: bool = False
@@ -264,7 +264,7 @@ def _check_logprobs(branch: Branch) -> None:
 
 
 def _parameters(siblings: Sequence[Sibling], rows: Sequence[Row], *, trainable: bool) -> dict[str, Any]:
-    """How the rows were sampled, and from which weights."""
+    """The parameters and weight versions that the rows were sampled with."""
     sampling = next((sibling.sampling for sibling in siblings if sibling.sampling is not None), Sampling())
     modes = {span.logprobs_mode for sibling in siblings for one in sibling.branches for span in one.spans}
     return {

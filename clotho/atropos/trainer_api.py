@@ -31,7 +31,7 @@ class Receipt:
 
     duplicate: bool
     buffered: bool
-    """It waits there for rows that would fill a group of the registered size."""
+    """True if the group waits there for rows that would fill one of the registered size."""
 
 
 class TrainerApi:

@@ -22,7 +22,7 @@ def option(text: str, metavar: str, *names: str, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class DatasetOptions:
-    """What replaces an environment's own items; clotho.yaml may have it under `dataset`."""
+    """Options for a dataset in place of the environment's own items; in clotho.yaml under `dataset`."""
 
     dataset: Annotated[
         str | None,

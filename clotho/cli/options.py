@@ -28,5 +28,5 @@ async def open_journal(settings: Settings) -> Journal:
 
 
 async def existing_journal(settings: Settings) -> Journal:
-    """For commands that only read: a mistyped folder must not come to be."""
+    """The journal for commands that only read: a mistyped folder isn't created."""
     return Journal(await asyncio.to_thread(open_existing, settings.store, settings.s3))

@@ -11,7 +11,7 @@ _EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 WITH_OPTIONS: dict[str, Any] = {"context_settings": _EXTRA}
 """Options that the command doesn't know go to the program as they are."""
 WITH_HELP: dict[str, Any] = {"context_settings": {**_EXTRA, "help_option_names": []}}
-"""So does --help."""
+"""Like the above, and passes --help on, too."""
 ADAPTER_MODES = ("serve", "process", "evaluate")
 
 

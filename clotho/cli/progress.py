@@ -66,7 +66,7 @@ class Lines:
 
 
 class TimeLeft:
-    """How long a run may still take, by the rollouts that were scored since it is watched."""
+    """Estimate of the time that a run still takes, from the rollouts scored since watching began."""
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None

@@ -101,7 +101,7 @@ class Following:
 
 
 async def changed_sources(journal: Journal, client: Client, run: str) -> list[Path]:
-    """Of a run that was started before."""
+    """Source files of the environment that changed since the run was started."""
     if await journal.read_current(manifest_key(run), RunManifest) is None:
         return []
     return await Operations(journal, client).changed_sources(Target(run))

@@ -13,7 +13,7 @@ from clotho.runs.adapter_runs import adapter_groups
 
 
 def settings_text(manifest: RunManifest) -> str:
-    """What its user may ask for, as it is."""
+    """The run's settings that a user can choose, as text."""
     shown = {
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in manifest.settings.items()
@@ -37,7 +37,7 @@ def served_text(served: ServerCapabilities) -> str:
 
 
 async def drawn_text(journal: Journal, run: str) -> str | None:
-    """How far the items have come that an adapter has drawn; None where none were."""
+    """The state of the items that an adapter has drawn, as text; None where there are none."""
     groups = await adapter_groups(journal, run)
     if not groups:
         return None

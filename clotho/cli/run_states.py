@@ -45,7 +45,7 @@ async def runs_table(journal: Journal, client: Client | None) -> Table:
 
 
 async def target_groups(journal: Journal, run: str) -> int | None:
-    """How many groups the run shall have; None where an adapter draws them one by one."""
+    """The number of groups that the run is to have; None where an adapter draws them one by one."""
     order = await journal.latest(campaign_request_prefix(run), CampaignRequest)
     if order is None:
         return None

@@ -1,4 +1,4 @@
-"""Which model a server has, where it has one only."""
+"""The name of the model that a server has, where it has only one."""
 
 from contextlib import aclosing
 

@@ -172,7 +172,7 @@ def show_call(console: Console, call: CallEntry) -> None:
 
 
 def resumed_text(sampled: SampledTurn) -> str:
-    """That a turn was interrupted, and after which of its tokens it went on."""
+    """A note on an interrupted turn: the tokens after which it was continued."""
     resumed = sampled.tokens.resumed_at if sampled.tokens is not None else ()
     return f" · resumed after token {', '.join(map(str, resumed))}" if resumed else ""
 

@@ -113,9 +113,9 @@ class UnfinishedWorkflows:
     """The run's workflows that are open, or ended without a result and weren't started again: the latest ones."""
 
     listed: Sequence[tuple[WorkflowExecution, Failure | None]]
-    """With why it failed, if it did."""
+    """The latest ones, each with its failure, if it failed."""
     count: int
-    """Of all of them."""
+    """The number of such workflows, listed or not."""
 
 
 async def unfinished_workflows(client: Client, run: str) -> UnfinishedWorkflows:

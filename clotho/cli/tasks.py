@@ -39,7 +39,7 @@ from clotho.temporal.states import describe
 
 ENVIRONMENT = "task_folders"
 AGENTS = {AgentKind.ORACLE: 1.0, AgentKind.NOP: 0.0}
-"""What each is to earn."""
+"""The reward that each agent is expected to earn."""
 MOST_TASKS = 100_000
 NEVER = 1 << 30
 NO_REPAIRS = RepairBounds(per_group=0, per_run=0)
@@ -54,7 +54,7 @@ class TasksWrong(ClothoError):
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of one agent at one task."""
+    """The result of one agent at one task."""
 
     task: str
     agent: AgentKind

@@ -28,7 +28,7 @@ def sanitized_text(text: str, style: str = "") -> Text:
 
 
 def one_line(console: Console, text: str, style: str = "") -> None:
-    """For links and commands, which must survive being copied, and for what is better not wrapped."""
+    """Print without wrapping, so that links and commands can be copied."""
     console.print(sanitized_text(text, style), soft_wrap=True)
 
 

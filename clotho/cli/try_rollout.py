@@ -84,7 +84,7 @@ def command(
 
 
 class RolloutFailed(ClothoError):
-    """There is no reward; the message says why."""
+    """A rollout without a reward; the message says why."""
 
 
 async def chosen_item(manifest: RunManifest, number: int, given: tuple[Item, ...] | None) -> Item:

@@ -54,7 +54,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Services:
-    """What is running, and where."""
+    """The services that are running, and their addresses."""
 
     temporal: TemporalServer
     model: EmbeddedModelServer
@@ -118,13 +118,13 @@ async def local_services(
 
 @dataclass(frozen=True)
 class EphemeralServices:
-    """What is running."""
+    """Services that end with the command that started them."""
 
     client: Client
     journal: Journal
     worker: ChildProcess
     model_url: str | None
-    """Of the embedded model, where it was asked for."""
+    """URL of the embedded model; None where it wasn't asked for."""
 
     async def during(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do `work`; raises Unavailable with the workers' last words if they end meanwhile."""

@@ -25,7 +25,7 @@ class EnvironmentConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: DatasetConfig | None = None
-    """Whose rows are the items, in place of those of `get_next_item`."""
+    """The dataset whose rows are the items, in place of those of `get_next_item`."""
     enabled_toolsets: tuple[str, ...] | None = None
     """Toolsets to offer; None: all that are available."""
     disabled_toolsets: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class EnvironmentConfig(BaseModel):
     extra_body: dict[str, JsonValue] = {}
     """Further fields of every model request."""
     verifier_cwd: str | None = None
-    """Where the verifier's first command starts, and its relative paths: by default where the agent's shell was.
+    """Directory of the verifier's first command, and of its relative paths; by default the agent's shell's.
 
     Absolute, or below ~, $TMPDIR (the verifier's own) or $CLOTHO_HIDDEN_FILES."""
     trust_workspace: bool = False
@@ -85,7 +85,7 @@ class Reward(FrozenModel):
 
 
 class Solution(FrozenModel):
-    """How an item is solved, for the oracle: a shell command, and files that are there before it runs."""
+    """The solution of an item, for the oracle: a shell command, and files that are there before it runs."""
 
     command: str
     files: dict[str, str | bytes] = {}
@@ -131,7 +131,7 @@ class Environment:
         return {}
 
     def sandbox(self, item: Item) -> ItemSandbox:
-        """What the item's sandbox has in place of what the run asks for."""
+        """Settings of the item's sandbox that replace those of the run."""
         return ItemSandbox()
 
     def time_limit(self, item: Item) -> float | None:
@@ -139,7 +139,7 @@ class Environment:
         return None
 
     def solution(self, item: Item) -> Solution:
-        """How the oracle solves the item, which proves that it can be solved."""
+        """The oracle's solution, which proves that the item can be solved."""
         raise InvalidInput("this environment has no solutions for the oracle to run")
 
     def same_item(self, recorded: Item, item: Item) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
     from clotho.environment.workspace import VerifierWorkspace
 
 READ_BYTES = 64 << 20
-"""Of a file, unless the author asks for more: it is the agent's, who can make any size without writing it."""
+"""Most bytes read of a file by default: an agent can make a sparse file of any size."""
 LARGEST_FILE = 1 << 30
 MOST_FILES = 10_000
 MOST_DOWNLOADED = 1 << 30
@@ -250,7 +250,7 @@ class ToolContext:
 
 
 def _inside(folder: str, name: str) -> Path | None:
-    """Where `name` is below `folder`, links followed; None if it isn't."""
+    """The path of `name` below `folder`, links followed; None if it leads elsewhere."""
     target = Path(folder).resolve()
     path = (target / name).resolve()
     return path if path.is_relative_to(target) else None

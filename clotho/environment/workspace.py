@@ -61,7 +61,7 @@ class VerifierWorkspace:
             raise
 
     async def on_host(self, step: Callable[[], Result]) -> Result:
-        """What is wrong with a path is the author's; failures of the host count as those of calls do."""
+        """Run `step` on this host: a wrong path is the author's error, a failure of the host an outage."""
         try:
             return await asyncio.to_thread(step)
         except Exception as error:

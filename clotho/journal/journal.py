@@ -234,7 +234,7 @@ class Journal:
 
 
 async def _nothing() -> None:
-    """For work that needs nothing from the store."""
+    """Read no inputs: for work that needs nothing from the store."""
 
 
 def encode(key: str, entry: BaseModel) -> bytes:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONFLICT_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Waits after each refusal because another write of the key is under way."""
 BODY_ATTEMPTS = 4
-"""At reading a body that broke off or doesn't fit its checksum: the client library repeats only requests."""
+"""Attempts at reading a body that broke off or doesn't fit its checksum: the client repeats only requests."""
 DELETED_AT_ONCE = 1_000
 
 

@@ -28,7 +28,7 @@ class Access:
     origins: Sequence[str] = ()
     """Origins of web pages that may ask, such as `https://dashboard.example`."""
     token: str | None = None
-    """Asked for as `Authorization: Bearer TOKEN`, or as the password of basic authentication."""
+    """The token that requests need, as `Authorization: Bearer TOKEN` or as the password of basic authentication."""
 
     def check(self, headers: Headers) -> None:
         self._check_host(headers.get("host", ""))

@@ -29,7 +29,7 @@ class BodyLimits:
     unpacked_bytes: int
     """Largest decompressed body, in bytes."""
     seconds: float
-    """From the headers to the last byte."""
+    """Seconds from the headers to the last byte."""
 
 
 class Bodies:

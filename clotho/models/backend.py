@@ -20,7 +20,7 @@ STEP = "step:"
 
 
 class Inference(StrEnum):
-    """How turns are sampled. `TOKENS` takes the first token-exact endpoint that the server turns out to have."""
+    """The endpoint that samples turns. `TOKENS` takes the first token-exact one that the server has."""
 
     CHAT = "chat"
     TOKENS = "tokens"
@@ -65,16 +65,16 @@ class SampledTokens(FrozenModel):
     """One per element of `ids`, natural logarithm."""
     logprobs_mode: LogprobsMode
     versions: tuple[VersionSpan, ...] = ()
-    """In order; the version of tokens in no span is unknown."""
+    """Spans of known weight versions, in order."""
     resumed_at: tuple[int, ...] = ()
-    """Where in `ids` the turn was interrupted and continued by another request, with another seed (`derived_seed`)
+    """Offsets in `ids` at which the turn was interrupted and continued with another seed (`derived_seed`)
     unless the server's random numbers belong to positions."""
     backend: Inference = Inference.TOKENS
     """The endpoint that sampled them last; TOKENS if unknown."""
     sampling_mask: tuple[tuple[int, ...], ...] = ()
-    """For each token, the tokens that could have been sampled, if the server reports them."""
+    """The tokens that could have been sampled in place of each token, if the server reports them."""
     routed_experts: str | None = None
-    """As returned by the server, if it does."""
+    """The experts of each token, as the server returns them; None where it doesn't."""
 
 
 class PriorTurn(FrozenModel):
@@ -104,18 +104,18 @@ class SampledTurn(FrozenModel):
 
     message: ChatMessage
     finish_reason: str | None
-    """As reported: stop, tool_calls, length, …"""
+    """The server's finish reason: stop, tool_calls, length, …"""
     stop_reason: int | str | None = None
     """The stop token or string that was met, if the server reports it."""
     usage: Usage
     model: str
-    """As reported by the server."""
+    """The model's name, as the server reports it."""
     sampling: Sampling
-    """As sent."""
+    """The sampling parameters that were sent."""
     started: float
     """Unix seconds."""
     seconds: float
-    """From the request to the whole answer."""
+    """Seconds from the request to the whole answer."""
     system_fingerprint: str | None = None
     provider_request_id: str | None = None
     reasoning_details: tuple[JsonValue, ...] = ()

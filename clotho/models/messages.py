@@ -14,7 +14,7 @@ ToolSchema = dict[str, JsonValue]
 class FunctionCall(FrozenModel):
     name: str
     arguments: str
-    """As sampled: JSON by convention, unchecked."""
+    """The arguments as sampled: JSON by convention, unchecked."""
 
 
 class ToolCall(FrozenModel):

@@ -76,7 +76,7 @@ class Completion(BaseModel):
         )
 
     def reasoning_details(self) -> tuple[JsonValue, ...]:
-        """As the server sent them, without numbers that aren't finite, which the journal can't hold."""
+        """The server's reasoning details, without numbers that aren't finite, which the journal can't hold."""
         details = json.dumps(self.choices[0].message.reasoning_details or ())
         return tuple(json.loads(details, parse_constant=lambda _: None))
 

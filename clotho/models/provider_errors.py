@@ -91,7 +91,7 @@ def _said(body: str) -> str:
 
 
 def retry_after(status: int, headers: Mapping[str, str]) -> timedelta | None:
-    """How long the server asks to wait; None where it doesn't say.
+    """The time that the server asks to wait; None where it doesn't say.
 
     `Retry-After` (seconds or a date) is obeyed up to an hour, and ignored where it is no number. Of the
     x-ratelimit-reset headers, which say when a limit is wholly free again, the longest counts, up to a minute.

@@ -17,7 +17,7 @@ NOTHING_SAMPLED: dict[str, JsonValue] = {"temperature": 0.0, "top_p": 1.0}
 
 @dataclass(frozen=True)
 class PromptScores:
-    """For each position the candidates, the sequence's own token among them; none for the first."""
+    """Candidates of each position, the sequence's own token among them; none for the first."""
 
     token_ids: list[list[int]]
     logprobs: list[list[float]]

@@ -84,7 +84,7 @@ class TokenServer(ABC):
 
     @abstractmethod
     def body(self, request: TokenRequest) -> dict[str, JsonValue]:
-        """What is posted, without the salt."""
+        """The body of the request, without the salt."""
 
     @abstractmethod
     def chunk(self, event: bytes, request: TokenRequest, seen: int) -> TokenChunk:

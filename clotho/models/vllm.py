@@ -32,9 +32,9 @@ class _Sampled(BaseModel):
 
 class _Logprobs(BaseModel):
     content: list[_Sampled] | None = None
-    """Of /inference/v1/generate."""
+    """Logprobs of /inference/v1/generate."""
     token_logprobs: list[float | None] | None = None
-    """Of /v1/completions."""
+    """Logprobs of /v1/completions."""
 
     def of(self, token_ids: list[int] | None) -> list[float | None] | None:
         if self.content is None:

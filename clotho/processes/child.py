@@ -42,7 +42,7 @@ class ChildProcess:
 
     @property
     def output(self) -> str:
-        """Its output since it was started."""
+        """The process's output since it was started."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")

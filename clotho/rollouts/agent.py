@@ -1,4 +1,4 @@
-"""What acts in a rollout: the model, or turns that are known before it starts."""
+"""The agent of a rollout: the model, or turns that are known before it starts."""
 
 import time
 from enum import StrEnum

@@ -25,7 +25,7 @@ class SampledSpan(FrozenModel):
     start: int
     end: int
     sampling: Sampling
-    """As sent."""
+    """The sampling parameters that were sent."""
     logprobs_mode: LogprobsMode
     finish_reason: str | None
 
@@ -38,7 +38,7 @@ class Branch(FrozenModel):
     """Among the rollout's branches, in the order of their first turns."""
     ids: tuple[int, ...]
     mask: tuple[bool, ...]
-    """Where a token was sampled: from it come the masks of training rows."""
+    """True for each sampled token: the masks of training rows come from it."""
     logprobs: tuple[float, ...]
     """Natural logarithm; 0.0 where not sampled."""
     spans: tuple[SampledSpan, ...]
@@ -50,7 +50,7 @@ class Branch(FrozenModel):
 
     @property
     def temperatures(self) -> tuple[float, ...]:
-        """What each token was sampled at; 0.0 where not sampled. Raises JournalCorrupt where unknown."""
+        """The temperature of each sampled token; 0.0 for the others. Raises JournalCorrupt where it is unknown."""
         temperatures = [0.0] * len(self.ids)
         for span in self.spans:
             if span.sampling.temperature is None:

@@ -25,7 +25,7 @@ class CallRequest(FrozenModel):
     """Number of the lease that the call is made under; None for a tool that needs no sandbox."""
     tool_state: dict[str, str]
     seconds_left: float | None = None
-    """Of the rollout's time: a command is ended when it is over. None: no limit."""
+    """Seconds left to the rollout, after which a command is ended. None: no limit."""
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
 
@@ -76,13 +76,13 @@ class CallEntry(FrozenModel):
     started: float
     seconds: float
     changes: bool
-    """It may have changed the sandbox, as its tool declares: a restored sandbox needs it again."""
+    """True if the call may have changed the sandbox, as its tool declares: a restored sandbox needs it again."""
     spilled: bool = False
     """The model is shown the beginning of a file in the sandbox."""
     seconds_left: float | None = None
-    """As in its request."""
+    """Seconds left to the rollout, as in the call's request."""
     exit_code: int | None = None
-    """Of its command, if there was one. A replay is compared by it, and by whether the result names an error."""
+    """Exit code of the call's command, if any. Replays are compared by it, and by whether there was an error."""
     names_error: bool = False
     checkpoint: Checkpoint | None = None
     """The sandbox after this call; the blob is beside the entry."""

@@ -9,7 +9,7 @@ from clotho.rollouts.task_queues import TaskQueues
 
 
 class RepairBounds(FrozenModel):
-    """How often siblings that failed for infrastructure reasons are started again."""
+    """Bounds on starting siblings again that failed for infrastructure reasons."""
 
     per_group: int = 4
     per_run: int = 200
@@ -50,7 +50,7 @@ class PreparedGroup(FrozenModel):
     siblings: tuple[str, ...]
     """The rollouts to run, replacements included."""
     attempt: int
-    """How many attempts at the group ended incomplete."""
+    """Number of attempts at the group that ended incomplete."""
 
     toolsets: tuple[str, ...]
     tools: tuple[str, ...]

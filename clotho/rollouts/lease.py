@@ -7,11 +7,11 @@ from clotho.sandbox.checkpoints import Checkpoint
 
 
 class Fidelity(StrEnum):
-    """How exactly a restored sandbox equals the lost one."""
+    """The degree to which a restored sandbox equals the lost one."""
 
     EXACT = "exact"
     RESTORED = "restored"
-    """From a checkpoint that lacks processes or files of the sandbox; or on a host with other programs."""
+    """Restored from a checkpoint that lacks processes or files of the sandbox; or on a host with other programs."""
     REPLAYED = "replayed"
     """Commands since the checkpoint were run again, with the same results."""
     DIVERGED = "diverged"
@@ -59,7 +59,7 @@ class LeaseEntry(FrozenModel):
     system: str
     """Fingerprint of the programs that the sandbox sees beside its own files."""
     fidelity: Fidelity | None = None
-    """How exactly it was restored, if it replaces a lost one."""
+    """The fidelity of the sandbox, if it replaces a lost one."""
     replayed_through: str = ""
     """The last call whose effect it started with, from a checkpoint or a replay."""
     shell: str | None = None

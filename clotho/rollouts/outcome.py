@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 
 
 class Ending(FrozenModel):
-    """How the agent's part of a rollout ended."""
+    """The end of the agent's part of a rollout."""
 
     outcome: Outcome
     limit: str | None = None

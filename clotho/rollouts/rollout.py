@@ -84,7 +84,7 @@ class RolloutState(FrozenModel):
         )
 
     def seconds_left(self, limits: Limits) -> float | None:
-        """Of the time that the rollout may be active, a second at least; None without a limit."""
+        """Seconds left of the rollout's active time, at least one; None without a limit."""
         if limits.max_active_seconds is None:
             return None
         return max(1.0, limits.max_active_seconds - self.totals.active_seconds)
@@ -152,7 +152,7 @@ class Prompt(FrozenModel):
     workspace_files: dict[str, str] = {}
     """Path -> base64 content, put into the sandbox before the first command."""
     sandbox: ItemSandbox = ItemSandbox()
-    """What the item asks of its sandbox."""
+    """The item's own settings of its sandbox."""
     plan: Plan | None = None
     """The turns of an agent that is no model."""
 

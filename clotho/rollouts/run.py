@@ -20,7 +20,7 @@ from clotho.tools.tool import ToolSettings
 
 
 class ToolSelection(FrozenModel):
-    """Which toolsets a run offers: all available, the enabled ones, or a sample of a distribution."""
+    """The toolsets that a run offers: all available, the enabled ones, or a sample of a distribution."""
 
     enabled: tuple[str, ...] | None = None
     disabled: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class RunManifest(FrozenModel):
     environment_config: dict[str, JsonValue]
     agent: Agent = Agent()
     model: str
-    """Its name, as its server knows it; the agent's kind where no model acts."""
+    """The model's name, as its server knows it; the agent's kind where no model acts."""
     sampling: Sampling
     rendering: Rendering | None = None
     """None: chat mode, in which the server renders and returns no tokens."""
@@ -128,7 +128,7 @@ class PauseEntry(FrozenModel):
 
 
 class AdapterRunConfig(FrozenModel):
-    """How the adapter rolls out a run's groups: the last entry counts."""
+    """The settings by which the adapter rolls out a run's groups: the last entry counts."""
 
     task_queues: TaskQueues = TaskQueues()
     repairs: RepairBounds = RepairBounds()

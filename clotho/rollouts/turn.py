@@ -34,7 +34,7 @@ class TurnResult(FrozenModel):
     truncated: bool
     """The answer was cut off at the turn's token limit."""
     resumed: bool = False
-    """It was interrupted, and continued from its journalled tokens."""
+    """True if the turn was interrupted, and continued from its journalled tokens."""
     prompt_tokens: int
     sampled_tokens: int
     seconds: Seconds

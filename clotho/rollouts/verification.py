@@ -39,8 +39,8 @@ class RewardEntry(FrozenModel):
     epoch: int
     seconds: float
     error: str | None = None
-    """How the verifier failed, where the score is 0 for that reason alone."""
+    """The verifier's failure, where the score is 0 for that reason alone."""
     refused: str | None = None
-    """How the agent's files kept the verifier from its work, where the score is 0 for that reason alone."""
+    """The reason why the agent's files could not be verified, where the score is 0 for that alone."""
     in_agents_instance: bool = False
-    """It was verified beside the agent's own processes, which the environment asked to keep."""
+    """True if verified beside the agent's own processes, which the environment asked to keep."""

@@ -32,7 +32,7 @@ class RunCounts(Work):
     """Rollouts that wait at a turn's boundary."""
 
     def with_turns(self, turns: Iterable[TurnEntry], tool_calls: int) -> "RunCounts":
-        """Of rollouts without an end."""
+        """Add turns and tool calls of rollouts that haven't ended."""
         sampled = [turn.sampled for turn in turns]
         tokens = sum(each.usage.completion_tokens for each in sampled if each is not None)
         return self.model_copy(

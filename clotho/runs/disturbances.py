@@ -17,11 +17,11 @@ class Disturbance(StrEnum):
     RESUMED = "resumed"
     """A turn was interrupted, and continued from its tokens."""
     REPAIRED = "repaired"
-    """It failed, and continued from its last journalled turn."""
+    """The rollout failed, and continued from its last journalled turn."""
     REPLACED = "replaced"
-    """It replaced a failed sibling from scratch, which favours short rollouts."""
+    """The rollout replaced a failed sibling from scratch, which favours short ones."""
     REWARD_ERROR = "reward_error"
-    """Its score is 0 because the verifier failed."""
+    """The score is 0 because the verifier failed."""
 
 
 def repairs_of(rollout: str, repairs: Sequence[RepairEntry]) -> tuple[RepairEntry, ...]:

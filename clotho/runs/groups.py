@@ -32,7 +32,7 @@ async def scored_groups(journal: Journal, run: str, limit: int | None = None) ->
 
 
 async def scored_among(journal: Journal, groups: Sequence[str]) -> AsyncIterator[tuple[str, GroupEntry]]:
-    """Those of the groups that are scored, in their order."""
+    """The scored groups among `groups`, in their order."""
     for first in range(0, len(groups), ENTRIES_PER_READ):
         part = groups[first : first + ENTRIES_PER_READ]
         entries = await journal.read_many([scored_key(group) for group in part], GroupEntry)
@@ -42,7 +42,7 @@ async def scored_among(journal: Journal, groups: Sequence[str]) -> AsyncIterator
 
 
 async def group_ids(journal: Journal, run: str) -> list[str]:
-    """Of all of the run's groups that may be scored: computed from its items, where they were enumerated.
+    """Ids of all groups of the run that may be scored: computed from its items, where they were enumerated.
 
     The groups of items that were drawn one at a time bear other names: those that are scored are looked for.
     """

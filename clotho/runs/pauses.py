@@ -1,4 +1,4 @@
-"""How a pause works: for a run it is an entry in a numbered log of the store, which turns look up.
+"""The pause of a run: an entry in a numbered log of the store, which turns look up.
 
 `sample_turn` (`activities/llm.py`) reads it before it asks the model, at most a second old, and returns None while
 the run is paused. The rollout then waits in an activity that holds no worker's slot (`activities/pauses.py`). A

@@ -17,7 +17,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import read_transcript
 
 TOOL = "terminal"
-"""By which solutions are run."""
+"""The tool that runs solutions."""
 
 
 async def with_plan(

@@ -29,13 +29,13 @@ NOTHING = RunSettings()
 MODEL = Agent()
 LONGEST_SOLUTION_SECONDS = 86_400.0
 SHELL = ToolSelection(enabled=("terminal",))
-"""What a solution is run with."""
+"""The tools that run a solution."""
 
 
 class RunRequest(FrozenModel):
     manifest: RunManifest
     endpoint: Endpoint | None
-    """Where the model is; None where no model acts."""
+    """The model server; None where no model acts."""
     groups: int
     max_open_groups: int
     items: tuple[Item, ...] | None = None

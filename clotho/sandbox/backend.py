@@ -35,7 +35,7 @@ class SandboxSpec(FrozenModel):
     """A run's requirements of its sandboxes."""
 
     backend: BackendConfig = LocalConfig()
-    """Which backend makes them: `local`, `module:Class` of another one, or the configuration of `docker`."""
+    """The backend that makes them: its name, `module:Class`, or its configuration (`docs/sandboxes.md`)."""
     memory_mb: int = 5120
     """Memory of a sandbox, in MiB."""
     disk_mb: int = 51_200
@@ -157,7 +157,7 @@ class SandboxInstance(Protocol):
 
     @property
     def workspace(self) -> str:
-        """Where commands start: WORKSPACE, or a folder of the host where there is no isolation.
+        """Directory where commands start: WORKSPACE, or a folder of the host where there is no isolation.
 
         `workdir` and the file verbs take WORKSPACE and AGENT_HOME in either case.
         """

@@ -17,7 +17,7 @@ class ShellState(FrozenModel):
     exports: str
     """The exports as bash's `export -p` prints them."""
     workspace: str
-    """Where the workspace was, as commands saw it."""
+    """Path of the workspace, as commands saw it."""
 
 
 class KeptSession(FrozenModel):
@@ -47,7 +47,7 @@ class Checkpoint(FrozenModel):
     content_size: int
     """Bytes of the archive before compression."""
     exact: bool
-    """Nothing ran, and nothing had been left outside of the archived folders."""
+    """True if nothing ran, and nothing had been left outside of the archived folders."""
     fingerprint: str
     """Digest of names, sizes and change times: it stays the same as long as no file of this sandbox changes."""
     shell: ShellState | None
@@ -77,4 +77,4 @@ class Manifest:
     digest: str
     """SHA-256 of the whole listing."""
     listing: bytes
-    """For each file `mode size hash path`, and a NUL; of a very long one the beginning."""
+    """`mode size hash path` and a NUL for each file; only the beginning of a very long listing."""

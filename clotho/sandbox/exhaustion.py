@@ -40,7 +40,7 @@ class Bounds:
     """The control groups that count its use."""
     max_processes: int
     disk: Path | None
-    """Where a disk of its own is mounted."""
+    """Mount point of the sandbox's own disk, if it has one."""
 
     def usage(self) -> Usage:
         kills = [_counter(f"{group}/{name}", "oom_kill") for group in self.groups for name in OOM_FILES]
@@ -48,7 +48,7 @@ class Bounds:
         return Usage(max(kills, default=0), max(peaks, default=0))
 
     def exhausted_since(self, before: Usage, exit_code: int | None) -> Exhausted | None:
-        """For a command that failed. A limit on processes that was met before shows no second time."""
+        """The resource that a failed command exhausted; a limit on processes that was met before isn't seen."""
         now = self.usage()
         if now.oom_kills > before.oom_kills:
             return "memory"

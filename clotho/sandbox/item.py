@@ -1,4 +1,4 @@
-"""What one item asks of its sandbox, in place of what its run asks for."""
+"""Settings of one item's sandbox, in place of those of its run."""
 
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import SandboxSpec
@@ -22,7 +22,7 @@ class ItemSandbox(FrozenModel):
     variables: dict[str, str] = {}
     """Environment variables of commands. Whole values `${VAR}` and `${VAR:-default}` are the workers' own."""
     healthcheck: Healthcheck | None = None
-    """What has to succeed in a new sandbox before the agent's first command."""
+    """A check that has to succeed in a new sandbox before the agent's first command."""
 
     def spec(self, run: SandboxSpec, variable: Lookup) -> SandboxSpec:
         """The specification of the item's sandbox; raises InvalidInput for a variable that the workers lack."""

@@ -49,7 +49,7 @@ variables can tell them. What they can't is in docs/verifiers.md."""
 
 
 class VerifierSetup(FrozenModel):
-    """How a verifier begins."""
+    """The start of a verifier: its directory and environment."""
 
     start: str | None = None
     """Key of the job that holds the first command's directory, made unless it is there."""

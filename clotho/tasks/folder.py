@@ -84,7 +84,7 @@ class Task:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Of every command, unresolved."""
+        """Environment variables of every command, unresolved."""
         service = self.service.environment if self.service else {}
         return {**service, **self.file.environment.env}
 
@@ -210,7 +210,7 @@ def _missing(path: Path, file: TaskFile) -> Iterator[str]:
 
 
 def _sums(task: Path) -> dict[str, str]:
-    """Of all files, links followed.
+    """Checksums of all files, links followed.
 
     Raises InvalidInput for links that lead out of the task or round in circles, and for too many bytes.
     """

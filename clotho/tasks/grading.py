@@ -14,7 +14,7 @@ REWARDS = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
 PREPARING_SECONDS = 600
 LOG_CHARACTERS = 4_000
 LOG_BYTES = 4 * LOG_CHARACTERS
-"""Of the end of the tests' output, which may be of any size."""
+"""Most bytes read from the end of the tests' output, which may be of any size."""
 
 
 def preparing_command(task: Task) -> str:

@@ -1,4 +1,4 @@
-"""What a verifier left below /logs/verifier: named rewards, or why there are none."""
+"""The rewards that a verifier left below /logs/verifier, or the reason why there are none."""
 
 import json
 import math

@@ -14,7 +14,7 @@ from clotho.tasks import task_file
 from clotho.tasks.folder import Task
 
 FOLDERS = ("/logs", "/solution", "/tests")
-"""Which the agent, its solution and its verifier find in every sandbox."""
+"""Folders that the agent, its solution and its verifier find in every sandbox."""
 
 
 def container_sandbox(task: Task) -> ItemSandbox:

@@ -1,4 +1,4 @@
-"""Where tasks come from: a folder, a git repository at a commit, or a set in a registry file.
+"""Sources of tasks: a folder, a git repository at a commit, or a set in a registry file.
 
 What is fetched is fetched once, into the cache folder of the host.
 """

@@ -18,7 +18,7 @@ TRACE_CHARACTERS = 1_000
 FAILURE_BYTES = 3_500
 """A server shows nothing of a pending activity's failure of more than 4 KB, not even its message."""
 BYTES_PER_CHARACTER = 4
-"""At most, in UTF-8."""
+"""Most bytes of a character in UTF-8."""
 
 _PYDANTIC = tuple(PydanticPayloadConverter().converters.values())
 

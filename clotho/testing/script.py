@@ -33,7 +33,7 @@ class ScriptedTurn(FrozenModel):
     calls: tuple[ScriptedCall, ...] = ()
     reasoning: str | None = None
     finish_reason: str | None = None
-    """By default `tool_calls` with calls and `stop` without."""
+    """The answer's finish reason; by default `tool_calls` with calls and `stop` without."""
 
     def message(self, call_ids: Iterable[str]) -> ChatMessage:
         """The assistant's message, its calls with `call_ids`."""
@@ -54,7 +54,7 @@ class Question(FrozenModel):
 
     @property
     def turn(self) -> int:
-        """How many turns the model has had, this one not counted."""
+        """Number of the model's turns before this one."""
         return sum(message.role == "assistant" for message in self.messages)
 
     @property
@@ -96,7 +96,7 @@ class Fault(FrozenModel):
     """The first so many requests of each key."""
     status: int = 503
     headers: dict[str, str] = Field(default_factory=dict)
-    """For instance {"retry-after": "2"}."""
+    """Headers of the answer, such as {"retry-after": "2"}."""
     message: str = "scripted fault"
 
     def applies(self, request: int, attempt: int) -> bool:

@@ -127,7 +127,7 @@ def _described(error: ValidationError) -> str:
 
 
 def _joined(path: Iterable[str | int]) -> str:
-    """As the model would write it: `items[0].id`."""
+    """The path as the model would write it: `items[0].id`."""
     joined = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return joined.removeprefix(".")
 

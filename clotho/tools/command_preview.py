@@ -19,7 +19,7 @@ class CommandPreviews:
         self._redactors = Redactors(variable)
 
     def of(self, arguments: str, redact: Sequence[str]) -> str:
-        """At most 60 characters; empty for arguments that have no command, path or pattern."""
+        """The preview of a call, at most 60 characters; empty for arguments without a command, path or pattern."""
         # Redacted before it is cut: half a secret has no known shape.
         return displayable(without_tokens(self._redactors.of(redact)(_command(arguments))), SHOWN)
 

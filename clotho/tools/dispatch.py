@@ -34,7 +34,7 @@ class CallFailure:
     arguments: str
     """The arguments as the model wrote them, at most 150 characters."""
     error: str
-    """At most 300 characters."""
+    """The error, at most 300 characters."""
 
 
 @dataclass(frozen=True)

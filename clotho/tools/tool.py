@@ -16,7 +16,7 @@ Arguments = dict[str, Any]
 
 
 class ToolSettings(FrozenModel):
-    """How a run's tools behave; part of the run's fingerprint."""
+    """Settings of a run's tools; part of the run's fingerprint."""
 
     terminal_timeout: float = 120.0
     longest_command_seconds: float = 600.0
@@ -56,7 +56,7 @@ class CallContext:
     lease: int | None = None
     """The number of the one that it is made under: a command in a lost sandbox is another than in the next."""
     seconds_left: float | None = None
-    """Of the rollout's time; None: no limit."""
+    """Seconds left to the rollout; None: no limit."""
     progress: Callable[[int], None] = field(default=lambda offset: None)
     """Report how much of a long command's output was seen."""
 

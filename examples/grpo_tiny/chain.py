@@ -28,22 +28,22 @@ NO_WORKERS: Mapping[str, ChildProcess] = MappingProxyType({})
 
 
 class Training(FrozenModel):
-    """What is trained, and how."""
+    """The settings of a training run."""
 
     run: str = "grpo-tiny"
     steps: int = 22
     rate: float = 3e-4
     group_size: int = 8
     batch_size: int = 32
-    """In rows, of which each is a rollout."""
+    """Rows of a batch, of which each is a rollout."""
     open_groups: int = 8
-    """At once, until they are delivered."""
+    """Groups that are open at once, until they are delivered."""
     max_lag: int = 4
     """Steps that a group's weights may be behind when it is delivered."""
     damage: float = 0.25
     """Noise on the matrices at the start, in deviations of their entries."""
     seed: int = 0
-    """Of the damage."""
+    """Seed of the damage."""
 
 
 class Chain:
@@ -76,12 +76,12 @@ class Chain:
             await process.start()
 
     async def stop(self) -> None:
-        """Nothing is drawn, delivered or trained on any more."""
+        """Stop drawing, delivering and training."""
         for process in self._own.values():
             await process.kill()
 
     async def cancel_open_groups(self) -> None:
-        """What nobody will deliver shall not be sampled beside what comes next."""
+        """Cancel groups that won't be delivered, so that they don't compete with the next run."""
         ledger = Ledger(self.cluster.open_journal(), self.training.run)
         claims = await ledger.load()
         finished = await ledger.finished(claims)

@@ -19,14 +19,14 @@ BEFORE, AFTER = "held-out-before", "held-out-after"
 
 
 class Order(FrozenModel):
-    """What is compared."""
+    """The settings of the comparison."""
 
     training: Training = Training()
     held_out: Size = Size()
     kills: int = 8
-    """In the second run."""
+    """Number of kills in the second run."""
     seed: int = 0
-    """Of the kills."""
+    """Seed of the kills."""
 
 
 class TrainingRun(FrozenModel):
@@ -34,13 +34,13 @@ class TrainingRun(FrozenModel):
     before: HeldOut
     after: HeldOut
     rise: Estimate
-    """From before to after, over the same items."""
+    """Rise of the reward from before to after, over the same items."""
     also_trained_on: int
     """Held-out items that training drew, too."""
     started: float
     """Training, Unix time."""
     seconds: float
-    """Until the server had the last weights."""
+    """Seconds until the server had the last weights."""
     steps: tuple[StepReport, ...]
     kills: tuple[Kill, ...]
     fates: Fates
@@ -51,7 +51,7 @@ class Comparison(FrozenModel):
     undisturbed: TrainingRun
     killed: TrainingRun
     killed_more: Estimate
-    """What the killed run's policy earns more in the end than the undisturbed one's, over the same items."""
+    """The final reward of the killed run's policy less that of the undisturbed one's, over the same items."""
 
 
 async def compare(folder: Path, order: Order, announce: Announce) -> Comparison:

@@ -1,4 +1,4 @@
-"""What became of a training run's groups, read from the ledger, the API's queue and the trainer's steps."""
+"""The fates of a training run's groups, from the ledger, the API's queue and the trainer's steps."""
 
 import asyncio
 from collections import Counter
@@ -20,12 +20,12 @@ class Fates(FrozenModel):
     unfinished: int
     """Open, or not delivered, when training ended."""
     dropped: dict[str, int]
-    """By the adapter, for a reason."""
+    """Number of groups that the adapter dropped, by reason."""
     accepted: int
-    """By the API."""
+    """Number of groups that the API accepted."""
     trained: int
     waiting: int
-    """In the API's queue when training ended."""
+    """Groups in the API's queue when training ended."""
     lost: tuple[str, ...]
     trained_twice: tuple[str, ...]
     sent_again: int
@@ -35,7 +35,7 @@ class Fates(FrozenModel):
 
 
 async def fates_of(chain: Chain) -> Fates:
-    """To be asked of a chain that is stopped: the queue's file has one user at a time."""
+    """The fates of a stopped chain's groups: the queue's file has one user at a time."""
     journal = chain.cluster.open_journal()
     ledger = Ledger(journal, chain.training.run)
     claims = await ledger.load()
@@ -61,13 +61,13 @@ async def fates_of(chain: Chain) -> Fates:
 
 
 def _in_steps(chain: Chain) -> tuple[Counter[str], int]:
-    """How often each group was trained on, and how many were handed out again."""
+    """The number of times that each group was trained on, and the number of groups handed out again."""
     times = Counter(str(group.group_id) for batch in chain.steps.batches() for group in batch)
     return times, len(chain.steps.served_again())
 
 
 def _in_queue(chain: Chain, groups: list[str]) -> tuple[set[str], set[str]]:
-    """Those of `groups` that were ever accepted, and what is still held for the trainer."""
+    """The groups that were ever accepted, and those that are still held for the trainer."""
     queue = QueueFile(chain.queue)
     try:
         held = [row.group for row in queue.read().rows if row.place.kind != "latest"]

@@ -1,4 +1,4 @@
-"""What the policy earns on items that it isn't trained on, sampled as in training."""
+"""The policy's reward on held-out items, sampled as in training."""
 
 import statistics
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from clotho.runs.groups import scored_groups
 from examples.grpo_tiny.chain import ENVIRONMENT, Chain
 
 SEED = 20_000
-"""Of the environment, which draws other tasks by it than those trained on."""
+"""Seed of the environment, which makes it draw other tasks than those trained on."""
 
 
 class Size(FrozenModel):
     items: int = 48
     rollouts: int = 4
-    """Of each item."""
+    """Number of rollouts of each item."""
 
 
 class HeldOut(FrozenModel):
     """One evaluation."""
 
     version: str
-    """Of the weights."""
+    """Version of the weights."""
     by_item: tuple[float, ...]
     """Mean score of each item's rollouts."""
     score: Estimate
@@ -62,19 +62,19 @@ async def evaluate(chain: Chain, run: str, size: Size) -> HeldOut:
 
 
 async def sampled_version(chain: Chain) -> str:
-    """Of the weights that the server samples from."""
+    """The version of the weights that the server samples from."""
     async with httpx.AsyncClient(base_url=chain.model.url) as http:
         health = (await http.get("/health")).raise_for_status().json()
     return str(health["weight_version"])
 
 
 def difference(one: HeldOut, other: HeldOut) -> Estimate:
-    """How much more `other` earns, over the same items: what is hard for both doesn't widen the interval."""
+    """The reward of `other` less that of `one`, paired by item, so that hard items don't widen the interval."""
     return mean_of_items([[b - a] for a, b in zip(one.by_item, other.by_item, strict=True)])
 
 
 async def also_trained_on(chain: Chain, evaluations: Sequence[str]) -> int:
-    """How many of the held-out items the training run has drawn, too."""
+    """The number of held-out items that the training run has drawn, too."""
     journal = chain.cluster.open_journal()
     drawn = {claim.item["prompt"] for claim in await Ledger(journal, chain.training.run).load()}
     held_out = {group.item["prompt"] for run in evaluations for _, group in await scored_groups(journal, run)}

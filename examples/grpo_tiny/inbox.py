@@ -20,7 +20,7 @@ class Inbox:
         self._known = {group.group_id for batch in steps.batches() for group in batch}
 
     def batch(self, step: int) -> list[TrainingGroup]:
-        """What `step` trains on. Raises ValueError for a faulty batch."""
+        """The batch of `step`. Raises ValueError for a faulty one."""
         groups = self._steps.batch(step)
         if groups is None:
             groups = self._next_new()

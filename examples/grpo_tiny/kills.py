@@ -24,7 +24,7 @@ class Strike:
 
     part: str
     step: int
-    """In which it comes: the trainer has that step's batch."""
+    """Step of the kill: the trainer has that step's batch."""
     delay: float = 0.0
     """Seconds after that."""
 
@@ -38,7 +38,7 @@ class Kill(FrozenModel):
 
 
 def draw_strikes(parts: Sequence[str], kills: int, steps: int, seed: int) -> list[Strike]:
-    """At random moments of a run, on random parts, but on each of them before any a second time."""
+    """Draw kills at random moments of a run, on random parts: on each of them before any a second time."""
     draw = random.Random(seed)
     struck: list[str] = []
     while len(struck) < kills:
@@ -51,7 +51,7 @@ def draw_strikes(parts: Sequence[str], kills: int, steps: int, seed: int) -> lis
 
 
 async def train(chain: Chain, strikes: Sequence[Strike], announce: Announce) -> tuple[Kill, ...]:
-    """From the start of the chain to its trainer's last step. Raises Unavailable for a run that doesn't go on."""
+    """Run the chain to its trainer's last step. Raises Unavailable for a run that doesn't go on."""
     kills = []
     await chain.start()
     try:

@@ -13,7 +13,7 @@ Pullback = Callable[[Array], Array]
 
 
 class Gradients(dict[str, Array]):
-    """By parameter; a parameter that is used twice gets both."""
+    """Gradients by parameter; those of a parameter that is used twice are summed."""
 
     def add(self, name: str, gradient: Array) -> None:
         self[name] = self[name] + gradient if name in self else gradient

@@ -28,7 +28,7 @@ class Batch:
     """(rows,)"""
     mean_score: float
     trained_tokens: int
-    """Of the whole batch, in each of its parts too: what losses are a mean over."""
+    """Trained tokens of the whole batch, in each of its parts too: losses are a mean over them."""
 
     def parts(self, rows: int) -> Iterator["Batch"]:
         """The same batch a few rows at a time, each part as long as it must be; their losses add up to its own.
@@ -52,11 +52,11 @@ class Batch:
 class Loss:
     value: float
     by_logprobs: Array
-    """Its gradient, (rows, length - 1)."""
+    """Gradient of the loss by logprobs, (rows, length - 1)."""
     clipped: float
     """Share of the batch's trained tokens whose ratio the clip holds."""
     largest_drift: float
-    """Of a trained token's logprob since it was sampled."""
+    """The largest change of a trained token's logprob since it was sampled."""
 
 
 def batch_of(groups: Sequence[TrainingGroup], dtype: npt.DTypeLike = np.float32) -> Batch:

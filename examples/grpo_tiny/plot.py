@@ -59,7 +59,7 @@ class Axes:
         yield text(18, y, "mean reward", GREY, "middle", f'transform="rotate(-90 18 {y})"')
 
     def scores(self, run: TrainingRun, colour: str) -> Iterator[str]:
-        """Of the batches: each, and the mean of the last few."""
+        """The scores of the batches: each, and the mean of the last few."""
         for step in run.steps:
             x, y = self.across(step.step), self.up(step.score)
             yield f'<circle cx="{x}" cy="{y}" r="2" fill="{colour}" opacity="0.35"/>'
@@ -76,7 +76,7 @@ class Axes:
             yield f'<rect x="{x - 4}" y="{y - 4}" width="8" height="8" fill="{colour}" stroke="white"/>'
 
     def kills(self, run: TrainingRun, colour: str) -> Iterator[str]:
-        """Where the run stood when they came."""
+        """The kills, at the run's progress when they came."""
         times = [run.started, *(step.finished for step in run.steps)]
         for kill in run.kills:
             x = self.across(float(np.interp(kill.at, times, range(len(times)))))

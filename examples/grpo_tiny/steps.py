@@ -1,4 +1,4 @@
-"""What a trainer keeps of its steps on disk: each one's batch, written down before it is trained on, and report."""
+"""A trainer's steps on disk: each one's batch, written before it is trained on, and its report."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,15 +23,15 @@ class StepReport(FrozenModel):
     drift: float
     """The largest change of a trained token's logprob since it was sampled."""
     norm: float
-    """Of the gradients, before they were clipped."""
+    """Norm of the gradients, before clipping."""
     trained: int
     """Tokens."""
     versions: tuple[int, ...]
-    """Of the weights that the batch was sampled from."""
+    """Versions of the weights that the batch was sampled from."""
     lag: int
     """Steps that the oldest of them was behind the weights that were trained."""
     seconds: float
-    """That the update took, without the wait for its batch."""
+    """Seconds that the update took, without the wait for its batch."""
     finished: float
     """Unix time."""
 
@@ -52,7 +52,7 @@ class Steps:
         write_whole(self._batch_file(step), BATCH.dump_json(list(groups)))
 
     def batches(self) -> Iterator[list[TrainingGroup]]:
-        """In the order of their steps."""
+        """The batches, in the order of their steps."""
         for path in sorted(self._folder.glob("*.batch.json")):
             yield BATCH.validate_json(path.read_bytes())
 

@@ -20,13 +20,13 @@ Weights = dict[str, Array]
 
 
 def read(folder: Path) -> tuple[Weights, str]:
-    """In float32, and their version."""
+    """Read the weights, in float32, and their version."""
     checkpoint = read_checkpoint(folder)
     return {name: each.astype(np.float32) for name, each in checkpoint.tensors.items()}, checkpoint.version
 
 
 def read_optimizer(folder: Path, version: int, rate: float) -> AdamW:
-    """As it was written with the weights of `version`; a fresh one for weights that were never trained."""
+    """The optimizer written with the weights of `version`; a fresh one for weights that were never trained."""
     optimizer = AdamW(rate, steps=version)
     moments = {"first": optimizer.first, "second": optimizer.second}
     if version > 0:

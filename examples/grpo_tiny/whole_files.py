@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """In place of what is there."""
+    """Write the file whole, in place of what is there."""
     partial = path.with_name(f"{path.name}.partial")
     with partial.open("wb") as file:
         file.write(content)

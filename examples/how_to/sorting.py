@@ -13,7 +13,7 @@ class SortingConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("terminal", "file")
     max_agent_turns: int = 8
     tasks: int = 20
-    """How many items there are."""
+    """Number of items."""
     seed: int = 0
 
 

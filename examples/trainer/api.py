@@ -14,12 +14,12 @@ TIMEOUT = 60.0
 
 
 class Registration(BaseModel):
-    """What a trainer tells the API about itself."""
+    """A trainer's registration with the API."""
 
     model_config = ConfigDict(frozen=True)
 
     batch_size: int
-    """In rows."""
+    """Rows of a batch."""
     max_token_len: int
     """Environments drop groups with a row of this length or more."""
     num_steps: int
@@ -40,13 +40,13 @@ class TrainingGroup(BaseModel):
     """The token where it is trained on, else -100."""
     scores: list[float]
     inference_logprobs: list[list[float]] | None = None
-    """At sampling; 1.0 where not trained on."""
+    """Logprobs at sampling; 1.0 where not trained on."""
     generation_params: dict[str, JsonValue] | None = None
     group_id: str | None = None
 
     @property
     def weight_versions(self) -> list[list[str]] | None:
-        """For each row, the weight versions that its trained tokens were sampled from; None if nobody says."""
+        """The weight versions that each row's trained tokens were sampled from; None if unknown."""
         said = (self.generation_params or {}).get("weight_versions")
         if not isinstance(said, list):
             return None
@@ -68,12 +68,12 @@ class TrainerApi:
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT)
 
     def register(self, registration: Registration) -> None:
-        """To be followed by fetching batches: only then may environments register."""
+        """Register the trainer; environments may register once it has fetched a batch."""
         self._asked("POST", "/register", registration.model_dump())
 
     @property
     def step(self) -> int:
-        """How many batches were formed, from the starting step on."""
+        """The number of batches that were formed, from the starting step on."""
         step = self._asked("GET", "/status")["current_step"]
         assert isinstance(step, int)
         return step

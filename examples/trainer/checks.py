@@ -1,4 +1,4 @@
-"""What a trainer may rely on in a batch, checked."""
+"""Checks of the properties of a batch that trainers rely on."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

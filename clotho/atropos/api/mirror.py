@@ -14,10 +14,10 @@ class FetchedBatch:
     """A batch that was fetched, until the next fetch says that it arrived."""
 
     groups: Sequence[Group]
-    """In the order of the answer."""
+    """The batch's groups, in the order of the answer."""
     rows: Sequence[int]
     answered: bool = False
-    """Its answer was handed to the network whole."""
+    """True once its answer was handed to the network whole."""
     torn: bool = False
     """The connection ended before its client can have read all of it."""
 

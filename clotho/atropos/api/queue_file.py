@@ -83,7 +83,7 @@ class QueueFile:
         )
 
     def known(self, ids: Iterable[str]) -> set[str]:
-        """Those of `ids` that were accepted."""
+        """The subset of `ids` that was accepted."""
         query = "SELECT id FROM accepted WHERE id = ?"
         return {found[0] for each in ids for found in self._connection.execute(query, (each,))}
 

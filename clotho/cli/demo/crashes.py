@@ -43,7 +43,7 @@ class FaultInjector:
     say: Callable[[str], None]
     killed: Counter[str] = field(default_factory=Counter)
     deaths: list[float] = field(default_factory=list)
-    """When a process that calls models was killed."""
+    """Times at which a process that calls models was killed."""
 
     async def strike(self, turns: int) -> None:
         """Kill by the number of `turns` that are answered so far."""

@@ -81,7 +81,7 @@ class Doctor:
         return journal, Finding(f"store: {journal.store_identity}, {runs} runs")
 
     async def _temporal(self) -> tuple[Client | None, Finding]:
-        """Without search attributes there are no workflows to ask about either."""
+        """The client, None where there is no connection, and the state of Temporal."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 client = await connect(self.settings.temporal)
@@ -147,7 +147,7 @@ async def isolation(backend: SandboxBackend) -> Finding:
 
 
 async def containers(backend: SandboxBackend) -> Finding:
-    """Without an engine nothing is wrong: only runs with `--sandbox docker` need one."""
+    """The state of the container engine, which only runs with `--sandbox docker` need."""
     report = await backend.probe()
     if not report.isolated:
         return Finding(f"containers: none here ({'; '.join(report.missing)})")

@@ -15,7 +15,7 @@ from clotho.embedded.model.exact import Array
 from clotho.errors import InvalidInput
 
 VERSION_KEY = "weight_version"
-"""In a file's metadata: how its writer calls these weights."""
+"""Key of the weights' version in a file's metadata."""
 
 
 class RopeParameters(BaseModel):
@@ -63,7 +63,7 @@ class Architecture(BaseModel):
 class Checkpoint:
     tensors: Mapping[str, Array]
     version: str
-    """As the file says, else the first 16 hexadecimal digits of its SHA-256."""
+    """The version in the file's metadata, else the first 16 hexadecimal digits of its SHA-256."""
 
 
 def read_checkpoint(directory: Path) -> Checkpoint:

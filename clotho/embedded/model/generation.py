@@ -16,7 +16,7 @@ from clotho.embedded.model.tokenizer import TextStream
 class Likelihood:
     token: int
     logprob: float
-    """At temperature 1."""
+    """Logprob at temperature 1."""
     rank: int
     """1 is the most likely token."""
 
@@ -37,7 +37,7 @@ class Step:
     text: str
     ending: Ending | None
     version: str
-    """Of the weights that it was sampled from."""
+    """Version of the weights that the token was sampled from."""
 
 
 class Generation:
@@ -99,7 +99,7 @@ class Generation:
 
 
 def score_prompt(policy: Policy, prompt: list[int], count: int) -> list[tuple[Likelihood, ...]]:
-    """For each position its own token and the `count` most likely ones; for the first, nothing. Blocks."""
+    """Logprobs of each position's own token and the `count` most likely ones; none for the first. Blocks."""
     cache = KeyValueCache(policy.model.architecture)
     rows: list[tuple[Likelihood, ...]] = [()]
     for token, following in pairwise(prompt):

@@ -14,7 +14,7 @@ class Policy:
     model: Qwen2
     tokenizer: Tokenizer
     version: str
-    """Of the weights: what their file says, else part of its hash."""
+    """Version of the weights: from their file's metadata, else part of its hash."""
 
     @classmethod
     def load(cls, directory: Path) -> "Policy":

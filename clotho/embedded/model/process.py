@@ -11,7 +11,7 @@ from clotho.processes.child import ChildProcess
 from clotho.processes.ports import claim
 
 READY = "serving at "
-"""What the server's one line on standard output starts with; its URL follows."""
+"""The start of the server's one line on standard output; its URL follows."""
 READY_LINE = re.compile(rf"^{READY}\S*:(\d+)\n", re.MULTILINE)
 START_SECONDS = 60.0
 POLL_SECONDS = 0.02
@@ -33,7 +33,7 @@ class EmbeddedModelServer:
 
     @property
     def url(self) -> str:
-        """Without a path: the OpenAI API is under /v1."""
+        """The server's URL without a path: the OpenAI API is under /v1."""
         return f"http://127.0.0.1:{self._port}"
 
     @property

@@ -12,7 +12,7 @@ from clotho.embedded.model.exact import Array
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """What a generation is sampled with; the defaults leave the model's distribution as it is."""
+    """Sampling parameters of a generation; the defaults leave the model's distribution as it is."""
 
     seed: int
     """64 bits, signed."""
@@ -30,7 +30,7 @@ class SamplingParameters:
     include_stop_text: bool = False
     keep_special_tokens: bool = False
     alternatives: int = 0
-    """How many of the most likely tokens to report beside the sampled one."""
+    """Number of most likely tokens to report beside the sampled one."""
 
 
 def log_softmax(logits: Array) -> Array:

@@ -70,7 +70,7 @@ class TextStream:
         return text, None
 
     def finish(self) -> str:
-        """What was held back, now that nothing follows."""
+        """The text that was held back, now that nothing follows."""
         text, self._held = self._held + self._decoder.decode(b"", final=True), ""
         return text
 

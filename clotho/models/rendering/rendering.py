@@ -1,11 +1,11 @@
-"""Which tokenizer, renderer and parser a run's conversations go through."""
+"""The tokenizer, renderer and tool-call parser of a run."""
 
 from clotho.frozen_model import FrozenModel
 from clotho.models.tool_call_parsers import family_parser, model_name
 
 
 class Rendering(FrozenModel):
-    """How conversations become tokens and tokens messages, as `clotho.models.rendering.resolve` takes it."""
+    """The names of a run's tokenizer, renderer and parser, which `clotho.models.rendering.resolve` opens."""
 
     tokenizer: str = ""
     """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""

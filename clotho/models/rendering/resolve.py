@@ -1,4 +1,4 @@
-"""Which renderer fits a model, and what reads its tool calls: by its name, or as configured."""
+"""The renderer and tool-call parser of a model: by its name, or as configured."""
 
 import re
 

@@ -56,7 +56,7 @@ class Tokenizer:
         return bool(self.loaded.chat_template)
 
     def _literals(self, special: set[str]) -> Literals:
-        """Nothing is marked for a tokenizer of its author's own making, which would keep the marks."""
+        """The marks that keep special tokens out of texts; none for a custom tokenizer, which keeps marks."""
         if not self.loaded.is_fast:
             return Literals((), ())
         drop_marks(self.loaded)

@@ -21,7 +21,7 @@ class ParsedCall(FrozenModel):
     id: str | None = None
     """The id that the model gave it, in dialects that have one."""
     truncated: bool = False
-    """It was cut off: these are the arguments that were complete."""
+    """True if the call was cut off: these are the arguments that were complete."""
 
 
 class ParsedAnswer(FrozenModel):

@@ -165,7 +165,7 @@ def owned(path: Path, user: int, mode: int = 0o755) -> None:
 
 
 def variables(record: ContainerRecord) -> Mapping[str, str]:
-    """Of the agent's commands, to which jobs add their own."""
+    """Environment variables of the agent's commands, to which jobs add their own."""
     usual = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",

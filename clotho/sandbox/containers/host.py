@@ -157,7 +157,7 @@ def _make_enterable(path: Path, user: int) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """By rm: folders can be nested deeper than Python follows."""
+    """Delete `folder` by rm: folders can be nested deeper than Python follows."""
     result = subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True)
     if result.returncode != 0:
         raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")

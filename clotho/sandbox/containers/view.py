@@ -90,7 +90,7 @@ class ContainerView:
         return {**own, **hidden, "TMPDIR": temporary, "XDG_CONFIG_HOME": f"{temporary}/config"}
 
     def directory(self) -> str:
-        """Where its first command starts, unless the agent's shell has left another directory."""
+        """The directory of its first command, unless the agent's shell has left another one."""
         assert self.setup is not None
         return self._resolve_alias(expanded(self.setup.directory, self.environment()))
 

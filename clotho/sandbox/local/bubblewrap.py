@@ -17,7 +17,7 @@ PROGRAMS = "/.programs"
 SYSTEM_PATH = "/usr/bin:/bin:/usr/local/bin"
 PATH = f"/usr/local/bin:/usr/bin:/bin:{PROGRAMS}"
 SYSTEM_FILES = ("alternatives", "localtime", "ssl/certs", "ca-certificates")
-"""Of the host's /etc, beside those that are copied."""
+"""Files of the host's /etc that sandboxes see, beside those that are copied."""
 OF_THE_HOST = (
     *("acpi", "asound", "driver", "scsi"),
     *("cmdline", "config.gz", "diskstats", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg"),
@@ -128,7 +128,7 @@ class View:
         return {seen: str(path) for seen, path in self.mounts().items() if seen != "/tmp"}
 
     def directory(self, isolated: bool) -> str:
-        """Where its first command starts, unless the agent's shell has left another directory."""
+        """The directory of its first command, unless the agent's shell has left another one."""
         assert self.setup is not None
         wanted = self.setup.directory
         variables = self.environment(isolated)
@@ -240,7 +240,7 @@ def _kernel(empty: Path, nothing: Path) -> Iterator[str]:
 
 @cache
 def _told_of_the_host() -> tuple[tuple[str, bool], ...]:
-    """Those of them that anybody could read, and whether each is a folder."""
+    """The system files that anybody could read, and whether each is a folder."""
     paths = (Path("/proc", name) for name in OF_THE_HOST)
     readable = (path for path in paths if path.exists() and path.stat().st_mode & 0o004)
     return tuple((str(path), path.is_dir()) for path in readable)

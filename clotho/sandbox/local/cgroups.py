@@ -28,9 +28,9 @@ class Controller:
     memory_and_swap: str | None = None
     no_swap: str | None = None
     sockets: str | None = None
-    """Where the kernel counts their buffers apart from other memory."""
+    """File of the count of socket buffers, where the kernel counts them apart from other memory."""
     weight: str | None = None
-    """Of processor or disk time: groups beside each other have the same, however many processes are in them.
+    """File of the weight for processor or disk time: groups have the same, however many processes are in them.
 
     All sandboxes together have what one session or service beside them has: a worker, a Temporal server.
     """
@@ -97,12 +97,12 @@ def _make_parent(controller: Controller) -> None:
 
 
 def paths(controllers: tuple[Controller, ...], name: str) -> list[Path]:
-    """Of the groups of a sandbox, each once."""
+    """Paths of the groups of a sandbox, each once."""
     return [Path(path) for path in dict.fromkeys(controller.group(name) for controller in controllers)]
 
 
 def counting(controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
-    """Those whose groups count the memory or the processes of a sandbox."""
+    """The controllers whose groups count the memory or the processes of a sandbox."""
     return tuple(each for each in controllers if each.memory or each.processes)
 
 

@@ -76,7 +76,7 @@ def remove(image: Path, mount_point: Path) -> None:
 
 
 def _is_mounted(mount_point: Path) -> bool:
-    """As Path.is_mount, at half its cost."""
+    """Like Path.is_mount, at half its cost."""
     try:
         return os.lstat(mount_point).st_dev != os.lstat(mount_point.parent).st_dev
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Where a local sandbox keeps what: its files on one side, which it sees, and its control directories on another.
+"""The folders of a local sandbox: its files, which it sees, and its control directories, which it doesn't.
 
 Names of folders say nothing about the rollout: a sandbox can read them from its list of mounts.
 """

@@ -36,7 +36,7 @@ from clotho.sandbox.supervisor import supervisor_path
 PROBE_AGAIN_SECONDS = 60.0
 LAUNCH_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 NICENESS = 5
-"""Of sandboxes where no control group shares out the processors."""
+"""Niceness of sandboxes where no control group shares out the processors."""
 
 
 class LocalHost:
@@ -205,7 +205,7 @@ class LocalHost:
         self._wait_for_ended()
 
     def _wait_for_ended(self) -> None:
-        """Of this process's children: the first who looks for processes of their users finds none."""
+        """Wait for ended children, so that a look for processes of their users finds none."""
         self._children = [child for child in self._children if child.poll() is None]
 
     def _is_there(self, folder: SandboxFolder) -> bool:
@@ -292,7 +292,7 @@ class LocalHost:
 
     @cached_property
     def _program(self) -> bytes:
-        """As it was when this process first needed it: no other version starts from here."""
+        """The supervisor as it was when this process first needed it: no other version starts from here."""
         return supervisor_path().read_bytes()
 
     def _files_of_start(self, user: int | None) -> AbstractContextManager[StartFiles]:

@@ -1,4 +1,4 @@
-"""Whose a sandbox's lease is, and whether it is over: told by its folder."""
+"""The owner and the state of a sandbox's lease, read from its folder."""
 
 import time
 from pathlib import Path

@@ -17,14 +17,14 @@ def link_programs(folder: Path) -> None:
 
 
 def delete_any(folder: Path) -> None:
-    """By rm: folders can be nested deeper than Python follows, and hold mounts."""
+    """Delete `folder` by rm: folders can be nested deeper than Python follows, and hold mounts."""
     result = subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True)
     if result.returncode != 0:
         raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
 
 
 def delete_own(folder: Path) -> None:
-    """What is left of one that could write to its own disks alone, and they are gone."""
+    """Delete the remains of a sandbox that could write to its own disks alone, which are gone."""
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 

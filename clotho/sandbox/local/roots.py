@@ -11,7 +11,7 @@ PASSABLE = ("sandboxes",)
 """Folders that the users of sandboxes pass through, each to its own, which nobody else may enter."""
 OWN = ("control", "locks")
 EMPTY_FOLDER, EMPTY_FILE = "empty", "nothing"
-"""What is mounted over what sandboxes shall not see."""
+"""Names of the empty folder and file that are mounted over paths that sandboxes must not see."""
 
 
 def prepare(root: Path) -> None:
@@ -31,7 +31,7 @@ def prepare(root: Path) -> None:
 
 
 def state(root: Path) -> tuple[object, ...]:
-    """What `prepare` looks at: where it is the same, so is what `prepare` would find."""
+    """The state that `prepare` depends on: while it is the same, so is the result."""
     inside = (f"{root}/{name}" for name in (*PASSABLE, *OWN, EMPTY_FOLDER, EMPTY_FILE))
     return (os.path.realpath(root), *map(_state, (*map(str, _on_the_way(root)), *inside)))
 

@@ -41,7 +41,7 @@ class Base(FrozenModel):
     """An image that machines are made from, once it is there, and what is known of it."""
 
     image: str
-    """As `create` takes it: an id that goes on meaning the same."""
+    """The image for `create`: an id that goes on meaning the same."""
     architecture: Literal["x86_64", "aarch64"] = "x86_64"
     workdir: str = ""
     """The image's working directory; empty where it has none, or can't be known."""

@@ -31,11 +31,11 @@ _FRAME = struct.Struct(">BQI")
 
 class Kind(IntEnum):
     PIECE = 0
-    """Of a message that goes on."""
+    """A piece of a message that goes on."""
     LAST = 1
     """The end of a message."""
     FILE = 2
-    """Of the file that belongs to the message that follows."""
+    """A piece of the file that belongs to the message that follows."""
     CANCEL = 3
 
 
@@ -57,7 +57,7 @@ class Writer(Protocol):
 @dataclass(frozen=True)
 class Received:
     number: int
-    """Of the call that it belongs to."""
+    """Number of the call that the message belongs to."""
     message: bytes | None
     """None for a call given up."""
     file_error: Exception | None = None

@@ -94,7 +94,7 @@ class SshBackend:
         return await host.asked(host.backend.verify_in_place(lease, incarnation, labels, setup))
 
     async def destroy(self, lease: str, labels: Labels | None = None) -> None:
-        """What is on a host that was away for longer than a lease has ended; its files go when it is back."""
+        """Destroy the sandbox. On a host that was away for longer than a lease it has ended; its files go later."""
         try:
             host = await self._host_of(lease)
             await host.asked(host.backend.destroy(lease, labels))
@@ -107,7 +107,7 @@ class SshBackend:
         await host.asked(host.backend.renew(lease, seconds))
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        """Those of every host within reach."""
+        """The leases of every host within reach."""
         found, _ = await self._each(PoolHost.leases)
         return [record for records in found.values() for record in records]
 
@@ -120,7 +120,7 @@ class SshBackend:
         return [f"{host.name}/{name}" for host, names in found.items() for name in names]
 
     async def probe(self) -> IsolationReport:
-        """What holds on every host. Raises the error of one that can't be asked."""
+        """The isolation that holds on every host. Raises the error of one that can't be asked."""
         found, failed = await self._each(lambda host: host.asked(host.backend.probe()))
         for error in failed.values():
             raise error

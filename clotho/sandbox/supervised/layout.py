@@ -1,4 +1,4 @@
-"""Where a sandbox has its workspace, its home and its `/tmp`."""
+"""Paths of a sandbox's workspace, home and `/tmp`."""
 
 import posixpath
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are for the commands of a sandbox."""
+    """The paths of a sandbox's folders, as its commands see them."""
 
     workspace: str
     home: str

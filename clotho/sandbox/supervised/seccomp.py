@@ -34,7 +34,7 @@ Instruction = tuple[int, int, int, int]
 
 
 class Check(NamedTuple):
-    """Of one argument. All arguments looked at are 32 bits wide for the kernel, too, but for pointers."""
+    """A check of one argument. All checked arguments are 32 bits wide for the kernel, too, but for pointers."""
 
     argument: int
     test: Literal["one of", "none of", "no bit of", "null allows"]
@@ -87,7 +87,7 @@ CHECKED = {
     "socketpair": Checked(Numbers(53, 199), (Check(0, "one of", SOCKET_FAMILIES, EAFNOSUPPORT),)),
 }
 ABSENT = {"clone3": Numbers(435, 435)}
-"""Whose arguments can't be looked at, and which the C library does without where the kernel hasn't got it."""
+"""Calls with arguments that can't be checked, which the C library does without where the kernel lacks them."""
 
 
 @cache

@@ -64,12 +64,12 @@ def restored_session(session: KeptSession) -> dict[str, bytes]:
 
 
 def restored_shell(shell: ShellState, workspace: str) -> dict[str, bytes]:
-    """Of the job that left it there is no more than that."""
+    """Files of the job that left a restored shell state; no more of it is there."""
     return {"job": f"identity {NEVER}\n\n".encode(), "started": RESTORED, **moved(shell, workspace)}
 
 
 def moved(shell: ShellState, workspace: str) -> dict[str, bytes]:
-    """Where commands see the host's own paths, the sandbox's folder is another one now."""
+    """The shell state with the workspace's new path, where commands see the host's own paths."""
     cwd, exports = shell.cwd, shell.exports
     if shell.workspace != workspace:
         old, new = (str(Path(path).parent) for path in (shell.workspace, workspace))

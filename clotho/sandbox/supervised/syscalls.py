@@ -62,7 +62,7 @@ utimensat:280:88 utimes:235:- vfork:58:- wait4:61:260 waitid:247:95 write:1:64 w
 
 
 class Numbers(NamedTuple):
-    """Of one system call; None where the machine doesn't have it."""
+    """Numbers of one system call; None where the machine doesn't have it."""
 
     x86_64: int | None
     aarch64: int | None

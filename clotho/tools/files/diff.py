@@ -56,6 +56,6 @@ def _range(start: int, stop: int) -> str:
 
 
 def _agreeing(ours: list[str], theirs: list[str]) -> int:
-    """How many first lines are equal."""
+    """The number of equal lines at the beginning."""
     pairs = zip(ours, theirs, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))

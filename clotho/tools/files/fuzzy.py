@@ -26,7 +26,7 @@ SHOWN_MATCHES = 5
 
 @dataclass(frozen=True)
 class Match:
-    """Where a strategy found a text."""
+    """The places where a strategy found a text."""
 
     strategy: str
     spans: tuple[Span, ...]
@@ -61,7 +61,7 @@ def replace(text: str, old: str, new: str, replace_all: bool = False) -> Replace
 
 
 def find(text: str, old: str, whole_lines: bool = False) -> Match | None:
-    """Where the first strategy that finds `old` in `text` finds it; `whole_lines` refuses starts within a line."""
+    """The match of the first strategy that finds `old` in `text`; `whole_lines` refuses starts within a line."""
     tolerant = bool(old.strip())
     for name, strategy in STRATEGIES.items() if tolerant else [("exact", occurrences)]:
         spans = tuple(

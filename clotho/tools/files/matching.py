@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from difflib import Match, SequenceMatcher
 
 MAX_STEPS = 10_000_000
-"""Of comparing for one result: seconds."""
+"""Bound on the steps of comparing for one result, which takes seconds."""
 
 
 class TooMuchWork(Exception):

@@ -9,7 +9,7 @@ Span = tuple[int, int]
 
 
 def occurrences(text: str, wanted: str) -> Iterator[Span]:
-    """Where `wanted`, which is not empty, occurs in `text`, without overlaps."""
+    """The spans of `wanted`, which is not empty, in `text`, without overlaps."""
     start = text.find(wanted)
     while start >= 0:
         yield start, start + len(wanted)
@@ -35,7 +35,7 @@ class Normalised:
                 self._shifts.append(shift)
 
     def spans(self, wanted: str) -> Iterator[Span]:
-        """Where the original becomes `wanted`, itself normalised first, by normalisation."""
+        """The spans of the original that equal `wanted` once both are normalised."""
         wanted = self._normalise(wanted)
         for start, stop in occurrences(self._text, wanted):
             span = self._origin(start), self._origin(stop)
@@ -48,7 +48,7 @@ class Normalised:
 
 
 def blocks(text: str, wanted: str, normalise: Callable[[str], str]) -> Iterator[Span]:
-    """Where whole lines of `text` become those of `wanted` when each is normalised.
+    """The spans of whole lines of `text` that equal those of `wanted` once both are normalised.
 
     The last line's end belongs to a block if `wanted` ends with one.
     """

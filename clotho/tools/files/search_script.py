@@ -26,7 +26,7 @@ class Line:
     number: int
     text: str
     ordinal: int
-    """Which match it is, or belongs to, counted from 0."""
+    """Number of the match that the line is, or belongs to, from 0."""
     matched: bool
 
 

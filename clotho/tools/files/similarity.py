@@ -12,7 +12,7 @@ SIMILAR_LINES = 0.50
 COMPARED_CHARS = 300
 """Characters of each line that are compared: the time is quadratic."""
 MOST_BLOCKS = 50
-"""That are told apart: several are refused in any case."""
+"""Most similar blocks that are told apart: several are refused in any case."""
 MOST_COMPARISONS = 200_000
 """Lines of the file times lines of the text looked for; beyond, similarity is not tried."""
 
@@ -95,7 +95,7 @@ def _middle_similarity(ours: list[str], theirs: list[str], budget: Budget) -> fl
 
 
 class _Likeness:
-    """How similar lines are to one line."""
+    """Similarity of lines to one line."""
 
     def __init__(self, line: str, budget: Budget) -> None:
         self._budget = budget

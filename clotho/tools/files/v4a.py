@@ -80,7 +80,7 @@ class Plan:
     steps: tuple[Step, ...]
     writes: tuple[Write, ...]
     changes: tuple[Change, ...]
-    """For display, in the order of the patch."""
+    """Changes for display, in the order of the patch."""
 
 
 def parse(patch: str) -> list[Operation]:
@@ -143,7 +143,7 @@ class _File:
     before: str
     origin: str | None
     stored_at: str | None
-    """Where the patch's steps so far leave it on disk; None for one that the patch adds."""
+    """The file's path on disk after the patch's steps so far; None for one that the patch adds."""
 
 
 class _Tree:
@@ -258,6 +258,6 @@ def _replaced(text: str, hunk: Hunk, start: int | None, old: str, new: str, path
 
 
 def _after_hint(text: str, hint: str) -> int | None:
-    """Where the line after the one that has `hint` begins."""
+    """The offset of the line after the one that has `hint`."""
     at = text.find(hint) if hint else -1
     return None if at < 0 else text.index("\n", at) + 1

@@ -37,7 +37,7 @@ from clotho.listeners.early_answers import EarlyAnswers
 from clotho.listeners.refused import Refused
 
 SECONDS_TO_SAY_SO = 2
-"""What a shutdown leaves to the requests that it ends."""
+"""Seconds that a shutdown leaves to the requests that it ends, to report it."""
 
 
 def create_app(engine: Engine, model_name: str, weights: Path, access: Access) -> Starlette:

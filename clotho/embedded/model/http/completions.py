@@ -30,7 +30,7 @@ async def complete(serving: Serving, request: Request) -> Response:
 
 class _Completion(Answer[CompletionRequest]):
     prompt_logprobs: list[Json | None] | None = None
-    """For each token of the prompt what else might stand there, by token id; None for the first."""
+    """The alternatives of each token of the prompt, by token id; None for the first."""
 
     def identity(self) -> Json:
         object = "text_completion"

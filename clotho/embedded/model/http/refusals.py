@@ -1,4 +1,4 @@
-"""What a request can be refused for, in the error body of the OpenAI API."""
+"""Refusals of requests, as error bodies of the OpenAI API."""
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 def invalid(error: ValidationError) -> Refusal:
-    """What is wrong with a request's body; a value of several possible types has a complaint for each."""
+    """The refusal of a malformed body; a value of several possible types has a complaint for each."""
     complaints = error.errors(include_url=False, include_input=False)
     first = complaints[0]
     return Refusal(
@@ -55,7 +55,7 @@ def engine_stopped() -> Refusal:
 
 
 def refused(error: Refused) -> Refusal:
-    """What was refused before anything was read from it. No prompt of that many bytes fits into a context."""
+    """The refusal of a body that wasn't read. No prompt of that many bytes fits into a context."""
     too_large = error.status == 413
     return Refusal(
         error.status,

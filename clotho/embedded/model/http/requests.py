@@ -12,9 +12,9 @@ from clotho.embedded.model.tokenizer import Templated
 
 MOST_ALTERNATIVES = 20
 MOST_CANDIDATES = 100
-"""At each position of a prompt."""
+"""Most alternatives reported at each position of a prompt."""
 DEFAULT_MAX_TOKENS = 16
-"""Of text completions, as in the OpenAI API; elsewhere it is what the context leaves."""
+"""Default for text completions, as in the OpenAI API; elsewhere it is the room left in the context."""
 
 
 StopText = Annotated[str, Field(min_length=1, max_length=500)]
@@ -35,7 +35,7 @@ def only(neutral: float) -> Callable[[float | None], float | None]:
 
 
 class SamplingFields(Body):
-    """What decides how tokens are drawn; null is the same as leaving a field out."""
+    """The sampling fields of a request; null is the same as leaving a field out."""
 
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0)] | None = None
@@ -56,7 +56,7 @@ class SamplingFields(Body):
     logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
 
     def parameters(self, max_tokens: int, alternatives: int) -> SamplingParameters:
-        """What this asks for, with a random seed if it names none."""
+        """The sampling parameters of the request, with a random seed if it names none."""
         return SamplingParameters(
             seed=secrets.randbits(63) if self.seed is None else self.seed,
             max_tokens=max_tokens,

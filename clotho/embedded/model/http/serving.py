@@ -1,4 +1,4 @@
-"""What the endpoints share: reading and admitting a request, running it to its end, and streaming it."""
+"""Shared by the endpoints: reading and admitting a request, running it to its end, and streaming it."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ from clotho.listeners.refused import Refused
 
 LIMITS = BodyLimits(sent_bytes=16 * 2**20, unpacked_bytes=16 * 2**20, seconds=60)
 CHARACTERS_SAVED = 4
-"""At most, for each that is left, when a tokenizer normalizes text."""
+"""Most characters that become one when a tokenizer normalizes text."""
 
 Json = dict[str, Any]
 Read = TypeVar("Read", bound=Body)
@@ -134,7 +134,7 @@ class Answer(ABC, Generic[RequestT]):
         return self._serving.engine.generate(self.prompt, self._parameters)
 
     async def chunks(self) -> AsyncGenerator[Json]:
-        """As the generation goes on, which this starts."""
+        """Start the generation and stream its chunks."""
         steps: list[Step] = []
         async with aclosing(self.generation()) as running:
             async for step in running:
@@ -217,7 +217,7 @@ def ending_of(steps: Sequence[Step], all_steps: Iterable[Step]) -> Json:
 
 
 def _versions_of(steps: Iterable[Step]) -> list[Json]:
-    """Which weights each of the tokens was sampled from: tokens [start, end) from `version`."""
+    """The weight versions that the tokens were sampled from: tokens [start, end) from `version`."""
     spans: list[Json] = []
     for position, step in enumerate(steps):
         if spans and spans[-1]["version"] == step.version:
