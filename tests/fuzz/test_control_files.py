@@ -113,7 +113,7 @@ def readings(control: ControlDirectory) -> list[Callable[[], object]]:
         lambda: list(jobs.sessions(INCARNATION)),
         lambda: jobs.kept_sessions(INCARNATION),
         lambda: jobs.shell_state(KEY, "/work"),
-        lambda: jobs.stage(job, Usage(0, 0)),
+        lambda: jobs.submit(job, Usage(0, 0)),
         lambda: jobs.stage_shell(shell, "/work"),
         transfers.written_keys,
         lambda: transfers.answer(OTHER),

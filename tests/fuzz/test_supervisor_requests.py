@@ -13,7 +13,8 @@ from random import Random
 import pytest
 
 from clotho.errors import SandboxUnavailable
-from clotho.sandbox.supervised.control import ControlDirectory, text_of
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.interface import JOBS, TRANSFERS
 from tests.fuzz.runner import Fuzzer, mutated
 from tests.fuzz.sanitized import compiled
 
@@ -102,9 +103,9 @@ def test_a_supervisor_outlives_any_request(folder: Path, tmp_path: Path, fuzzer:
 
         def check(made: Case) -> None:
             for key, content in made.jobs.items():
-                control.stage(control.jobs, key, {"job": content, "stdin": b"in", "in." + key: b"typed"})
+                control.stage(JOBS, key, {"job": content, "stdin": b"in", "in." + key: b"typed"})
             for key, content in made.files.items():
-                control.stage(control.transfers, key, {"request": content, "content": b"a", "stream": b"b"})
+                control.stage(TRANSFERS, key, {"request": content, "content": b"a", "stream": b"b"})
             for line in made.lines:
                 if not line.startswith((b"stop", b"seal")):
                     say(control, line)
@@ -128,11 +129,11 @@ def say(control: ControlDirectory, line: bytes) -> None:
 def runs(control: ControlDirectory) -> bool:
     """Whether a command that is asked for now comes to its end."""
     key = os.urandom(16).hex()
-    control.stage(control.jobs, key, {"job": b"identity a\ninput none\n\nexit 3"})
+    control.stage(JOBS, key, {"job": b"identity a\ninput none\n\nexit 3"})
     deadline = time.monotonic() + SECONDS
     with suppress(SandboxUnavailable):
         control.say("run", key)
-    while (done := text_of(control.jobs / key / "done")) is None and time.monotonic() < deadline:
+    while (done := control.text_of(f"{JOBS}/{key}/done")) is None and time.monotonic() < deadline:
         time.sleep(0.002)
     return done is not None and done.startswith("exited 3 ")
 

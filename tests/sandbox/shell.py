@@ -31,7 +31,9 @@ class Shell:
     def control(self) -> ControlDirectory:
         """The supervisor's files, on this machine in any case."""
         sandbox: object = self.sandbox
-        return control_of(sandbox) if isinstance(sandbox, RemoteInstance) else self.sandbox.control
+        if isinstance(sandbox, RemoteInstance):
+            return control_of(sandbox)
+        return cast(ControlDirectory, self.sandbox.control)
 
     def job(self, script: str, name: str | None = None, **fields: Any) -> Job:
         return Job(key=job_key(name or f"run {next(_runs)}"), script=script, **fields)

@@ -276,7 +276,7 @@ async def test_sandbox_killed_in_a_checkpoint(own: Shell, copies: Copies) -> Non
         return size_of(lambda: copies.blob.parent.glob(".blob.*")) > 1 << 20
 
     await until(writing)
-    supervisor = lock_holder(own.sandbox.control.alive_file)
+    supervisor = lock_holder(own.control.alive_file)
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
     with pytest.raises(SandboxLost):

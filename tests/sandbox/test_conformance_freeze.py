@@ -50,7 +50,9 @@ class HeldArchive:
     async def begin(self) -> None:
         await self._own.run("test -e large || head -c 3M /dev/urandom > large")
         self._transfers.stage_archive(self._key, "pack", self._fields, {"work": self._own.sandbox.workspace})
-        self._stream = os.open(self._transfers.folder(self._key) / "stream", os.O_RDONLY | os.O_NONBLOCK)
+        self._stream = os.open(
+            self._own.control.path / "f" / self._key / "stream", os.O_RDONLY | os.O_NONBLOCK
+        )
         self._own.control.say("file", self._key)
         await until(self._read)
 

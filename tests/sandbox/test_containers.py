@@ -320,7 +320,7 @@ async def test_an_archive_that_its_supervisor_never_ends_is_an_outage(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = await made()
-    supervisor = lock_holder(shell.sandbox.control.alive_file)
+    supervisor = lock_holder(shell.control.alive_file)
     assert supervisor is not None
     monkeypatch.setattr(archives, "ANSWER_SECONDS", 0.1)
     os.kill(supervisor, signal.SIGSTOP)
@@ -356,7 +356,7 @@ async def test_a_container_that_goes_is_a_lost_sandbox(
         case "killed by its engine":
             container.kill()
         case _:
-            supervisor = lock_holder(shell.sandbox.control.alive_file)
+            supervisor = lock_holder(shell.control.alive_file)
             assert supervisor is not None
             os.kill(supervisor, signal.SIGKILL)
     await lost(shell, job.key)

@@ -102,8 +102,9 @@ async def test_the_model_is_told_what_its_command_ran_out_of(fresh: Fresh) -> No
 @needs_root
 async def test_a_sandbox_that_memory_ends(fresh: Fresh) -> None:
     """Its supervisor is what the kernel kills: the command is lost, for that reason."""
-    sandbox = (await fresh(memory_mb=64)).sandbox
-    call, supervisor = Calls(sandbox), lock_holder(sandbox.control.alive_file)
+    shell = await fresh(memory_mb=64)
+    sandbox = shell.sandbox
+    call, supervisor = Calls(sandbox), lock_holder(shell.control.alive_file)
     command = (
         f"echo 0 > /proc/self/oom_score_adj; touch waiting; while [ ! -e go ]; do sleep 0.05; done; {HOGS}"
     )

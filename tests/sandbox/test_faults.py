@@ -30,7 +30,7 @@ async def test_random_kills_never_run_a_command_twice(isolated: Shell) -> None:
     """Keepers and commands are killed from outside at random, and attempts abandoned."""
     chance = random.Random(1)
     user = int(await isolated.text("id -u"))
-    spared = {lock_holder(isolated.sandbox.control.alive_file)}
+    spared = {lock_holder(isolated.control.alive_file)}
     for number in range(ROUNDS):
         job = isolated.job(f"echo run >> c{number}; echo a; sleep 0.03; echo b; exit 7", timeout=5)
         attempts = [asyncio.create_task(isolated.run(job.script, job.key, timeout=5)) for _ in range(2)]
@@ -94,8 +94,8 @@ async def test_disk_of_the_host_fills_up_under_a_command(
     job = shell.job("echo later")
     with pytest.raises(SandboxUnavailable, match="full"):
         await shell.sandbox.start(job)
-    assert not [name for name in os.listdir(shell.sandbox.control.path / "c") if name.startswith(".")]
-    (tiny / "sandboxes" / shell.sandbox.control.path.parent.name / "disk" / "work" / "fill").unlink()
+    assert not [name for name in os.listdir(shell.control.path / "c") if name.startswith(".")]
+    (tiny / "sandboxes" / shell.control.path.parent.name / "disk" / "work" / "fill").unlink()
     await shell.sandbox.start(job)
     assert (await shell.ended(job.key)).output == b"later\n"
     await backend.destroy(lease)
@@ -145,7 +145,7 @@ async def test_smuggled_descriptors_fill_only_the_sandboxs_own_disks(isolated: S
         sleep 1; head -c 250M /dev/zero >&5; echo wrote"""
     await isolated.run(thief)
     assert (await isolated.sandbox.output(victim.key, 0, 5)) == b"done\n"
-    used = await asyncio.to_thread(disk_usage, isolated.sandbox.control.path)
+    used = await asyncio.to_thread(disk_usage, isolated.control.path)
     assert 100 < used <= 210
     assert (await isolated.sandbox.wait(victim.key, 0)).output_size == 5
 

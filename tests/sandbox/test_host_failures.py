@@ -275,7 +275,7 @@ async def test_a_damaged_result_is_a_lost_sandbox(wrecked: Calls, damage: str) -
     """As a supervisor without descriptors left one."""
     await wrecked("terminal", command="echo")
     control = cast(Any, wrecked.sandbox).control
-    (control.jobs / wrecked.last.job_key() / "done").write_text(damage)
+    (control.path / "c" / wrecked.last.job_key() / "done").write_text(damage)
     with pytest.raises(SandboxLost, match="damaged"):
         await wrecked.again("terminal", command="echo")
 
@@ -288,7 +288,7 @@ async def test_a_damaged_answer_is_asked_for_again(wrecked: Calls, monkeypatch: 
     def stage(key: str, *arguments: Any) -> None:
         real(key, *arguments)
         damaged.append(key)
-        (sandbox.control.transfers / key / "done").write_text("")
+        (sandbox.control.path / "f" / key / "done").write_text("")
 
     monkeypatch.setattr(sandbox._transfers, "stage", stage)
     with pytest.raises(SandboxUnavailable):
@@ -302,7 +302,7 @@ async def test_a_command_that_cannot_be_started_is_no_result(folder: Path, lease
     """A supervisor with so few descriptors: wherever it stops for want of one, the command runs later, once."""
     backend = BACKENDS["bare"](folder / "sandboxes-bare")
     shell = Shell(await backend.create(lease, SPECS["bare"]))
-    supervisor = lock_holder(shell.sandbox.control.alive_file)
+    supervisor = lock_holder(shell.control.alive_file)
     assert supervisor is not None
     await shell.run("cd /usr; export A=1", name="before")
     usual = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)

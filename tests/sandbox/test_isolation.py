@@ -306,7 +306,7 @@ async def test_usr_local_is_shown_when_asked(fresh: Fresh) -> None:
 async def test_destroy_removes_what_a_sandbox_left(
     isolated: Shell, local: LocalBackend, lease: str, folder: Path
 ) -> None:
-    user, name = await isolated.text("id -u"), isolated.sandbox.control.path.parent.name
+    user, name = await isolated.text("id -u"), isolated.control.path.parent.name
     deep = "for i in $(seq 300); do mkdir d; cd d; done"
     await isolated.run(f"(setsid sleep 600 &); {deep}; chmod 000 /work; ln -s / ~/root")
     await local.destroy(lease)

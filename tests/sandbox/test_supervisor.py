@@ -14,6 +14,7 @@ from clotho.sandbox.backend import JobState
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.interface import JOBS
 from clotho.sandbox.supervised.launch import Launch, end, start
 from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.supervisor import ARCHITECTURES, supervisor_path
@@ -113,7 +114,7 @@ async def test_a_line_that_is_no_request_costs_no_other(tmp_path: Path, line: by
     layout = Layout(str(tmp_path), str(tmp_path), str(tmp_path), isolated=False, aliases={})
     shell = Shell(SupervisedSandbox(control, incarnation, layout, Bounds((), 0, None)))
     job = shell.job("exit 3")
-    control.stage(control.jobs, job.key, {"job": b"identity a\ninput none\n\nexit 3"})
+    control.stage(JOBS, job.key, {"job": b"identity a\ninput none\n\nexit 3"})
     # At once, so that they are read together.
     (control.path / "q").write_bytes(line + f"\nrun {job.key}\n".encode())
     assert (await shell.ended(job.key)).code == 3

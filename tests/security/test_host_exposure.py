@@ -65,7 +65,7 @@ def below(folder: Path) -> Iterator[Path]:
 async def test_other_users_see_nothing_of_a_sandbox(isolated: Shell, local: LocalBackend, lease: str) -> None:
     await isolated.run("chmod -R 777 /work ~; cp /usr/bin/env /work/setuid; chmod 6777 /work/setuid")
     await local.open_verifier(lease, 0, {"expected.txt": b"hidden", "check/run.sh": b"#!/bin/sh\n"})
-    controls = isolated.sandbox.control.path.parent
+    controls = isolated.control.path.parent
     files = controls.parent.parent / "sandboxes" / controls.name
     assert (files / "disk/work/setuid").exists()
     seen = seen_by_another(files, controls, Path("/run/clotho/users"))
@@ -168,9 +168,9 @@ def test_each_user_has_a_root_of_its_own() -> None:
 @needs_root
 @pytest.mark.attack("neighbours", "the supervisor's program swapped for another")
 async def test_the_program_lies_on_no_disk_where_it_could_be_swapped(isolated: Shell) -> None:
-    supervisor = lock_holder(isolated.sandbox.control.alive_file)
+    supervisor = lock_holder(isolated.control.alive_file)
     running = Path(f"/proc/{supervisor}/exe")
-    root = isolated.sandbox.control.path.parent.parent.parent
+    root = isolated.control.path.parent.parent.parent
     copies = [
         path for path in below(root) if path.is_file() and path.stat().st_size == running.stat().st_size
     ]

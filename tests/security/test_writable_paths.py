@@ -16,7 +16,7 @@ async def test_a_mount_that_is_new_is_not_written_to(isolated: Shell, local: Loc
     """The mount allows it, and its mode: it is Landlock that refuses."""
     if not (await local.probe()).landlock:
         pytest.skip("this kernel has no Landlock that knows truncation")
-    supervisor = lock_holder(isolated.sandbox.control.alive_file)
+    supervisor = lock_holder(isolated.control.alive_file)
     mount = ("mount", "-t", "tmpfs", "-o", "mode=1777", "none", "/var")
     subprocess.run(["nsenter", "-t", str(supervisor), "-m", *mount], check=True)
     assert " rw," in await isolated.text("grep ' /var ' /proc/self/mountinfo")

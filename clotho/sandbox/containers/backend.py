@@ -220,7 +220,7 @@ class ContainerBackend:
             control = ControlDirectory(folder.verifier_control(epoch), None)
             self._host.end_instance(folder.verifier_container(epoch), control)
             if not control.was_started():
-                control.remove()
+                control.delete()
         self._host.remove_left_images(folder)
 
     def _verify_in_place(

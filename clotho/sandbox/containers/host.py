@@ -18,7 +18,7 @@ from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, owned
 from clotho.sandbox.containers.view import CONTROL, PROGRAM, ContainerView
 from clotho.sandbox.supervised import launch
-from clotho.sandbox.supervised.control import ControlDirectory, text_of
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.seccomp import program as seccomp_program
 from clotho.sandbox.supervisor import supervisor_path
 
@@ -42,7 +42,7 @@ class ContainerHost:
         control.set_deadline(view.record.spec.lease_seconds)
         self.engine.start(image, container, view.settings(control.path, self._program(machine)))
         deadline, look = time.monotonic() + READY_SECONDS, time.monotonic() + LOOK_SECONDS
-        while not (incarnation := (text_of(control.path / "ready") or "").strip()):
+        while not (incarnation := (control.text_of("ready") or "").strip()):
             if (now := time.monotonic()) > look:
                 look = now + LOOK_SECONDS
                 words = self.engine.ended(container)

@@ -24,6 +24,7 @@ from clotho.sandbox.local.users import RANGE, UserRegistry
 from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.verifying import check_hidden, exports_of, seal, stage_start
 from clotho.sandbox.threads import with_host, with_leases, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
@@ -307,7 +308,7 @@ def _digest(restore: Restore | None) -> str | None:
 
 
 def _stage_start(
-    view: View, record: SandboxRecord, control: ControlDirectory, agent: ControlDirectory, exports: str = ""
+    view: View, record: SandboxRecord, control: Control, agent: Control, exports: str = ""
 ) -> None:
     if view.setup is not None:
         directory, workspace = view.directory(record.isolated), view.layout(record.isolated).workspace

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clotho.errors import IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox.local.processes import has_processes, processes_of
-from clotho.sandbox.supervised.control import exists
+from clotho.sandbox.supervised.files import exists
 
 RANGE = range(2_000_000, 2_010_000)
 """Above the users of distributions and common subuid ranges; below 2^21, where tar's number fields end."""

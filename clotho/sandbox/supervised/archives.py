@@ -3,13 +3,11 @@
 Everything here blocks. That the FIFO closes tells that the other side has ended, with an answer or in death.
 """
 
-import fcntl
 import hashlib
 import os
-import select
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -18,12 +16,11 @@ from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
 from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.interface import Control, Pipe
 from clotho.sandbox.supervised.transfers import Transfers
 
 COMPRESSION_LEVEL = 1
 CHUNK_BYTES = 1 << 18
-PIPE_BYTES = 1 << 20
 RESTORE_SECONDS = 600
 LOOK_MS = 1000
 """After this time without a byte we look whether anybody is there."""
@@ -49,7 +46,7 @@ class Packed:
 class ArchiveTransfer:
     """One archive request to a supervisor."""
 
-    control: ControlDirectory
+    control: Control
     incarnation: str
     key: str
 
@@ -62,7 +59,7 @@ class ArchiveTransfer:
         unfinished = to.with_name(f".{to.name}.{self.key}")
         self._transfers.stage_archive(self.key, "pack", fields, roots)
         try:
-            with unfinished.open("wb") as file, self._stream(os.O_RDONLY) as stream:
+            with unfinished.open("wb") as file, self._stream(writing=False) as stream:
                 self.control.say("file", self.key)
                 digest, content_size = self._receive(stream, file.fileno(), _deadline(fields))
             word, size, details = self._answer()
@@ -80,7 +77,7 @@ class ArchiveTransfer:
         self._transfers.stage_archive(self.key, "unpack", fields, roots)
         try:
             self.control.say("file", self.key)
-            with self._stream(os.O_WRONLY) as stream, restore.blob.open("rb") as blob:
+            with self._stream(writing=True) as stream, restore.blob.open("rb") as blob:
                 digest = self._send(blob, stream, _deadline(fields))
             word, size, _ = self._answer()
         except ZstdError as error:
@@ -95,53 +92,46 @@ class ArchiveTransfer:
     # ---- the stream ----
 
     @contextmanager
-    def _stream(self, flags: int) -> Iterator[int]:
+    def _stream(self, *, writing: bool) -> Iterator[Pipe]:
         """For reading it opens at once; for writing as soon as the supervisor reads."""
         deadline = time.monotonic() + ANSWER_SECONDS
-        path = self._transfers.folder(self.key) / "stream"
-        while True:
-            try:
-                stream = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-                break
-            except OSError:
-                if flags != os.O_WRONLY or time.monotonic() > deadline or not self._alive():
-                    raise
-                time.sleep(0.0005)
-        try:
-            fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        path = self._transfers.file(self.key, "stream")
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stream = stack.enter_context(self.control.pipe(path, writing=writing))
+                    break
+                except OSError:
+                    if not writing or time.monotonic() > deadline or not self._alive():
+                        raise
+                    time.sleep(0.0005)
             yield stream
-        finally:
-            os.close(stream)
 
-    def _receive(self, stream: int, to: int, deadline: float) -> tuple[str, int]:
+    def _receive(self, stream: Pipe, to: int, deadline: float) -> tuple[str, int]:
         size, digest, compressor = 0, hashlib.sha256(), ZstdCompressor(level=COMPRESSION_LEVEL).compressobj()
-        while self._ready(stream, select.POLLIN, deadline) and (chunk := os.read(stream, CHUNK_BYTES)):
+        while self._ready(stream, deadline) and (chunk := stream.read(CHUNK_BYTES)):
             size += len(chunk)
             digest.update(chunk)
             _write(to, compressor.compress(chunk))
         _write(to, compressor.flush())
         return digest.hexdigest(), size
 
-    def _send(self, blob: BinaryIO, stream: int, deadline: float) -> str:
+    def _send(self, blob: BinaryIO, stream: Pipe, deadline: float) -> str:
         digest = hashlib.sha256()
         with ZstdDecompressor().stream_reader(blob) as reader:
             while chunk := reader.read(CHUNK_BYTES):
                 digest.update(chunk)
                 rest = memoryview(chunk)
-                while rest and self._ready(stream, select.POLLOUT, deadline):
+                while rest and self._ready(stream, deadline):
                     try:
-                        rest = rest[os.write(stream, rest) :]
-                    except BlockingIOError:
-                        continue
+                        rest = rest[stream.write(rest) :]
                     except BrokenPipeError:
                         return digest.hexdigest()
         return digest.hexdigest()
 
-    def _ready(self, stream: int, event: int, deadline: float) -> bool:
+    def _ready(self, stream: Pipe, deadline: float) -> bool:
         """False where the other side is gone. Raises SandboxUnavailable for one that should have ended long ago."""
-        poll = select.poll()
-        poll.register(stream, event)
-        while not poll.poll(LOOK_MS):
+        while not stream.ready(LOOK_MS):
             if self._transfers.answer(self.key) is not None or not self._alive():
                 return False
             if time.monotonic() > deadline:

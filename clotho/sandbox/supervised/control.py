@@ -1,34 +1,31 @@
-"""The host's side of a supervisor's control directory: its incarnation, its deadline, and its entries.
+"""The control directory of a supervisor on this host.
 
-Everything here blocks for the time of a few file operations, and holds no state. The layout is described in
-supervisor/supervisor.c. Entries are staged whole, by rename.
+Everything blocks for the time of a few file operations, and holds no state. Entries are staged whole, by rename.
 """
 
+import asyncio
 import errno
 import fcntl
 import itertools
 import os
-import re
+import select
 import shutil
-import stat
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.sandbox.exhaustion import is_full
+from clotho.sandbox.supervised import files
+from clotho.sandbox.supervised.interface import JOBS, SESSIONS, TRANSFERS
+from clotho.sandbox.supervised.watches import Watches
 
-SMALL_BYTES = 64 << 10
-PIECE_BYTES = 1 << 20
+PIPE_BYTES = 1 << 20
 HOST_ROOM_BYTES = 16 << 20
 """Left on the disk under the sandboxes: with less, no command is started on this host, since what it would write
 could be lost."""
-
-KEY = re.compile("[0-9a-f]{32}")
-StrPath = str | Path
-NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-NO_FILE = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 
 _unfinished = itertools.count()
 
@@ -43,17 +40,18 @@ class ControlDirectory:
         self.path = path
         self.owner = owner
         self.group = owner if group is None else group
-        self.jobs = path / "c"
-        self.transfers = path / "f"
-        self.sessions = path / "sessions"
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
 
     def create(self) -> None:
         with self.room():
-            for folder in (self.path, self.jobs, self.transfers, self.sessions):
+            for folder in (self.path, *(self.path / each for each in (JOBS, TRANSFERS, SESSIONS))):
                 folder.mkdir(mode=0o700, parents=True)
                 self._give(folder)
 
-    def remove(self) -> None:
+    def delete(self) -> None:
         shutil.rmtree(self.path)
 
     @property
@@ -63,8 +61,7 @@ class ControlDirectory:
     # ---- the supervisor ----
 
     def incarnation(self) -> str | None:
-        """Id of the live supervisor, which holds the lock; None without one. A process id proves nothing."""
-        with suppress(FileNotFoundError), opened(f"{self.path}/alive") as alive:
+        with suppress(FileNotFoundError), files.opened(f"{self.path}/alive") as alive:
             try:
                 fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -72,8 +69,7 @@ class ControlDirectory:
         return None
 
     def was_started(self) -> bool:
-        """Whether a supervisor ever lived here."""
-        return size_of(self.alive_file) > 0
+        return files.size_of(self.alive_file) > 0
 
     def renew(self, seconds: float) -> None:
         """Lease for `seconds` from now; the host's own deadline goes by the time of a file."""
@@ -82,22 +78,16 @@ class ControlDirectory:
 
     def set_deadline(self, seconds: float) -> None:
         """Raises SandboxLost where there is no such directory any more."""
-        file, end = self.path / "deadline", time.time() + seconds
-        try:
-            file.touch()
-            os.utime(file, (end, end))
-        except FileNotFoundError:
-            raise SandboxLost("the sandbox was destroyed") from None
+        self.touch("deadline", time.time() + seconds)
 
     def deadline(self) -> float:
         """Unix seconds."""
-        return (self.path / "deadline").stat().st_mtime
+        return self.changed("deadline")
 
     def sealed(self) -> bool:
-        return exists(f"{self.path}/sealed")
+        return self.exists("sealed")
 
     def say(self, *words: str) -> None:
-        """Send a request. Raises SandboxLost where the supervisor is gone."""
         try:
             queue = os.open(f"{self.path}/q", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -116,10 +106,6 @@ class ControlDirectory:
     # ---- the disk that the outputs of commands go to, too ----
 
     def require_room(self) -> None:
-        """Raises SandboxLost where commands have filled it: no supervisor could serve them any more.
-
-        Raises SandboxUnavailable where the host's own disk, on which that of the sandbox grows, is full.
-        """
         if self._on_disk_of_its_own() and is_full(self.path.parent):
             raise self._without_room()
         if self._host_is_full():
@@ -151,14 +137,12 @@ class ControlDirectory:
         return SandboxUnavailable("the disk on which this host has its sandboxes is full")
 
     def _on_disk_of_its_own(self) -> bool:
-        folder = self.path.parent
-        return os.stat(folder).st_dev != os.stat(folder.parent).st_dev
+        return os.stat(self.path.parent).st_dev != os.stat(self.path.parent.parent).st_dev
 
     # ---- staging ----
 
-    def stage(self, parent: Path, key: str, entries: Mapping[str, bytes], fifo: str | None = None) -> bool:
-        """Returns False where `key` was staged before."""
-        unfinished = f"{parent}/{unfinished_name(key)}"
+    def stage(self, folder: str, key: str, entries: Mapping[str, bytes], fifo: str | None = None) -> bool:
+        unfinished = f"{self.path}/{folder}/{_unfinished_name(key)}"
         with self.room():
             try:
                 os.mkdir(unfinished, 0o700)
@@ -168,7 +152,7 @@ class ControlDirectory:
                     os.mkfifo(f"{unfinished}/{fifo}", 0o600)
                     self._give(f"{unfinished}/{fifo}")
                 self._give(unfinished)
-                os.rename(unfinished, f"{parent}/{key}")
+                os.rename(unfinished, f"{self.path}/{folder}/{key}")
             except FileNotFoundError:
                 raise SandboxLost("the sandbox was destroyed") from None
             except OSError as error:
@@ -178,7 +162,33 @@ class ControlDirectory:
                 raise
         return True
 
-    def write(self, path: StrPath, content: bytes) -> None:
+    def submit(self, key: str, entries: Mapping[str, bytes]) -> bool:
+        if self.sealed():
+            raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
+        if self.exists(f"{JOBS}/{key}") or not self.stage(JOBS, key, entries):
+            return False
+        self.require_room()
+        self.say("run", key)
+        return True
+
+    def place(self, path: str, content: bytes) -> None:
+        with self.room():
+            os.rename(self._written_beside(path, content), f"{self.path}/{path}")
+
+    def publish(self, path: str, content: bytes) -> None:
+        with self.room():
+            unfinished = self._written_beside(path, content)
+            with suppress(FileExistsError):
+                os.link(unfinished, f"{self.path}/{path}")
+        os.unlink(unfinished)
+
+    def _written_beside(self, path: str, content: bytes) -> str:
+        folder, _, name = path.rpartition("/")
+        unfinished = f"{self.path}/{folder}/{_unfinished_name(name)}"
+        self.write(unfinished, content)
+        return unfinished
+
+    def write(self, path: files.StrPath, content: bytes) -> None:
         with open(path, "xb", buffering=0) as file:
             remaining = memoryview(content)
             while remaining:
@@ -187,81 +197,100 @@ class ControlDirectory:
                 os.fchmod(file.fileno(), 0o640)
                 os.fchown(file.fileno(), self.owner, self.group)
 
-    def _give(self, path: StrPath) -> None:
+    def _give(self, path: files.StrPath) -> None:
         if self.owner is not None and self.group is not None:
             os.chown(path, self.owner, self.group)
 
+    def touch(self, path: str, changed: float | None = None) -> None:
+        file = self.path / path
+        with self.room():
+            file.touch()
+            if changed is not None:
+                os.utime(file, (changed, changed))
 
-def unfinished_name(name: str) -> str:
+    def make_readable(self, path: str) -> None:
+        os.chmod(f"{self.path}/{path}", 0o600)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(f"{self.path}/{path}")
+        except FileNotFoundError:
+            pass
+        except IsADirectoryError:
+            shutil.rmtree(f"{self.path}/{path}", ignore_errors=True)
+
+    # ---- reading ----
+
+    def keys(self, folder: str) -> list[str]:
+        try:
+            return sorted(filter(files.KEY.fullmatch, os.listdir(f"{self.path}/{folder}")))
+        except FileNotFoundError:
+            raise SandboxLost("the sandbox was destroyed") from None
+
+    def look(self, *paths: str) -> tuple[str | None, Sequence[str | None]]:
+        incarnation = self.incarnation()
+        return incarnation, [self.text_of(path) for path in paths]
+
+    def text_of(self, path: str) -> str | None:
+        return files.text_of(f"{self.path}/{path}")
+
+    def start_of(self, path: str, limit: int, offset: int = 0) -> bytes:
+        return files.start_of(f"{self.path}/{path}", limit, offset)
+
+    def size_of(self, path: str) -> int:
+        return files.size_of(f"{self.path}/{path}")
+
+    def exists(self, path: str) -> bool:
+        return files.exists(f"{self.path}/{path}")
+
+    def changed(self, path: str) -> float:
+        return os.stat(f"{self.path}/{path}").st_mtime
+
+    # ---- waiting ----
+
+    @contextmanager
+    def watching(self, event: asyncio.Event, *paths: str) -> Iterator[float]:
+        watches = Watches.of_running_loop()
+        with ExitStack() as stack:
+            recheck = stack.enter_context(watches.closing(self.alive_file, event))
+            for path in paths:
+                file = self.path / path
+                recheck = min(recheck, stack.enter_context(watches.entry(file.parent, file.name, event)))
+            yield recheck
+
+    @contextmanager
+    def pipe(self, path: str, *, writing: bool) -> Iterator["FilePipe"]:
+        flags = os.O_WRONLY if writing else os.O_RDONLY
+        descriptor = os.open(f"{self.path}/{path}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT if writing else select.POLLIN)
+            yield FilePipe(descriptor, poll)
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class FilePipe:
+    """An end of a FIFO of this host."""
+
+    _descriptor: int
+    _poll: select.poll
+
+    def ready(self, milliseconds: int) -> bool:
+        return bool(self._poll.poll(milliseconds))
+
+    def read(self, limit: int) -> bytes:
+        return os.read(self._descriptor, limit)
+
+    def write(self, content: memoryview) -> int:
+        try:
+            return os.write(self._descriptor, content)
+        except BlockingIOError:
+            return 0
+
+
+def _unfinished_name(name: str) -> str:
     """For what gets `name` once it is whole. No two writers use the same."""
     return f".{name}.{os.getpid()}.{next(_unfinished)}"
-
-
-def names_in(folder: Path) -> list[str]:
-    """Keys of the entries there, sorted; what is being staged has no such name. Raises SandboxLost."""
-    try:
-        return sorted(filter(KEY.fullmatch, os.listdir(folder)))
-    except FileNotFoundError:
-        raise SandboxLost("the sandbox was destroyed") from None
-
-
-@contextmanager
-def opened(path: StrPath) -> Iterator[int]:
-    """A descriptor for reading. Nothing that commands do to the file may hold us up: a lease on it, another kind.
-
-    Raises SandboxLost for what is no file.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in NO_FILE:
-            raise damaged(path) from error
-        raise
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise damaged(path)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def damaged(path: StrPath) -> SandboxLost:
-    """The error for a control file whose content is damaged."""
-    return SandboxLost(f"the sandbox's control file {'/'.join(Path(path).parts[-3:])} is damaged")
-
-
-def text_of(path: StrPath) -> str | None:
-    """The text of a small file, None where there is none."""
-    try:
-        return start_of(path, SMALL_BYTES).decode(errors="replace")
-    except FileNotFoundError:
-        return None
-
-
-def start_of(path: StrPath, limit: int, offset: int = 0) -> bytes:
-    """At most `limit` bytes: a file that commands have had open may have been made as long as they like."""
-    parts: list[bytes] = []
-    with opened(path) as descriptor:
-        while limit > 0 and (part := os.pread(descriptor, min(limit, PIECE_BYTES), offset)):
-            parts.append(part)
-            limit -= len(part)
-            offset += len(part)
-    return b"".join(parts)
-
-
-def size_of(path: StrPath) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
-
-
-def exists(path: StrPath) -> bool:
-    """Like Path.exists, without its cost of making paths."""
-    try:
-        os.stat(path)
-    except OSError as error:
-        if error.errno in NOT_THERE:
-            return False
-        raise
-    return True

@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
@@ -28,12 +28,11 @@ from clotho.sandbox.backend import (
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.archives import ArchiveTransfer
-from clotho.sandbox.supervised.control import ControlDirectory, exists
+from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.jobs import Jobs
 from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.supervised.staged import MAX_PATH_BYTES
 from clotho.sandbox.supervised.transfers import Transfers
-from clotho.sandbox.supervised.watches import Watches
 from clotho.sandbox.threads import with_archives, with_files
 
 T = TypeVar("T")
@@ -67,7 +66,7 @@ log = logging.getLogger("clotho")
 class SupervisedSandbox:
     """One instance: a supervisor's incarnation, and the paths as commands in it see them."""
 
-    def __init__(self, control: ControlDirectory, incarnation: str, layout: Layout, bounds: Bounds) -> None:
+    def __init__(self, control: Control, incarnation: str, layout: Layout, bounds: Bounds) -> None:
         self.control = control
         self._jobs = Jobs(control, silent=layout.verifying)
         self._transfers = Transfers(control)
@@ -100,7 +99,7 @@ class SupervisedSandbox:
 
     @property
     def _name(self) -> str:
-        return str(self.control.path)
+        return self.control.name
 
     async def _in_thread(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         return await with_files(self._name, function, *arguments)
@@ -112,13 +111,11 @@ class SupervisedSandbox:
             job = job.model_copy(update={"workdir": self._layout.seen_path(job.workdir)})
         await self._in_thread(self._start, job)
         if job.session is not None and await self._in_thread(self._is_awaited, job.key):
-            await self._appearance(self._jobs.folder(job.key), "pid", "done")
+            await self._appearance(*(self._jobs.file(job.key, name) for name in ("pid", "done")))
 
     def _start(self, job: Job) -> None:
-        if self.control.sealed():
-            raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
-        self._jobs.stage(job, self._bounds.usage())
-        self._ask_to_run(job.key)
+        if not self._jobs.submit(job, self._bounds.usage()):
+            self._ask_to_run(job.key)
 
     def _is_awaited(self, key: str) -> bool:
         return self._jobs.status(key, self._incarnation).state is not JobState.LOST
@@ -135,18 +132,15 @@ class SupervisedSandbox:
     async def wait(self, key: str, timeout: float) -> JobStatus:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        changed, watches = asyncio.Event(), Watches.of_running_loop()
-        with (
-            watches.entry(self._jobs.folder(key), "done", changed) as ended,
-            watches.closing(self.control.alive_file, changed) as closed,
-        ):
+        changed = asyncio.Event()
+        with self.control.watching(changed, self._jobs.file(key, "done")) as recheck:
             while True:
                 changed.clear()
                 status = await self._in_thread(self._status, key)
                 remaining = deadline - loop.time()
                 if status.state is not JobState.RUNNING or remaining <= 0:
                     return status
-                if not await _set_within(changed, min(remaining, ended, closed)):
+                if not await _set_within(changed, min(remaining, recheck)):
                     await self._in_thread(self._ask_to_run, key)
 
     def _status(self, key: str) -> JobStatus:
@@ -177,7 +171,7 @@ class SupervisedSandbox:
         request = request or secrets.token_hex(16)
         if await self._in_thread(self._jobs.stage_input, key, request, data):
             await self._in_thread(self.control.say, "input", key, request)
-            await self._appearance(self._jobs.folder(key), f"taken.{request}", "done")
+            await self._appearance(*(self._jobs.file(key, name) for name in (f"taken.{request}", "done")))
 
     async def sessions(self) -> Sequence[SessionInfo]:
         return await self._in_thread(self._sessions)
@@ -245,7 +239,7 @@ class SupervisedSandbox:
         for tries in range(TRANSFER_TRIES):
             await self._in_thread(stage, tries > 0)
             await self._in_thread(self.control.say, "file", key)
-            await self._appearance(self._transfers.folder(key), "done")
+            await self._appearance(self._transfers.file(key, "done"))
             answer = await self._in_thread(self._transfers.answer, key)
             if answer is None:
                 raise SandboxLost("the answer to a request was taken away")
@@ -331,17 +325,16 @@ class SupervisedSandbox:
     async def renew(self, seconds: float) -> None:
         await self._in_thread(self.control.renew, seconds)
 
-    async def _appearance(self, folder: Path, *names: str) -> None:
-        """Wait until one of `names` is in `folder`. Raises SandboxLost where the supervisor ends first."""
-        changed, watches = asyncio.Event(), Watches.of_running_loop()
+    async def _appearance(self, *paths: str) -> None:
+        """Wait until there is an entry at one of `paths`. Raises SandboxLost where the supervisor ends first."""
+        changed = asyncio.Event()
         deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
-        with ExitStack() as stack:
-            recheck = min(
-                stack.enter_context(watches.closing(self.control.alive_file, changed)),
-                *(stack.enter_context(watches.entry(folder, name, changed)) for name in names),
-            )
-            while not await self._in_thread(_any_exists, folder, names):
-                if await self._in_thread(self.control.incarnation) != self._incarnation:
+        with self.control.watching(changed, *paths) as recheck:
+            while True:
+                incarnation, found = await self._in_thread(self.control.look, *paths)
+                if any(text is not None for text in found):
+                    return
+                if incarnation != self._incarnation:
                     raise SandboxLost("the sandbox's supervisor is gone")
                 if asyncio.get_running_loop().time() > deadline:
                     raise SandboxUnavailable("the sandbox's supervisor doesn't answer: is its disk full?")
@@ -353,10 +346,6 @@ class SupervisedSandbox:
 def shown(path: str) -> str:
     """A path in an error's text: the end tells which, and the model knows the beginning."""
     return path if len(path) <= SHOWN_PATH_CHARS else f"…{path[-SHOWN_PATH_CHARS:]}"
-
-
-def _any_exists(folder: Path, names: tuple[str, ...]) -> bool:
-    return any(exists(f"{folder}/{name}") for name in names)
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -1,26 +1,16 @@
 """The jobs of a supervisor's control directory, and what they left."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal, cast, get_args
 
 from clotho.errors import CommandConflict, SandboxLost
 from clotho.sandbox.backend import Job, JobState, JobStatus, SessionInfo
 from clotho.sandbox.checkpoints import Checkpoint, KeptSession, ShellState
 from clotho.sandbox.exhaustion import Exhausted, Usage
-from clotho.sandbox.supervised.control import (
-    ControlDirectory,
-    damaged,
-    exists,
-    names_in,
-    size_of,
-    start_of,
-    text_of,
-    unfinished_name,
-)
+from clotho.sandbox.supervised.files import damaged
+from clotho.sandbox.supervised.interface import JOBS, SESSIONS, Control
 from clotho.sandbox.supervised.staged import (
     NEVER,
     header_of,
@@ -46,36 +36,35 @@ PID = re.compile(r"\d{1,9}\n?", re.ASCII)
 class Jobs:
     """One entry for each key, which holds one command for ever."""
 
-    def __init__(self, control: ControlDirectory, silent: bool = False) -> None:
+    def __init__(self, control: Control, silent: bool = False) -> None:
         self._control = control
         self._silent = silent
 
-    def folder(self, key: str) -> Path:
-        return self._control.jobs / key
-
-    def _file(self, key: str, name: str) -> str:
-        return f"{self._control.jobs}/{key}/{name}"
+    def file(self, key: str, name: str) -> str:
+        return f"{JOBS}/{key}/{name}"
 
     def _known(self, key: str) -> bool:
-        return exists(f"{self._control.jobs}/{key}")
+        return self._control.exists(f"{JOBS}/{key}")
 
     def started_keys(self) -> list[str]:
-        return list(filter(self.started, names_in(self._control.jobs)))
+        return list(filter(self.started, self._control.keys(JOBS)))
 
-    def stage(self, job: Job, usage: Usage) -> None:
-        """`usage` is of the sandbox before the job.
+    def submit(self, job: Job, usage: Usage) -> bool:
+        """Ask for the start of a job that is new here, and return whether it is.
 
-        Raises CommandConflict where the key holds another command, InvalidInput for what no shell could run.
+        `usage` is of the sandbox before the job. Raises CommandConflict where the key holds another command,
+        InvalidInput for what no shell could run, SandboxLost where the sandbox is sealed.
         """
         identity, header = identity_of(job), header_of(job, self._silent)
         entries = {"job": header + job.script.encode(), "usage": str(usage).encode()}
         if job.stdin is not None:
             entries["stdin"] = job.stdin
-        known = self._known(job.key) or not self._stage(job.key, entries)
-        if known and self._identity(job.key) not in (identity, NEVER):
+        new = self._control.submit(job.key, entries)
+        if not new and self._identity(job.key) not in (identity, NEVER):
             raise CommandConflict(f"job {job.key} already holds another command")
         if job.session is not None:
             self._list_session(job.key)
+        return new
 
     def kill(self, key: str) -> None:
         """A key that holds no command yet is taken, so that none can start under it."""
@@ -85,38 +74,39 @@ class Jobs:
 
     def status(self, key: str, incarnation: str) -> JobStatus:
         """Raises SandboxLost for a job that never started in a sandbox that is gone."""
-        alive = self._control.incarnation() == incarnation
-        started = text_of(self._file(key, "started"))
-        done = text_of(self._file(key, "done"))  # looked at last: a result published meanwhile is seen
+        found, (started, done, pid) = self._control.look(
+            *(self.file(key, name) for name in ("started", "done", "pid"))
+        )  # `done` after `started`: a result published meanwhile is seen
+        alive = found == incarnation
         if done is not None:
-            return self._ended(key, done)
+            return self._ended(key, done, pid)
         if started is not None:
             now = JobState.RUNNING if alive and started.strip() == incarnation else JobState.LOST
-            so_far = size_of(self._file(key, "out"))
-            return JobStatus(state=now, exit_code=None, output_size=so_far, pid=self._pid(key))
+            so_far = self._control.size_of(self.file(key, "out"))
+            return JobStatus(state=now, exit_code=None, output_size=so_far, pid=self._pid(key, pid))
         if not alive:
             raise SandboxLost("the sandbox is gone; that command never started in it")
         staged = JobState.RUNNING if self._known(key) else JobState.ABSENT
         return JobStatus(state=staged, exit_code=None, output_size=0)
 
-    def _ended(self, key: str, done: str) -> JobStatus:
+    def _ended(self, key: str, done: str, pid: str | None = None) -> JobStatus:
         """Raises SandboxLost for a truncated result: how the job ended can't be known any more."""
         if (found := RESULT.fullmatch(done)) is None:
-            raise damaged(self._file(key, "done"))
+            raise damaged(self.file(key, "done"))
         return JobStatus(
             state=JobState(found["state"]),
             exit_code=int(found["code"]),
             output_size=int(found["size"]),
-            pid=self._pid(key),
+            pid=self._pid(key, pid),
         )
 
     def waits_since(self, key: str) -> float:
         """Unix seconds at which a job was staged."""
-        return os.stat(f"{self._control.jobs}/{key}").st_mtime
+        return self._control.changed(f"{JOBS}/{key}")
 
     def usage_before(self, key: str) -> Usage | None:
-        file = self._file(key, "usage")
-        text = text_of(file)
+        file = self.file(key, "usage")
+        text = self._control.text_of(file)
         try:
             return None if text is None else Usage.parse(text)
         except ValueError:
@@ -124,58 +114,48 @@ class Jobs:
 
     def settle(self, key: str, exhausted: Exhausted | None) -> Exhausted | None:
         """The resource that an ended job had used up; the first reader records it, since the counters go on."""
-        folder = self.folder(key)
-        unfinished = folder / unfinished_name("exhausted")
-        with self._control.room(), suppress(FileExistsError):
-            unfinished.write_text(exhausted or "")
-            os.link(unfinished, folder / "exhausted")
-        unfinished.unlink()
+        self._control.publish(self.file(key, "exhausted"), (exhausted or "").encode())
         return self.settled(key) or None
 
     def settled(self, key: str) -> Exhausted | Literal[""] | None:
         """None before anybody has looked."""
-        file = self._file(key, "exhausted")
-        text = text_of(file)
+        file = self.file(key, "exhausted")
+        text = self._control.text_of(file)
         if text not in (None, "", *get_args(Exhausted)):
             raise damaged(file)
         return cast(Exhausted | Literal[""] | None, text)
 
     def started(self, key: str) -> bool:
-        return exists(self._file(key, "started"))
+        return self._control.exists(self.file(key, "started"))
 
     def output(self, key: str, offset: int, limit: int) -> bytes:
         """No more than the supervisor measured at the end: a command can keep its output open for longer."""
-        done = text_of(self._file(key, "done"))
+        done = self._control.text_of(self.file(key, "done"))
         offset = max(0, offset)
         if done is not None:
             limit = min(limit, self._ended(key, done).output_size - offset)
-        file = self._file(key, "out")
+        file = self.file(key, "out")
         for _ in range(OPEN_TRIES):
             try:
-                return start_of(file, limit, offset)
+                return self._control.start_of(file, limit, offset)
             except FileNotFoundError:
                 return b""
             except PermissionError:  # a command took our rights to it, where we are the same user
-                os.chmod(file, 0o600)
+                self._control.make_readable(file)
         raise SandboxLost("commands keep the output of a command from being read")
 
     def stage_input(self, key: str, request: str, content: bytes) -> bool:
         """Returns False where that request has been taken over before."""
-        folder = self.folder(key)
-        if exists(folder / f"taken.{request}"):
+        if self._control.exists(self.file(key, f"taken.{request}")):
             return False
-        unfinished = folder / unfinished_name(f"in.{request}")
-        with self._control.room():
-            self._control.write(unfinished, content)
-            unfinished.rename(folder / f"in.{request}")
+        self._control.place(self.file(key, f"in.{request}"), content)
         return True
 
     def sessions(self, incarnation: str) -> Iterator[SessionInfo]:
-        for key in names_in(self._control.sessions):
-            folder = self.folder(key)
+        for key in self._control.keys(SESSIONS):
             with suppress(FileNotFoundError):  # staged, and not started yet
-                header, script = split(start_of(folder / "job", JOB_BYTES))
-                started = (folder / "started").stat().st_mtime
+                header, script = split(self._control.start_of(self.file(key, "job"), JOB_BYTES))
+                started = self._control.changed(self.file(key, "started"))
                 yield SessionInfo(
                     key=key,
                     session=header.get("session", ""),
@@ -205,7 +185,9 @@ class Jobs:
     def shell_state(self, key: str, workspace: str) -> ShellState | None:
         """The shell state that job `key` left; None where it left none."""
         try:
-            cwd, exports = (start_of(self.folder(key) / name, STATE_BYTES) for name in ("cwd", "state"))
+            cwd, exports = (
+                self._control.start_of(self.file(key, name), STATE_BYTES) for name in ("cwd", "state")
+            )
         except FileNotFoundError:
             return None
         return ShellState(
@@ -221,27 +203,24 @@ class Jobs:
             self.stage_shell(checkpoint.shell, workspace)
         for session in checkpoint.sessions:
             self._stage(session.key, restored_session(session))
-            os.utime(self.folder(session.key) / "started", (session.started, session.started))
+            self._control.touch(self.file(session.key, "started"), session.started)
             self._list_session(session.key)
 
     def _stage(self, key: str, entries: Mapping[str, bytes]) -> bool:
-        return self._control.stage(self._control.jobs, key, entries)
+        return self._control.stage(JOBS, key, entries)
 
     def _list_session(self, key: str) -> None:
-        with self._control.room():
-            (self._control.sessions / key).touch()
+        self._control.touch(f"{SESSIONS}/{key}")
 
     def _identity(self, key: str) -> str:
-        file = self._file(key, "job")
+        file = self.file(key, "job")
         try:
-            header, _ = split(start_of(file, JOB_BYTES))
+            header, _ = split(self._control.start_of(file, JOB_BYTES))
             return header["identity"]
         except (FileNotFoundError, KeyError):
             raise damaged(file) from None
 
-    def _pid(self, key: str) -> int | None:
-        file = self._file(key, "pid")
-        text = text_of(file)
+    def _pid(self, key: str, text: str | None) -> int | None:
         if text and not PID.fullmatch(text):
-            raise damaged(file)
+            raise damaged(self.file(key, "pid"))
         return int(text) if text else None

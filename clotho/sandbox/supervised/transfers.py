@@ -1,11 +1,10 @@
 """Files and archives on their way in or out of a sandbox, in its supervisor's control directory."""
 
 import re
-import shutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from clotho.sandbox.supervised.control import ControlDirectory, damaged, names_in, start_of, text_of
+from clotho.sandbox.supervised.files import damaged
+from clotho.sandbox.supervised.interface import TRANSFERS, Control
 
 ANSWER = re.compile(r"(?P<word>[a-z_]+) (?P<size>\d{1,19})\n(?P<path>.*)", re.ASCII | re.DOTALL)
 
@@ -13,15 +12,15 @@ ANSWER = re.compile(r"(?P<word>[a-z_]+) (?P<size>\d{1,19})\n(?P<path>.*)", re.AS
 class Transfers:
     """One entry for each request; the supervisor puts its answer there."""
 
-    def __init__(self, control: ControlDirectory) -> None:
+    def __init__(self, control: Control) -> None:
         self._control = control
 
-    def folder(self, key: str) -> Path:
-        return self._control.transfers / key
+    def file(self, key: str, name: str) -> str:
+        return f"{TRANSFERS}/{key}/{name}"
 
     def written_keys(self) -> list[str]:
         """Keys of the files that were written under one."""
-        answers = ((key, self.answer(key)) for key in names_in(self._control.transfers))
+        answers = ((key, self.answer(key)) for key in self._control.keys(TRANSFERS))
         return [key for key, answer in answers if answer is not None and answer[0] == "ok"]
 
     def stage(
@@ -43,11 +42,11 @@ class Transfers:
         entries = {"request": f"{header}\n{path}".encode()}
         if content is not None:
             entries["content"] = content
-        self._control.stage(self._control.transfers, key, entries)
+        self._control.stage(TRANSFERS, key, entries)
 
     def answer(self, key: str) -> tuple[str, int, str] | None:
         """("ok" or an error's name, size, resolved path), or None while there is no answer."""
-        text = text_of(self.folder(key) / "done")
+        text = self._control.text_of(self.file(key, "done"))
         if text is None:
             return None
         found = ANSWER.fullmatch(text)
@@ -55,9 +54,9 @@ class Transfers:
 
     def content(self, key: str, size: int) -> bytes:
         """The `size` bytes that the answer told of. Raises SandboxLost where there are fewer."""
-        file = self.folder(key) / "content"
+        file = self.file(key, "content")
         try:
-            content = start_of(file, size)
+            content = self._control.start_of(file, size)
         except FileNotFoundError:
             raise damaged(file) from None
         if len(content) < size:
@@ -65,18 +64,18 @@ class Transfers:
         return content
 
     def forget(self, key: str) -> None:
-        shutil.rmtree(self.folder(key), ignore_errors=True)
+        self._control.remove(f"{TRANSFERS}/{key}")
 
     def forget_content(self, key: str) -> None:
-        (self.folder(key) / "content").unlink(missing_ok=True)
+        self._control.remove(self.file(key, "content"))
 
     def stage_archive(self, key: str, verb: str, fields: Mapping[str, str], roots: Mapping[str, str]) -> None:
         """A request, with the FIFO `stream` that the archive goes through."""
         lines = [f"verb {verb}", *(f"{name} {value}" for name, value in fields.items())]
         lines += [f"root {label} {path}" for label, path in roots.items()]
         request = "\n".join((*lines, "", "")).encode()
-        self._control.stage(self._control.transfers, key, {"request": request}, fifo="stream")
+        self._control.stage(TRANSFERS, key, {"request": request}, fifo="stream")
 
     def stage_manifest(self, key: str, workspace: str) -> None:
         request = f"verb manifest\nroot work {workspace}\n\n".encode()
-        self._control.stage(self._control.transfers, key, {"request": request})
+        self._control.stage(TRANSFERS, key, {"request": request})

@@ -7,14 +7,14 @@ from pathlib import PurePosixPath
 
 from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.sandbox.checkpoints import ShellState
-from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.jobs import Jobs
 from clotho.sandbox.verification import VerifierSetup
 
 SEAL_SECONDS = 10.0
 
 
-def seal(agent: ControlDirectory) -> None:
+def seal(agent: Control) -> None:
     """End the agent's processes for good; its supervisor stays, and with it the lease."""
     agent.require_room()
     agent.say("seal")
@@ -44,8 +44,8 @@ def stage_start(
     setup: VerifierSetup,
     directory: str,
     workspace: str,
-    control: ControlDirectory,
-    agent: ControlDirectory,
+    control: Control,
+    agent: Control,
     exports: str = "",
 ) -> None:
     """Leave the directory that a verifier's first command starts in, as a job would: the agent's last, if any."""

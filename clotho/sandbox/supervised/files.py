@@ -1,0 +1,88 @@
+"""Files of a control directory on this host, read without trust in what commands have made of them."""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clotho.errors import SandboxLost
+
+SMALL_BYTES = 64 << 10
+PIECE_BYTES = 1 << 20
+KEY = re.compile("[0-9a-f]{32}")
+StrPath = str | Path
+NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+NO_FILE = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+
+
+def names_in(folder: Path) -> list[str]:
+    """Keys of the entries there, sorted; what is being staged has no such name. Raises SandboxLost."""
+    try:
+        return sorted(filter(KEY.fullmatch, os.listdir(folder)))
+    except FileNotFoundError:
+        raise SandboxLost("the sandbox was destroyed") from None
+
+
+@contextmanager
+def opened(path: StrPath) -> Iterator[int]:
+    """A descriptor for reading. Nothing that commands do to the file may hold us up: a lease on it, another kind.
+
+    Raises SandboxLost for what is no file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            raise damaged(path) from error
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise damaged(path)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def damaged(path: StrPath) -> SandboxLost:
+    """The error for a control file whose content is damaged."""
+    return SandboxLost(f"the sandbox's control file {'/'.join(Path(path).parts[-3:])} is damaged")
+
+
+def text_of(path: StrPath) -> str | None:
+    """The text of a small file, None where there is none."""
+    try:
+        return start_of(path, SMALL_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def start_of(path: StrPath, limit: int, offset: int = 0) -> bytes:
+    """At most `limit` bytes: a file that commands have had open may have been made as long as they like."""
+    parts: list[bytes] = []
+    with opened(path) as descriptor:
+        while limit > 0 and (part := os.pread(descriptor, min(limit, PIECE_BYTES), offset)):
+            parts.append(part)
+            limit -= len(part)
+            offset += len(part)
+    return b"".join(parts)
+
+
+def size_of(path: StrPath) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def exists(path: StrPath) -> bool:
+    """Like Path.exists, without its cost of making paths."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in NOT_THERE:
+            return False
+        raise
+    return True
