@@ -110,7 +110,9 @@ class SandboxSettings(Section):
     Workers refuse runs that ask for another one, but for `docker`: that they make wherever an engine answers.
     """
     docker_host: str | None = None
-    """The socket of this host's container engine, as unix://PATH. Empty: DOCKER_HOST, else the usual ones."""
+    """The socket of this host's container engine, as unix://PATH. Empty: DOCKER_HOST, else the usual ones.
+
+    The usual ones are those of rootless podman and Docker in XDG_RUNTIME_DIR, then those of the host."""
     ssh: tuple[SshHost, ...] = ()
     """The hosts of `ssh`, each with the fields that the page on sandboxes names."""
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
@@ -296,6 +298,19 @@ def forget_variables(names: Iterable[str]) -> None:
     """Have neither this process nor those that it starts find these variables any more."""
     for name in names:
         os.environ.pop(name, None)
+
+
+def engine_socket() -> str | None:
+    """The address of the first usual socket of Docker or podman that this user may use, if there is one."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+    usual = (
+        runtime / "podman" / "podman.sock",
+        runtime / "docker.sock",
+        Path.home() / ".docker" / "run" / "docker.sock",
+        Path("/var/run/docker.sock"),
+        Path("/run/podman/podman.sock"),
+    )
+    return next((f"unix://{path}" for path in usual if os.access(path, os.R_OK | os.W_OK)), None)
 
 
 def cache_folder() -> Path:

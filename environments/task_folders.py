@@ -68,6 +68,15 @@ class TaskFolders(Environment):
         name = next(self.left, None)
         return None if name is None else {"id": name, "digest": self.tasks[name].digest}
 
+    async def next_item(self) -> Item | None:
+        """A dataset's row names its task by `id`; raises InvalidInput where there is no such task."""
+        item = await super().next_item()
+        if item is None or "digest" in item:
+            return item
+        if (task := self.tasks.get(str(item.get("id")))) is None:
+            raise InvalidInput(f"no task in {self.config.path} is called {item.get('id')!r}, as a row's id")
+        return {**item, "digest": task.digest}
+
     def same_item(self, recorded: Item, item: Item) -> bool:
         """Replay grades by tests that were mended since, too."""
         return recorded.get("id") == item["id"]

@@ -11,6 +11,7 @@ from clotho.atropos.scored import Exclusion
 from clotho.identifiers.ids import checked_run_name
 from clotho.run_settings import RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_from
+from clotho.tasks.sources import named_environment
 
 WithRunSettings: Any = type("WithRunSettings", (BaseEnvConfig, RunSettings), {"__module__": __name__})
 """The base class, without a class statement: type checkers would refuse fields of a base that they half know."""
@@ -22,7 +23,8 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
     model_config = ConfigDict(extra="forbid", frozen=False)
 
     environment: str = Field(
-        default="", description="A module in environments/, or module:Class. Empty for a class of its own."
+        default="",
+        description="A module in environments/, module:Class, or tasks:SOURCE. Empty for a class of its own.",
     )
     environment_config: dict[str, Any] | str = Field(
         default_factory=dict, description="Fields of the environment's configuration, as JSON."
@@ -117,6 +119,8 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
 
     @model_validator(mode="after")
     def _named(self) -> "ClothoEnvConfig":
+        self.environment, folder = named_environment(self.environment)
+        self.environment_config = {**folder, **self.training_set}
         module = self.environment.rpartition(".")[2].partition(":")[0]
         if self.run or module:
             self.run = checked_run_name(self.run or run_name_of(module))

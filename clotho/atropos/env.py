@@ -149,7 +149,7 @@ class ClothoEnv(ReconnectingEnv):
         """Open Temporal, the store and the run, and hold the run's lock."""
         connections = await open_connections(self.config)
         endpoint, model = served_model(self.server_configs, self.config)
-        manifest = as_asked(self.make_manifest(model), connections, self.config)
+        manifest = as_asked(self.make_manifest(model), connections.settings, self.config)
         async with held(connections.journal, manifest.run) as run_lock:
             self.adapter_run = await open_run(
                 connections,

@@ -48,7 +48,7 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
     started = time.time()
     training = env.adapter_run.manifest.run
     manifest = evaluation_manifest(env.config, env.adapter_run.manifest.model, env.curr_step)
-    manifest = as_asked(manifest, env.adapter_run.connections, env.config)
+    manifest = as_asked(manifest, env.adapter_run.connections.settings, env.config)
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
     async with paused(env.adapter_run.connections.journal, training) if stops else nullcontext():
         entries, failed = await roll_out_set(env, manifest)

@@ -12,6 +12,7 @@ from temporalio.client import Client
 
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.config import Settings, load_settings
+from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
@@ -84,9 +85,24 @@ def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunMa
     return _manifest(config, model, run, config.held_out_set, config.evaluation_group_size)
 
 
-def as_asked(manifest: RunManifest, connections: Connections, config: ClothoEnvConfig) -> RunManifest:
-    """The manifest with the run settings of clotho.yaml and of the adapter's configuration."""
-    return manifest.with_settings(connections.settings.run, config)
+def as_asked(manifest: RunManifest, settings: Settings, config: ClothoEnvConfig) -> RunManifest:
+    """The manifest with the dataset and the run settings of clotho.yaml and of the adapter's configuration."""
+    return _with_dataset(manifest, settings.dataset).with_settings(settings.run, config)
+
+
+def _with_dataset(manifest: RunManifest, default: DatasetConfig | None) -> RunManifest:
+    """The manifest with the dataset that its environment is given, else `default`, as workers elsewhere find it."""
+    config = manifest.environment_config
+    if "dataset" not in config:  # an environment of the in-memory design
+        return manifest
+    given = config["dataset"]
+    dataset = default if given is None else DatasetConfig.model_validate(given)
+    if dataset is None:
+        return manifest
+    found = dataset if dataset.digest is not None else dataset.with_absolute_source()
+    return manifest.model_copy(
+        update={"environment_config": {**config, "dataset": found.model_dump(mode="json")}}
+    )
 
 
 def rendering_of(config: ClothoEnvConfig) -> Rendering | None:

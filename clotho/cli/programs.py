@@ -22,12 +22,14 @@ def worker(context: typer.Context) -> None:
 
 def serve(
     context: typer.Context,
-    environment: Annotated[str, typer.Argument(help="module:Class, or the name of a shipped environment.")],
+    environment: Annotated[
+        str, typer.Argument(help="A module in environments/, module:Class, or tasks:SOURCE.", metavar="ENV")
+    ],
     mode: Annotated[
         str, typer.Option(help="Of Atropos' command line: serve, process or evaluate.")
     ] = "serve",
 ) -> None:
-    """Serve groups of ENVIRONMENT to an Atropos trainer; takes Atropos' --env.* and --openai.* options."""
+    """Serve groups of ENV to an Atropos trainer; takes Atropos' --env.* and --openai.* options."""
     if mode not in ADAPTER_MODES:
         raise InvalidInput(f"--mode {mode}: use one of {', '.join(ADAPTER_MODES)}")
     application.replace_process("atropos_adapter", mode, f"--env.environment={environment}", *context.args)

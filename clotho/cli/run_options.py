@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from clotho.cli.assignments import parse_object, parse_overrides
 from clotho.cli.dataset_options import DatasetOptions
@@ -21,7 +21,7 @@ from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
 from clotho.runs.request import run_manifest
-from clotho.tasks.sources import absolute_source
+from clotho.tasks.sources import named_environment
 
 MODEL, SAMPLING, LIMITS = "Model", "Sampling", "Rewards and tool results"
 SANDBOX, SWITCHES = "Sandbox", "Sandbox switches"
@@ -181,7 +181,7 @@ class RunOptions(DatasetOptions):
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """Raises InvalidInput that names the option at fault."""
-        environment, folder = task_folders(environment)
+        environment, folder = named_environment(environment)
         dataset = self.dataset_config(settings.dataset)
         items = {"dataset": dataset.model_dump(mode="json")} if dataset is not None else {}
         return run_manifest(
@@ -240,14 +240,6 @@ class RunOptions(DatasetOptions):
                 f"{', '.join(given)}: the server renders in chat mode; give --inference tokens"
             )
         return None
-
-
-def task_folders(environment: str) -> tuple[str, dict[str, JsonValue]]:
-    """The environment's name, and the configuration that `tasks:PATH` stands for."""
-    kind, colon, path = environment.partition(":")
-    if kind != "tasks" or not colon:
-        return environment, {}
-    return "task_folders", {"path": absolute_source(path)}
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -33,11 +33,10 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.tasks.collection import read_tasks
-from clotho.tasks.sources import absolute_source
+from clotho.tasks.sources import named_environment
 from clotho.temporal.failures import failure_of
 from clotho.temporal.states import describe
 
-ENVIRONMENT = "task_folders"
 AGENTS = {AgentKind.ORACLE: 1.0, AgentKind.NOP: 0.0}
 """The reward that each agent is expected to earn."""
 MOST_TASKS = 100_000
@@ -130,11 +129,11 @@ def _source(
     source: str, overrides: Mapping[str, JsonValue]
 ) -> tuple[str, Mapping[str, JsonValue], tuple[str, ...]]:
     """The environment, its configuration, and what is wrong with folders that can't be read."""
-    path = absolute_source(source.removeprefix("tasks:"))
-    if not (source.startswith("tasks:") or Path(path).is_dir()):
+    environment, folder = named_environment(f"tasks:{source}" if Path(source).is_dir() else source)
+    if not folder:
         return source, overrides, ()
-    found = read_tasks(path, variable)
-    return ENVIRONMENT, {"path": path, "skip_broken": True, **overrides}, found.broken
+    found = read_tasks(str(folder["path"]), variable)
+    return environment, {**folder, "skip_broken": True, **overrides}, found.broken
 
 
 async def _checked(

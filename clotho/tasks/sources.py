@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from clotho.config import cache_folder, environment_without
 from clotho.errors import InvalidInput, Unavailable
 from clotho.frozen_model import FrozenModel
 
+ENVIRONMENT = "task_folders"
+"""Which makes items of task folders."""
 REPOSITORY = re.compile(r"(?P<url>(?:https|ssh|file)://[^\s#]+)@(?P<commit>[^@#/]*)(?:#(?P<folder>.+))?")
 REGISTRY = re.compile(r"(?P<file>.+\.json)#(?P<name>[^@]+)(?:@(?P<version>.+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -47,6 +49,14 @@ def absolute_source(source: str) -> str:
         return source
     file, mark, name = source.partition(".json#")
     return f"{Path(f'{file}.json' if mark else file).expanduser().resolve()}{'#' * bool(mark)}{name}"
+
+
+def named_environment(name: str) -> tuple[str, dict[str, JsonValue]]:
+    """The environment that `name` means, and the configuration that `tasks:SOURCE` stands for."""
+    kind, colon, source = name.partition(":")
+    if kind != "tasks" or not colon:
+        return name, {}
+    return ENVIRONMENT, {"path": absolute_source(source)}
 
 
 def task_folders(source: str) -> list[Path]:

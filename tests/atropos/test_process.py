@@ -8,10 +8,13 @@ import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.processes.ports import free_port
-from clotho.runs.manifest import read_endpoint
+from clotho.runs.groups import scored_groups
+from clotho.runs.manifest import read_endpoint, read_manifest
 from tests.atropos.adapter import GROUP_SIZE, Adapter, command
 from tests.cluster import Cluster
 from tests.support import eventually
+
+FOLDERS = Path(__file__).parents[1] / "tasks" / "folders"
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -72,6 +75,31 @@ async def test_chat_groups_are_written_with_empty_rows_by_whichever_server_answe
     endpoint = await read_endpoint(cluster.open_journal(), "processed-chat")
     assert endpoint is not None and len(endpoint.servers) == 2
     assert "a-secret-key" not in adapter.process.log.read_text()
+
+
+async def test_task_folders_are_rolled_out_for_a_trainer(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> None:
+    path = cluster.folder / "tasks.jsonl"
+    argv = command(
+        cluster,
+        "process",
+        "processed-tasks",
+        embedded_model.url,
+        total_steps=1,
+        environment=f"tasks:{FOLDERS / 'hello-file'}",
+        environment_config='{"host_programs": true, "max_agent_turns": 2}',
+        data_path_to_save_groups=path,
+    )
+    adapter = Adapter(cluster, cluster.folder / "process-tasks.log", argv)
+    await adapter.start()
+    assert await adapter.process.wait() == 0, adapter.process.output
+    manifest = await read_manifest(cluster.open_journal(), "processed-tasks")
+    assert manifest.environment_config["path"] == str(FOLDERS / "hello-file")
+    (group,) = lines(path)
+    assert len(group["tokens"]) == GROUP_SIZE
+    ((_, scored),) = await scored_groups(cluster.open_journal(), "processed-tasks")
+    assert scored.item["id"] == "hello-file" and "digest" in scored.item
 
 
 async def test_an_evaluation_of_a_held_out_set(cluster: Cluster, embedded_model: EmbeddedModelServer) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clotho.config import engine_socket
 from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.containers import engine as engine_module
@@ -82,3 +83,19 @@ async def test_sandboxes_that_wait_for_an_image_hold_up_no_other_and_no_lease(
         await local.destroy(lease)
     assert {type(each) for each in ended} == {InvalidInput}
     assert not any((folder / "waiting-for-images").glob("sandboxes/*"))
+
+
+def test_the_sockets_of_this_user_come_before_those_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for name in ("docker.sock", "podman/podman.sock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        assert engine_socket() == f"unix://{tmp_path / name}"
+
+
+def test_where_there_is_no_engine_it_is_said_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "engine_socket", lambda: None)
+    with pytest.raises(SandboxUnavailable, match=r"systemctl --user start podman\.socket"):
+        Engine(None).image("example.org/x")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clotho.config import variable
+from clotho.dataset_config import DatasetConfig
 from clotho.environment import Item
 from clotho.errors import InvalidInput, SandboxUnhealthy, VerificationFailed
 from clotho.sandbox.containers.config import DockerConfig
@@ -218,6 +219,23 @@ async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: 
     assert first.hidden_files(item)["tests/test.sh"].endswith(b"# mended\n")
     with pytest.raises(InvalidInput, match="has changed since the run began"):
         first.hidden_files(before)
+
+
+async def test_the_rows_of_a_dataset_choose_tasks(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"task": "planted", "level": 1}\n{"task": "hello-file"}\n{"task": "nowhere"}\n')
+    dataset = DatasetConfig(source=str(rows), id_field="task")
+    config = TaskFoldersConfig(path=str(FOLDERS), skip_broken=True, dataset=dataset)
+    environment = TaskFolders(config)
+    await environment.setup()
+    items = [await environment.next_item(), await environment.next_item()]
+    assert [item and (item["id"], item.get("level")) for item in items] == [
+        ("planted", 1),
+        ("hello-file", None),
+    ]
+    assert items[1] is not None and environment.format_prompt(items[1]).startswith("Write the word hello")
+    with pytest.raises(InvalidInput, match="is called 'nowhere', as a row's id"):
+        await environment.next_item()
 
 
 async def checked(folder: Path, *options: str) -> tuple[str, dict[str, str], str]:

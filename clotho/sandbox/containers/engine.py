@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clotho.config import engine_socket
 from clotho.errors import InvalidInput, SandboxUnavailable
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ OUTAGE = (
     "service unavailable",
 )
 """Marks of one that doesn't, whatever else it says."""
-SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,11 @@ class Engine:
             client.close()
 
     def _opened(self, timeout: float | None = None) -> "DockerClient":
-        address = self._address or next((f"unix://{path}" for path in SOCKETS if Path(path).exists()), None)
+        address = self._address or engine_socket()
         if address is None:
             raise SandboxUnavailable(
-                "no container engine on this host: start Docker or podman's service, or set DOCKER_HOST"
+                "no container engine on this host: start one with `systemctl --user start podman.socket`, "
+                "`podman system service --time 0` or `systemctl start docker`, or set DOCKER_HOST"
             )
         if not address.startswith("unix://"):
             raise InvalidInput(

@@ -1,16 +1,20 @@
 """Atropos' configuration as a run's: its servers, and what it says of reasoning."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from atroposlib.envs.server_handling.server_manager import APIServerConfig, ServerBaseline
 
 from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.run_setup import manifest_of, served_model
+from clotho.atropos.run_setup import as_asked, manifest_of, served_model
+from clotho.config import Settings
+from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.models.endpoint import Endpoint
 from tests.support import ONE_FILE
 
+FOLDERS = Path(__file__).parents[2] / "tasks" / "folders"
 CONFIG = ClothoEnvConfig(run="r", environment=ONE_FILE)
 
 
@@ -63,3 +67,34 @@ def test_reasoning_is_asked_of_chat_servers_and_kept_by_renderers() -> None:
     exact = manifest_of(CONFIG.model_copy(update=asked), "m")
     assert exact.rendering is not None and exact.rendering.thinking_mode
     assert exact.sampling.extra_body == {}
+
+
+def test_task_folders_are_served_by_the_name_that_other_commands_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(FOLDERS.parent)
+    options = {"environment": "tasks:folders", "environment_config": '{"skip_broken": true}'}
+    manifest = manifest_of(ClothoEnvConfig.model_validate(options), "m")
+    assert (manifest.run, manifest.environment) == ("task-folders", "task_folders")
+    assert manifest.environment_config["path"] == str(FOLDERS)
+    assert manifest.environment_config["skip_broken"] is True
+
+
+def test_a_dataset_is_kept_with_its_absolute_path_and_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("usual", "given"):
+        Path(f"{name}.jsonl").write_text('{"prompt": "Do it."}\n')
+    settings = Settings(dataset=DatasetConfig(source="usual.jsonl"))
+
+    def dataset_of(environment: str, given: dict[str, str] | None = None) -> object:
+        config = {"dataset": given} if given else {}
+        asked = ClothoEnvConfig(run="r", environment=environment, environment_config=config)
+        return as_asked(manifest_of(asked, "m"), settings, asked).environment_config["dataset"]
+
+    for given, name in ((None, "usual"), ({"source": "given.jsonl"}, "given")):
+        found = DatasetConfig.model_validate(dataset_of("word_count", given))
+        assert found.source == str(tmp_path / f"{name}.jsonl")
+        assert found.digest is not None
+    assert DatasetConfig.model_validate(dataset_of("word_count", {"source": "/x.csv", "digest": "0" * 64}))
