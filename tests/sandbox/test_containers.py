@@ -213,7 +213,6 @@ async def test_commands_are_the_users(made: Made, tmp_path: Path) -> None:
     assert await shell.text("id -u; touch x; stat -c %u x; grep CapEff /proc/self/status") == (
         "1234\n1234\nCapEff:\t0000000000000000"
     )
-    assert await shell.text("echo 1 >> from-the-image; cat from-the-image") == "1\n1"
     await shell.sandbox.write_file("y", b"y")
     assert await shell.text("stat -c %u y") == "1234"
     assert isinstance(await shell.sandbox.checkpoint(tmp_path / "blob"), Checkpoint)
@@ -223,6 +222,43 @@ async def test_commands_are_the_images_user(made: Made, context: Path, sdk: dock
     (context / "Dockerfile").write_text(f"{DOCKERFILE}USER nobody\n")
     shell = await made(image=None, dockerfile=str(context / "Dockerfile"))
     assert await shell.text("id -un; touch x; stat -c %U x") == "nobody\nnobody"
+
+
+async def test_files_keep_their_owners(
+    made: Made, containers: ContainerBackend, lease: str, context: Path, tmp_path: Path
+) -> None:
+    """In an image's working directory, and in checkpoints: also of what the commands' user can't read."""
+    (context / "Dockerfile").write_text(
+        f"{DOCKERFILE}RUN mkdir own deep deep/down && echo 1 > secret && echo 2 > deep/down/known && ln -s / link "
+        "&& chmod 600 secret && chmod 700 deep/down && chown -R nobody own && chown 7:8 empty\nUSER nobody\n"
+    )
+    config = {"image": None, "dockerfile": str(context / "Dockerfile")}
+    shell = await made(**config)
+    owners = "stat -c '%n %u:%g %a' from-the-image secret own empty deep/down link mine"
+    expected = (
+        "from-the-image 0:0 644\nsecret 0:0 600\nown 65534:0 755\nempty 7:8 755\ndeep/down 0:0 700\nlink 0:0 777\n"
+        "mine 65534:65534 644"
+    )
+    assert await shell.text(
+        f"echo mine > mine; {owners}; cat secret deep/down/known; echo x > from-the-image"
+    ) == (
+        f"{expected}\ncat: secret: Permission denied\ncat: deep/down/known: Permission denied\n"
+        "bash: line 1: from-the-image: Permission denied"
+    )
+    assert await shell.sandbox.manifest() is not None
+    copies = Copies(containers, spec_of(**config), lease, tmp_path)
+    assert await (await copies.copy(shell)).text(owners) == expected
+    await copies.destroy()
+    assert await Shell(await containers.open_verifier(lease, 0, {})).text(owners) == expected
+
+
+async def test_a_worker_without_rights_refuses_another_user_than_roots(
+    containers: ContainerBackend, lease: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(InvalidInput, match="run the worker as root, or give `user: root`"):
+        await containers.create(lease, spec_of(user="nobody"))
+    assert not containers.holds(lease)
 
 
 async def test_a_user_that_the_image_does_not_know_is_refused(

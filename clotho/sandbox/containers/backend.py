@@ -134,7 +134,7 @@ class ContainerBackend:
         if found is None:
             return None
         found = labelled(folder, found, labels)
-        control = ControlDirectory(folder.control(), found.user or None)
+        control = found.control_at(folder.control())
         incarnation = control.incarnation()
         if incarnation is None or found.restored != _digest(restore):
             return None
@@ -155,7 +155,7 @@ class ContainerBackend:
         self, folder: ContainerFolder, record: ContainerRecord, begin: Restore | None, restored: str | None
     ) -> SupervisedSandbox:
         make_folders(folder, record)
-        control = ControlDirectory(folder.control(), record.user or None)
+        control = record.control_at(folder.control())
         control.create()
         view = ContainerView(folder, record)
         try:
@@ -176,7 +176,7 @@ class ContainerBackend:
         if labels not in (None, record.labels):
             with folder.locked():
                 record = labelled(folder, record_of(folder, lease), labels)
-        control = ControlDirectory(folder.control(), record.user or None)
+        control = record.control_at(folder.control())
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
         return instance_of(ContainerView(folder, record), control, incarnation)
@@ -192,7 +192,7 @@ class ContainerBackend:
         folder = ContainerFolder.of_lease(self._root, lease)
         with folder.locked():
             record = labelled(folder, record_of(folder, lease), labels)
-            control = ControlDirectory(folder.verifier_control(epoch), record.user or None)
+            control = record.control_at(folder.verifier_control(epoch))
             newest = max(folder.verifier_epochs(), default=-1)
             if newest == epoch and control.was_started():
                 incarnation = control.incarnation()
@@ -202,7 +202,7 @@ class ContainerBackend:
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             check_hidden(hidden_files)
-            agent = ControlDirectory(folder.control(), record.user or None)
+            agent = record.control_at(folder.control())
             seal(agent)
             self._end_verifiers(folder)
             image = self._host.left_by(ContainerView(folder, record), epoch)

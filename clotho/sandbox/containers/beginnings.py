@@ -5,6 +5,7 @@ no thread kept that another image, or a lease, waits for.
 """
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +80,14 @@ def _record(
 
 
 def _user(config: DockerConfig, image: Image, users: Mapping[str, int]) -> int:
-    """Raises InvalidInput for a name that the image doesn't know."""
+    """Raises InvalidInput for a name that the image doesn't know, and a user whom no files can be given to."""
     name = config.user or image.user.partition(":")[0] or "0"
     if not name.isdigit() and name not in users:
         raise InvalidInput(f"{config} has no user {name!r} in its /etc/passwd: give an id")
-    return int(name) if name.isdigit() else users[name]
+    user = int(name) if name.isdigit() else users[name]
+    if user and os.geteuid() != 0:
+        raise InvalidInput(
+            f"commands of {config} run as user {name}, and only a worker that is root can give files to that user: "
+            "run the worker as root, or give `user: root`, who is the worker's own user in a rootless engine"
+        )
+    return user

@@ -16,6 +16,7 @@ from clotho.errors import InvalidInput, SandboxLost
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.launch import private
 
 AGENT = "agent"
@@ -42,7 +43,7 @@ class ContainerRecord(FrozenModel):
     volumes: tuple[str, ...] = ()
     """The image's volumes, where they are kept in further folders."""
     user: int = 0
-    """The user id of commands, and of the supervisor."""
+    """The user id of commands. The supervisor is the container's root."""
     groups: tuple[Path, ...] = ()
     """The control groups that count its use."""
     restored: str | None = None
@@ -52,6 +53,10 @@ class ContainerRecord(FrozenModel):
     def roots(self) -> tuple[str, ...]:
         """The folders that commands write to beside the workspace, the home and /tmp."""
         return (*self.spec.writable_roots, *self.volumes)
+
+    def control_at(self, path: Path) -> ControlDirectory:
+        """A control directory of this sandbox."""
+        return ControlDirectory(path, 0, self.user) if self.user else ControlDirectory(path, None)
 
 
 @dataclass(frozen=True)

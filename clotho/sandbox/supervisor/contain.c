@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -79,7 +80,9 @@ int contain(char **arguments) {
     if (!length) return failed("reading the filter of system calls");
     if (umount2(arguments[0], MNT_DETACH)) return failed("detaching the control directory");
     if (give_up_capabilities()) return -1;
-    if (user && become_user((uid_t)user)) return failed("its user");
+    if (user && (setgroups(0, NULL) || setresgid(user, user, user))) return failed("its group");
+    command_user = (uid_t)user;
+    in_container = 1;
     if (install(filter, length)) return -1;
     snprintf(control_text, sizeof control_text, "%d", directory);
     snprintf(ready_text, sizeof ready_text, "%d", ready);

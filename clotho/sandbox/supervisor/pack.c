@@ -249,7 +249,7 @@ void pack(const struct header *request, int processes) {
     struct roots roots;
     read_roots(request, &roots);
     out = openat(ENTRY, "stream", O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* its end tells the host that there is an answer */
-    if (out < 0 || fcntl(out, F_SETFL, 0) || become_command_user()) answer_errno();
+    if (out < 0 || fcntl(out, F_SETFL, 0) || become_archive_user()) answer_errno();
     sha256_begin(&measured.fingerprint);
     measured.size = sizeof end;
     walk_roots(&roots, measure);

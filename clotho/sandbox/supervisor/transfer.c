@@ -96,9 +96,10 @@ static void become_transfer(struct transfer *transfer, int processes) {
     int putting = !strcmp(transfer->verb, "put");
     directory_left_by(after, left);
     open_descriptors(transfer, "content", putting ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC);
-    if (become_command_user()) _exit(UNANSWERED);
+    int listing = !strcmp(transfer->verb, "manifest");
+    if (listing ? become_archive_user() : become_command_user()) _exit(UNANSWERED);
+    if (listing) write_manifest(&header);
     if (*left && chdir(left)) *left = 0; /* gone: paths start in the workspace then, as commands do */
-    if (!strcmp(transfer->verb, "manifest")) write_manifest(&header);
     close(ENTRY);
     umask(022);
     signal(SIGPIPE, SIG_DFL);

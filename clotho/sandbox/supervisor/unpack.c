@@ -43,7 +43,7 @@ static size_t closed_count, closed_room;
 
 static void give(int dir, const char *name, const struct tar_header *header) {
     unsigned user = (unsigned)octal(header->uid, 8), group = (unsigned)octal(header->gid, 8);
-    if (geteuid() || (!user && !group)) return; /* only where the sandbox's own user may: elsewhere all is its own */
+    if (geteuid()) return; /* only where the sandbox's own user may: elsewhere all is its own */
     require(!fchownat(dir, name, user, group, AT_SYMLINK_NOFOLLOW));
 }
 
@@ -220,7 +220,7 @@ void unpack(const struct header *request) {
     struct member member;
     read_roots(request, &roots);
     stream = openat(ENTRY, "stream", O_RDONLY | O_CLOEXEC);
-    require(stream >= 0 && !become_command_user());
+    require(stream >= 0 && !become_archive_user());
     umask(0);
     for (; read_member(&member, &header); forget_member(&member)) place_member(&member, &header);
     while (depth) leave_directory();
