@@ -244,6 +244,13 @@ class Engine:
             for each in found
         ]
 
+    def layer(self, name: str) -> Path | None:
+        """The folder with what a container has written over its image; None where this engine tells of none."""
+        with engine_failures("a container"):
+            driver = self.client.api.inspect_container(name).get("GraphDriver") or {}
+        folder = (driver.get("Data") or {}).get("UpperDir")
+        return Path(folder) if folder else None
+
     def changes(self, name: str) -> Sequence[str]:
         """The paths outside of mounts that differ from the image."""
         with engine_failures("a container"), self._patient() as client:

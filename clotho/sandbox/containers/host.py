@@ -16,6 +16,7 @@ from pathlib import Path
 from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, owned
+from clotho.sandbox.containers.layer import written
 from clotho.sandbox.containers.view import CONTROL, PROGRAM, ContainerView
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
@@ -93,12 +94,20 @@ class ContainerHost:
         folder, record = view.folder, view.record
         if record.config.read_only or record.config.verify_in == "image":
             return record.image
-        if not any(_outside(view, path) for path in self.engine.changes(folder.container)):
+        if not self._changed_outside(view):
             return record.image
         image = f"{folder.left_image}-left-{epoch}"
         folder.left_mark.touch()
         self.engine.commit(folder.container, image, str(self._root))
         return image
+
+    def _changed_outside(self, view: ContainerView) -> bool:
+        container = view.folder.container
+        layer = self.engine.layer(container)
+        if layer is not None:
+            with suppress(OSError):  # it is another user's, or on the disk of a virtual machine
+                return any(_outside(view, path) for path in written(layer))
+        return any(_outside(view, path) for path in self.engine.changes(container))
 
     def make_verifier(
         self, folder: ContainerFolder, record: ContainerRecord, epoch: int, hidden_files: Mapping[str, bytes]
