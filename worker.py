@@ -239,10 +239,13 @@ def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
 
 def main(
     roles: Annotated[
-        str | None, typer.Option(help=f"What to serve, of {','.join(ROLES)}. Default: all, models apart.")
+        str | None,
+        typer.Option(
+            help=f"Roles of the processes, of {','.join(ROLES)}. Default: all, with llm in processes of its own."
+        ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="How many processes with the roles of --roles. Default: 1.", min=1)
+        int | None, typer.Option(help="Number of processes with the roles of --roles. Default: 1.", min=1)
     ] = None,
     store: Annotated[
         str | None, typer.Option(help="Where the journal is: a folder or s3://bucket/prefix.")

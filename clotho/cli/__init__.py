@@ -31,7 +31,7 @@ from clotho.cli.terminal import sanitized_text
 from clotho.errors import ClothoError
 from clotho.host_failures import described, is_host_failure
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def show_version(asked: bool) -> None:

@@ -20,27 +20,31 @@ FILE = "atropos-api.sqlite"
 
 def command(
     host: Annotated[
-        str, typer.Option(help="The address to listen at; give a token for one that others reach.")
+        str, typer.Option(help="Address to listen at; give a token for one that other machines reach.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 picks a free one.", min=0, max=65_535)] = 8000,
+    port: Annotated[
+        int, typer.Option(help="Port to listen at; 0 picks a free one.", min=0, max=65_535)
+    ] = 8000,
     queue: Annotated[
         Path | None,
         typer.Option(help="The queue's file.", show_default=f"{FILE} beside the store", metavar="FILE"),
     ] = None,
     token_variable: Annotated[
         str | None,
-        typer.Option(help="The environment variable with the token that requests must show.", metavar="NAME"),
+        typer.Option(help="Environment variable that holds the token that requests need.", metavar="NAME"),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="A name by which this server is asked for; '*' for any.", metavar="NAME"),
+        typer.Option(
+            help="Another host name that requests may be addressed to; '*' for any.", metavar="NAME"
+        ),
     ] = None,
     store: Store = None,
 ) -> None:
     """Serve the endpoints of Atropos' run-api; groups, registrations and steps outlive this process.
 
-    A group sent with a `group_id` is queued once, however often it is sent. Addresses, localhost and this machine's
-    name are known names of the server; requests that web pages make are refused.
+    A group sent with a `group_id` is queued once, however often it is sent. Requests may be addressed to this
+    machine's addresses, its name and localhost; those of web pages are refused.
     """
     settings = load_settings(store)
     if importlib.util.find_spec("atroposlib") is None:

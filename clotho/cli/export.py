@@ -16,21 +16,21 @@ from clotho.runs.export import Format, export_lines, export_run
 
 def command(
     run: Annotated[str, typer.Argument(help="The run's name.")],
-    form: Annotated[Format, typer.Option("--format", help="What a line holds.")] = Format.MESSAGES,
+    form: Annotated[Format, typer.Option("--format", help="Format of the lines.")] = Format.MESSAGES,
     output: Annotated[
         Path | None, typer.Option(help="File to write; standard output if absent.", metavar="FILE")
     ] = None,
     exclude: Annotated[
         list[Disturbance] | None,
-        typer.Option(help="Leave out rollouts to which this happened; may be given several times."),
+        typer.Option(help="Leave out rollouts with this disturbance; may be given several times."),
     ] = None,
     store: Store = None,
 ) -> None:
     """Write the scored groups of a run as JSON lines.
 
-    messages: a rollout a line, in the OpenAI format. sharegpt: a rollout a line, as from/value pairs.
-    groups: a group a line, with its item and all of its rollouts. What happened to a rollout on its way is in its
-    `disturbances`: a lost sandbox, whose follower may be less than exact, interrupted turns, repairs, replacements.
+    messages: one rollout per line, in the OpenAI format. sharegpt: one rollout per line, as from/value pairs.
+    groups: one group per line, with its item and all of its rollouts. A rollout's `disturbances` tell what
+    happened to it on its way: sandboxes that were lost and restored, interrupted turns, repairs, replacements.
     """
     settings = load_settings(store)
 

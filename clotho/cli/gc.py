@@ -1,4 +1,4 @@
-"""`clotho gc`: remove what nothing needs any more, from the store and from this host."""
+"""`clotho gc`: remove leftovers from the store and from this host."""
 
 import asyncio
 from typing import Annotated
@@ -18,15 +18,15 @@ from clotho.temporal.connection import connect
 
 def command(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")
+        bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.")
     ] = False,
     store: Store = None,
     temporal: Address = None,
 ) -> None:
-    """Remove what nothing needs any more; runs with open workflows are left alone.
+    """Remove leftovers; runs with open workflows are left alone.
 
-    That is: what is left of deleted runs; entries and checkpoints beside a rollout's sealed object; unfinished
-    writes of killed processes; sandboxes of this host that no rollout wants, and expired ones of other stores.
+    Leftovers are entries of deleted runs; entries and checkpoints beside a rollout's sealed object; unfinished
+    writes of killed processes; sandboxes of this host that no rollout needs, and expired ones of other stores.
     """
     settings = load_settings(store, temporal)
     asyncio.run(collect(settings, make_console(), dry_run))

@@ -1,4 +1,4 @@
-"""`clotho pause | resume | cancel | retry`: what an operator does to a run, a group or a rollout."""
+"""`clotho pause | resume | cancel | retry`: an operator's actions on a run, a group or a rollout."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,7 +30,7 @@ Operation = Callable[[Operations, Target, Settings, Console], Awaitable[None]]
 
 
 def pause(name: Name, store: Store = None, temporal: Address = None) -> None:
-    """Have a run, group or rollout stop before its next turns, and wait until all have.
+    """Pause a run, group or rollout before its next turns, and wait until all of it has stopped.
 
     Calls in flight are finished. Ctrl-C ends the waiting; the pause stays.
     """
@@ -38,17 +38,17 @@ def pause(name: Name, store: Store = None, temporal: Address = None) -> None:
 
 
 def resume(name: Name, store: Store = None, temporal: Address = None) -> None:
-    """Let a paused run, group or rollout go on; what of a run has ended unfinished is started again."""
+    """Resume a paused run, group or rollout. Unscored groups of a run that has ended are started again."""
     operate(resume_now, name, store, temporal)
 
 
 def cancel(name: Name, store: Store = None, temporal: Address = None) -> None:
-    """End a run, group or rollout, with its sandboxes, without a reward. What is scored stays."""
+    """End a run, group or rollout and its sandboxes, without a reward. What was scored stays."""
     operate(cancel_now, name, store, temporal)
 
 
 def retry(name: Name, store: Store = None, temporal: Address = None) -> None:
-    """Start a failed or cancelled run, group or rollout again: only what is left of it."""
+    """Start a failed or cancelled run, group or rollout again. What was scored stays."""
     operate(retry_now, name, store, temporal)
 
 

@@ -26,7 +26,7 @@ def serve(
         str, typer.Argument(help="A module in environments/, module:Class, or tasks:SOURCE.", metavar="ENV")
     ],
     mode: Annotated[
-        str, typer.Option(help="Of Atropos' command line: serve, process or evaluate.")
+        str, typer.Option(help="Subcommand of Atropos' command line: serve, process or evaluate.")
     ] = "serve",
 ) -> None:
     """Serve groups of ENV to an Atropos trainer; takes Atropos' --env.* and --openai.* options."""

@@ -1,4 +1,4 @@
-"""The options of `clotho run` and `clotho try`, and how they read on the command line."""
+"""The options of `clotho run` and `clotho try`, and their values."""
 
 import inspect
 from collections.abc import Callable
@@ -39,9 +39,9 @@ Model = Annotated[
     ),
 ]
 Run = Annotated[str, typer.Option(help="The run's name; giving it again resumes it.", metavar="NAME")]
-Groups = Annotated[int, typer.Option(help="How many items to roll out.", min=1, metavar="N")]
+Groups = Annotated[int, typer.Option(help="Number of items to roll out.", min=1, metavar="N")]
 GroupSize = Annotated[int, typer.Option(help="Rollouts of each item.", min=1, metavar="N")]
-MaxOpenGroups = Annotated[int, typer.Option(help="How many groups run at once.", min=1, metavar="N")]
+MaxOpenGroups = Annotated[int, typer.Option(help="Number of groups that run at once.", min=1, metavar="N")]
 Items = Annotated[
     Path | None,
     typer.Option(
@@ -52,7 +52,7 @@ Items = Annotated[
         metavar="FILE",
     ),
 ]
-Detach = Annotated[bool, typer.Option("--detach", help="Start it and return.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start the run and return at once.")]
 
 
 def option(
@@ -78,22 +78,24 @@ class RunOptions(DatasetOptions):
         AgentKind,
         option(
             MODEL,
-            "What acts: model; oracle, which runs the environment's solution; nop, which does nothing; or replay.",
+            "The agent: model; oracle, which runs the environment's solution; nop, which does nothing; or "
+            "replay, which repeats the turns of another run.",
             "AGENT",
         ),
     ] = AgentKind.MODEL
     replays: Annotated[
-        str | None, option(MODEL, "With --agent replay: the run whose turns are made again.", "RUN")
+        str | None, option(MODEL, "With --agent replay: the run whose turns are repeated.", "RUN")
     ] = None
     api_key_env: Annotated[
-        str | None, option(MODEL, "Environment variable that holds the key, in the workers.", "NAME")
+        str | None,
+        option(MODEL, "Environment variable of the workers that holds the server's API key.", "NAME"),
     ] = None
     inference: Annotated[
         Inference,
         option(
             MODEL,
-            "How turns are sampled: chat, tokens, vllm-generate, vllm-completions or sglang. Only tokens are "
-            "training data: vLLM and SGLang give them. tokens: whichever way the server has.",
+            "The endpoint that samples turns: chat, or one of vLLM or SGLang that returns the tokens needed for "
+            "training. tokens: the one that the server has; else vllm-generate, vllm-completions or sglang.",
             "MODE",
         ),
     ] = Inference.CHAT
@@ -110,7 +112,7 @@ class RunOptions(DatasetOptions):
         str | None,
         option(
             MODEL,
-            "With tokens: what renders the model's chat format; needed for a checkpoint in a folder.",
+            "With tokens: the renderer of the model's chat format; needed for a checkpoint in a folder.",
             "NAME",
             shown="the one made for the tokenizer's name, else its chat template",
         ),

@@ -43,7 +43,7 @@ def command(
     ],
     store: Store = None,
 ) -> None:
-    """Show a rollout turn by turn, with its tool results, timings and reward; or a group. Running ones too."""
+    """Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running."""
     settings, target = load_settings(store), Target.named(rollout)
 
     async def show_stored() -> None:
@@ -71,7 +71,7 @@ async def show(console: Console, journal: Journal, rollout: str) -> None:
 
 
 class StepPrinter:
-    """Prints of a rollout what it hasn't printed yet, in order: the prompt, then each turn and its tool results."""
+    """Prints a rollout as it grows: the prompt, then each turn and its tool results."""
 
     def __init__(
         self, console: Console, journal: Journal, rollout: str, repairs: Sequence[RepairEntry] = ()
@@ -128,7 +128,7 @@ class StepPrinter:
 
 
 async def show_loss(console: Console, journal: Journal, rollout: str, lease: int) -> None:
-    """The sandbox of this lease followed a lost one."""
+    """A note on a sandbox that replaced a lost one."""
     entry = await journal.read(lease_key(rollout, lease), LeaseEntry)
     fidelity = f", {entry.fidelity}" if entry is not None and entry.fidelity is not None else ""
     heading(console, f"the sandbox was lost; from here on another one, number {lease}{fidelity}", "yellow")

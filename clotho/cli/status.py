@@ -41,7 +41,7 @@ def command(
     store: Store = None,
     temporal: Address = None,
 ) -> None:
-    """Show the runs in the store, or one run: its scored groups, and what runs or failed; and who serves them."""
+    """Show the runs in the store, or one run: its progress, scored groups, and open and failed workflows."""
     settings = load_settings(store, temporal)
     console = make_console()
 
@@ -71,7 +71,7 @@ def command(
 
 
 async def client_if_any(settings: Settings) -> tuple[Client | None, str | None]:
-    """The connection to Temporal, or why there is none."""
+    """The connection to Temporal, or the reason why there is none."""
     try:
         return await connect(settings.temporal), None
     except InvalidInput as error:

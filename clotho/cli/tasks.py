@@ -44,7 +44,7 @@ NEVER = 1 << 30
 NO_REPAIRS = RepairBounds(per_group=0, per_run=0)
 LONGEST_WIDTH = 200
 
-app = typer.Typer(help="Task folders.", no_args_is_help=True)
+app = typer.Typer(help="Check task folders.", no_args_is_help=True)
 
 
 class TasksWrong(ClothoError):

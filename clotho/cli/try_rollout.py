@@ -1,4 +1,4 @@
-"""`clotho try`: one rollout of an environment, printed as it comes to be, of which nothing is kept."""
+"""`clotho try`: one rollout of an environment, printed as it runs, and not kept."""
 
 import asyncio
 import json
@@ -57,10 +57,10 @@ def command(
     *,
     asked: option.RunOptions,
 ) -> None:
-    """Roll ENV out once and print everything: prompt, turns, tool results and reward.
+    """Roll out ENV once and print everything: prompt, turns, tool results and reward.
 
-    Temporal, workers and a store are started for it and removed after it; the sandbox is a real one.
-    Exit status 1 if the rollout fails; with the traceback where the environment raised.
+    Temporal, workers and a store are started for it, and removed afterwards; the sandbox is a real one. The exit
+    status is 1 if the rollout fails. An exception of the environment is shown with its traceback.
     """
     settings = load_settings()
     console = make_console()

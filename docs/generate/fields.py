@@ -49,8 +49,8 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def default(field: FieldInfo) -> str:
-    """The default as YAML has it; empty for none."""
-    return shown(field.get_default(call_default_factory=True))
+    """The default as YAML has it, or that a value is required; empty for none."""
+    return "required" if field.is_required() else code(shown(field.get_default(call_default_factory=True)))
 
 
 def shown(value: object) -> str:

@@ -109,7 +109,7 @@ def _process_rows(section: type[BaseModel], path: tuple[str, ...] = ()) -> Itera
     for name, field, meaning in described_fields(section):
         variable = PREFIX + DELIMITER.join((*path, name)).upper()
         row = (code(".".join((*path, name))), code(variable), kind(field.annotation))
-        yield (*row, code(default(field)), meaning)
+        yield (*row, default(field), meaning)
     for name, field in section.model_fields.items():
         inner = section_of(field)
         if inner is not None and inner is not RunSettings:
@@ -128,7 +128,7 @@ def _run_rows() -> Iterator[tuple[str, ...]]:
 
 def _fields(model: type[BaseModel]) -> str:
     rows = (
-        (code(name), kind(field.annotation), code(default(field)), meaning)
+        (code(name), kind(field.annotation), default(field), meaning)
         for name, field, meaning in described_fields(model)
     )
     return table(("field", *COLUMNS), rows)

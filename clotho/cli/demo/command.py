@@ -41,18 +41,18 @@ def command(
     group_size: option.GroupSize = 4,
     keep: Annotated[bool, typer.Option(help="Keep the services up at the end, until Ctrl-C.")] = False,
     crash: Annotated[
-        bool, typer.Option(help="Kill workers and a sandbox on the way, and count what it cost.")
+        bool, typer.Option(help="Kill workers and a sandbox on the way, and count the cost.")
     ] = False,
     atropos: Annotated[
         bool,
         typer.Option(help="Train instead of export: through Atropos' API to a trainer that checks batches."),
     ] = False,
     tokens: Annotated[
-        bool, typer.Option(help="Sample token by token, so that what comes out is training data.")
+        bool, typer.Option(help="Sample with token ids and logprobs, so that the result is training data.")
     ] = False,
     store: Store = None,
 ) -> None:
-    """Start all services, roll out file_tasks with the embedded model, and export what it came to."""
+    """Start all services, roll out file_tasks with the embedded model, and export the results."""
     if crash and atropos:
         raise InvalidInput("--crash and --atropos are two demonstrations: give one")
     if crash and tokens:

@@ -1,4 +1,4 @@
-"""`clotho doctor`: what on this host and in its runs needs attention, and what to do about it."""
+"""`clotho doctor`: problems of this host and of its runs, and their remedies."""
 
 import asyncio
 from dataclasses import dataclass

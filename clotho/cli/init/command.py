@@ -14,11 +14,11 @@ ENDING = ".template"
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="Made where it is missing.", metavar="FOLDER")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="Created if it is missing.", metavar="FOLDER")] = Path("."),
 ) -> None:
-    """Write an environment to start from into FOLDER, with a test and a clotho.yaml.
+    """Write a first environment into FOLDER, with a test and a clotho.yaml.
 
-    Files that are there already are never overwritten: then nothing is written.
+    Nothing is overwritten: if one of the files exists, none is written.
     """
     written = asyncio.run(asyncio.to_thread(write_templates, folder))
     enter = "" if folder.resolve() == Path.cwd() else f"  cd {shlex.quote(str(folder))}\n"

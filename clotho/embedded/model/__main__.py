@@ -19,7 +19,7 @@ def main() -> None:
         "--allow-host",
         action="append",
         default=[],
-        help="a name by which the server is asked for; '*' for any",
+        help="another host name that requests may be addressed to; '*' for any",
     )
     arguments = parser.parse_args()
     try:
