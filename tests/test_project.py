@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = (
-    "application config dataset_config errors escaping failpoints failure_policy frozen_model host host_failures"
-    " identifiers imported logs run_settings ssh_host templates",
+    "application clouds config dataset_config errors escaping failpoints failure_policy frozen_model host"
+    " host_failures identifiers imported logs run_settings ssh_host templates",
     "listeners",
     "journal",
     "processes",

@@ -1,0 +1,204 @@
+"""Machines in clouds, through the packages of the clouds, against servers that speak their protocols here."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.sandbox.clouds.pace import Pace
+from clotho.sandbox.relay.machine import Base, Channel, Machine
+from tests.sandbox.clouds.cloud import CLOUDS, Cloud, needs_root
+
+pytestmark = needs_root
+
+LABELS = {"clotho-store": "a b/ç_d%~", "clotho-rollout": f"run/{'g' * 200}.r3", "clotho-empty": ""}
+LIFETIME_SECONDS = 600.0
+
+
+@pytest.fixture(params=CLOUDS)
+async def cloud(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Cloud]:
+    async with CLOUDS[request.param](tmp_path, monkeypatch) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def machines(cloud: Cloud) -> AsyncIterator[Machine]:
+    made = cloud.client()
+    yield made
+    await made.close()
+
+
+async def create(machines: Machine, cloud: Cloud, name: str = "m1") -> None:
+    spec = cloud.spec()
+    await machines.create(name, await machines.base(spec), spec, LABELS, LIFETIME_SECONDS)
+
+
+async def everything(channel: Channel) -> bytes:
+    content = b""
+    while piece := await channel.receive():
+        content += piece
+    return content
+
+
+async def test_a_name_has_one_machine(machines: Machine, cloud: Cloud) -> None:
+    await asyncio.gather(*(create(machines, cloud) for _ in range(3)))
+    await create(machines, cloud)
+    assert len(cloud.server.running("m1")) == 1
+
+
+async def test_a_machine_is_found_with_its_labels(machines: Machine, cloud: Cloud) -> None:
+    await create(machines, cloud)
+    found = await machines.find("m1")
+    assert found is not None and found.running and found.labels.items() >= LABELS.items()
+    assert await machines.find("m2") is None
+
+
+async def test_machines_are_listed_by_labels(machines: Machine, cloud: Cloud) -> None:
+    await create(machines, cloud)
+    (listed,) = await machines.list({"clotho-store": LABELS["clotho-store"]})
+    assert listed.name == "m1"
+    assert not await machines.list({"clotho-store": "another"})
+
+
+async def test_another_worker_finds_a_machine_and_what_runs_in_it(machines: Machine, cloud: Cloud) -> None:
+    await create(machines, cloud)
+    channel = await machines.open("m1", ["sh", "-c", "echo here > /tmp/file; echo ready; exec sleep 1000"])
+    assert await channel.receive() == b"ready\n"
+    await channel.close()
+    channel = await cloud.client().open("m1", ["cat", "/tmp/file"])
+    assert await everything(channel) == b"here\n"
+    await channel.close()
+
+
+async def test_streams_bear_every_byte_both_ways(machines: Machine, cloud: Cloud) -> None:
+    await create(machines, cloud)
+    channel = await machines.open("m1", ["cat"])
+    sent = bytes(range(256)) * 100 + os.urandom(400_000)
+    sending = asyncio.create_task(channel.send(sent))
+    received = b""
+    while len(received) < len(sent):
+        received += await channel.receive()
+    await sending
+    assert received == sent
+    await channel.close()
+
+
+async def test_files_are_put_whole_and_can_be_run(machines: Machine, cloud: Cloud) -> None:
+    await create(machines, cloud)
+    content = os.urandom(300_000)
+    program = b"#!/bin/sh\nexec cat /opt/some/where/data"
+    await machines.put("m1", {"/opt/some/where/data": content, "/opt/program": program})
+    channel = await machines.open("m1", ["/opt/program"])
+    assert await everything(channel) == content
+    await channel.close()
+
+
+async def test_a_stream_ends_with_its_program_and_has_no_errors_in_it(
+    machines: Machine, cloud: Cloud
+) -> None:
+    await create(machines, cloud)
+    channel = await machines.open("m1", ["sh", "-c", "echo one; echo two >&2; exit 3"])
+    assert await everything(channel) == b"one\n"
+    with pytest.raises(SandboxUnavailable):
+        await channel.send(b"more" * 100_000)
+    await channel.close()
+    await channel.close()
+
+
+async def test_a_destroyed_machine_ends_its_streams_and_is_lost(machines: Machine, cloud: Cloud) -> None:
+    await create(machines, cloud)
+    channel = await machines.open("m1", ["cat"])
+    await cloud.client().destroy("m1")
+    assert await everything(channel) == b""
+    await channel.close()
+    assert await machines.find("m1") is None
+    with pytest.raises(SandboxLost):
+        await machines.open("m1", ["true"])
+    with pytest.raises(SandboxLost):
+        await machines.put("m1", {"/tmp/file": b""})
+    await machines.destroy("m1")
+
+
+async def test_a_machine_that_ended_unseen_is_lost_and_made_anew(machines: Machine, cloud: Cloud) -> None:
+    await create(machines, cloud)
+    await (await machines.open("m1", ["true"])).close()
+    (made,) = cloud.server.running("m1")
+    await made.box.destroy()
+    with pytest.raises(SandboxLost):
+        await machines.open("m1", ["true"])
+    await create(machines, cloud)
+    channel = await machines.open("m1", ["echo", "again"])
+    assert await everything(channel) == b"again\n"
+    await channel.close()
+
+
+async def test_the_cloud_is_told_when_a_machine_ends_and_what_it_may_use(
+    machines: Machine, cloud: Cloud
+) -> None:
+    await create(machines, cloud)
+    (made,) = cloud.server.running("m1")
+    assert (made.lifetime_seconds, made.memory_mb, made.network) == (LIFETIME_SECONDS, 512, False)
+    spec = cloud.spec(network="default")
+    await machines.create("m2", await machines.base(spec), spec, LABELS, 1e9)
+    (made,) = cloud.server.running("m2")
+    assert made.network and made.lifetime_seconds == machines.max_lifetime_seconds
+
+
+async def test_an_image_is_built_once(machines: Machine, cloud: Cloud) -> None:
+    await cloud.client().base(cloud.spec())
+    once = cloud.server.builds
+    bases = await asyncio.gather(*(machines.base(cloud.spec()) for _ in range(20)))
+    assert len(set(map(str, bases))) == 1 and cloud.server.builds <= 2 * once
+
+
+async def test_an_image_that_does_not_exist_is_named(machines: Machine, cloud: Cloud) -> None:
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="missing:1"):
+            await machines.base(cloud.spec(image="missing:1"))
+
+
+async def test_an_image_that_the_cloud_lost_is_no_outage(machines: Machine, cloud: Cloud) -> None:
+    with pytest.raises(InvalidInput):
+        await machines.create("m1", Base(image="im-of-nothing"), cloud.spec(), LABELS, LIFETIME_SECONDS)
+
+
+@pytest.mark.parametrize("failure", ["too many", "outage"])
+async def test_outages_are_tried_again_later(machines: Machine, cloud: Cloud, failure: str) -> None:
+    cloud.server.fail_creations(failure, 2)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(SandboxUnavailable):
+            await create(machines, cloud)
+    await create(machines, cloud)
+    assert len(cloud.server.running("m1")) == 1
+
+
+async def test_wrong_credentials_are_no_outage(machines: Machine, cloud: Cloud) -> None:
+    cloud.server.fail_creations("wrong key", 1)
+    with pytest.raises(InvalidInput):
+        await create(machines, cloud)
+
+
+async def test_missing_credentials_are_named(
+    machines: Machine, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(cloud.credential)
+    with pytest.raises(InvalidInput, match=cloud.credential):
+        await machines.find("m1")
+
+
+async def test_bounds_that_the_cloud_has_not_are_refused(machines: Machine, cloud: Cloud) -> None:
+    with pytest.raises(IsolationUnavailable, match="disk"):
+        await machines.base(cloud.spec().model_copy(update={"limits": "required"}))
+
+
+async def test_creations_are_spread_in_time() -> None:
+    loop = asyncio.get_running_loop()
+    pace = Pace(per_second=100)
+    began = loop.time()
+    await asyncio.gather(*(pace.turn() for _ in range(11)))
+    assert loop.time() - began >= 0.1
