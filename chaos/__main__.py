@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from chaos import lanes, matrix, soak
+from chaos.containers import matrix as container_matrix
+from chaos.containers.faults import FAULTS as CONTAINER_FAULTS
 from chaos.delivery import matrix as delivery_matrix
 from chaos.delivery.cell import play_all as play_deliveries
 from chaos.delivery.faults import FAULTS as DELIVERY_FAULTS
@@ -61,7 +63,7 @@ def say(line: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--fault", action="append", choices=[*faults(), *DELIVERY_FAULTS])
+    parser.add_argument("--fault", action="append", choices=[*faults(), *CONTAINER_FAULTS, *DELIVERY_FAULTS])
     parser.add_argument("--phase", action="append", choices=[*PHASES, *DELIVERY_PHASES])
     parser.add_argument(
         "--resume", action="store_true", help="play only what this version of the code hasn't"
@@ -96,28 +98,41 @@ def main() -> None:
         sys.exit(not asyncio.run(soak.soak(options.soak, kinds, options.seed, say)))
     version = code_version()
     rollouts = Results(RESULTS / version, CellResult)
+    contained = Results(RESULTS / version / "containers", CellResult)
     deliveries = Results(RESULTS / version / "delivery", DeliveryResult)
     of_rollouts = chosen(options, faults(), PHASES)
+    of_contained = chosen(options, CONTAINER_FAULTS, PHASES)
     of_deliveries = chosen(options, DELIVERY_FAULTS, DELIVERY_PHASES)
     names = left(of_rollouts, rollouts, options)
     expected = None
     if names or (options.write and of_rollouts):
         expected = asyncio.run(lanes.play_all(names, faults(), rollouts.keep, options.lanes))
+    if names := left(of_contained, contained, options):
+        asyncio.run(lanes.play_all(names, CONTAINER_FAULTS, contained.keep, options.lanes, contained=True))
     asyncio.run(play_deliveries(left(of_deliveries, deliveries, options), deliveries.keep, options.lanes))
     if options.write:
-        first = matrix.document(rollouts.all(), expected, version) if expected is not None else None
-        second = delivery_matrix.document(deliveries.all(), version) if of_deliveries else None
-        write(options.write, first, second)
+        write(
+            options.write,
+            matrix.document(rollouts.all(), expected, version) if expected is not None else None,
+            container_matrix.document(contained.all(), version) if of_contained else None,
+            delivery_matrix.document(deliveries.all(), version) if of_deliveries else None,
+        )
     say(matrix.totals(rollouts.all()))
+    say(container_matrix.totals(contained.all()))
     say(delivery_matrix.totals(deliveries.all()))
-    sys.exit(not (rollouts.good(of_rollouts) and deliveries.good(of_deliveries)))
+    good = rollouts.good(of_rollouts) and contained.good(of_contained) and deliveries.good(of_deliveries)
+    sys.exit(not good)
 
 
-def write(document: Path, first: str | None, second: str | None) -> None:
-    """Both matrices; the one of which no cell was asked for stays as the document has it."""
+def write(document: Path, *matrices: str | None) -> None:
+    """All matrices; one of which no cell was asked for stays as the document has it."""
     text = document.read_text() if document.exists() else ""
-    start, heading, rest = text.partition(delivery_matrix.HEADING)
-    document.write_text((first or start).rstrip() + "\n\n" + (second or heading + rest).rstrip() + "\n")
+    rest, parts = text, list[str]()
+    for heading in (delivery_matrix.HEADING, container_matrix.HEADING):
+        rest, found, part = rest.partition(heading)
+        parts.insert(0, found + part)
+    wanted = [new or old for new, old in zip(matrices, (rest, *parts), strict=True)]
+    document.write_text("\n\n".join(part.strip() for part in wanted if part) + "\n")
 
 
 def left(names: Sequence[Name], results: Results[R], options: argparse.Namespace) -> list[Name]:

@@ -2,15 +2,17 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
 
 from chaos import sandboxes
 from chaos.faults import Fault
-from chaos.phases import Hit, NotReached, Phase, fail_folder, until
+from chaos.phases import Hit, Phase, fail_folder
 from chaos.results import CellResult, Run, compare
 from chaos.stage import RUN, Servers, Size, Stage, stage_on
+from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, truncate_middle
 from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
 from clotho.rollouts.rollout import EndEntry
@@ -30,8 +32,8 @@ class Stuck(Exception):
     """The run didn't complete."""
 
 
-async def undisturbed(servers: Servers, name: str, size: Size) -> Run:
-    async with stage_on(servers, name, size, small_disks=(), slow={}) as stage:
+async def undisturbed(servers: Servers, name: str, size: Size, images: Path | None = None) -> Run:
+    async with stage_on(servers, name, size, small_disks=(), slow={}, images=images) as stage:
         await stage.start_workers()
         await completion(stage, await stage.start_campaign(), most_restarts=0)
         return await outcome(stage)
@@ -43,8 +45,15 @@ def target(run: Run) -> str:
 
 
 async def play(
-    servers: Servers, name: tuple[str, str], fault: Fault, phase: Phase, size: Size, expected: Run
+    servers: Servers,
+    name: tuple[str, str],
+    fault: Fault,
+    phase: Phase,
+    size: Size,
+    expected: Run,
+    images: Path | None = None,
 ) -> CellResult:
+    """With `images`, its sandboxes are in containers."""
     result = CellResult(
         fault=name[0], phase=name[1], recovery_limit=fault.recovery, losses_limit=fault.most_losses
     )
@@ -56,6 +65,7 @@ async def play(
         size,
         small_disks=(fault.small_disk,) if fault.small_disk else (),
         slow=phase.slow(rollout),
+        images=images,
     ) as stage:
         try:
             result = await measured(stage, fault, phase, rollout, expected, result)

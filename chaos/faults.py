@@ -13,8 +13,9 @@ from temporalio.client import WorkflowHandle
 from chaos import sandboxes
 from chaos.disk import SmallDisk
 from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
-from chaos.phases import Hit, fail_folder, until
+from chaos.phases import Hit, fail_folder
 from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Stage
+from chaos.waiting import until
 from clotho.identifiers.ids import campaign_id, group_of
 from tests.cluster import register
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from chaos.cell import play, undisturbed
+from chaos.containers.engine import make_images
 from chaos.faults import Fault
 from chaos.phases import PHASES
 from chaos.results import CellResult, Run
@@ -21,13 +22,20 @@ async def play_all(
     keep: Callable[[CellResult], None],
     lanes: int = LANES,
     size: Size | None = None,
+    contained: bool = False,
 ) -> Run:
-    """Hands each result to `keep`; returns the undisturbed run that all were compared with."""
+    """Hands each result to `keep`; returns the undisturbed run that all were compared with.
+
+    Where they are `contained`, sandboxes are in containers, of an engine for each cell.
+    """
     size = size or Size()
     waiting = list(reversed(names))
     async with scratch() as folder:
+        images = folder / "images" if contained else None
+        if images:
+            await make_images(images)
         async with servers_in(folder / "first") as servers:
-            expected = await undisturbed(servers, "undisturbed", size)
+            expected = await undisturbed(servers, "undisturbed", size, images)
 
         async def lane(number: int) -> None:
             async with servers_in(folder / f"lane-{number}") as servers:
@@ -36,7 +44,7 @@ async def play_all(
 
         async def one(servers: Servers, name: Name) -> CellResult:
             fault, phase = name
-            return await play(servers, name, kinds[fault], PHASES[phase], size, expected)
+            return await play(servers, name, kinds[fault], PHASES[phase], size, expected, images)
 
         async with asyncio.TaskGroup() as tasks:
             for number in range(min(lanes, len(names))):

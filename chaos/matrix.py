@@ -55,10 +55,10 @@ def document(results: Mapping[Name, Sequence[CellResult]], undisturbed: Run, ver
     return "\n".join([*lines, "", totals(results), "", LEGEND])
 
 
-def totals(results: Mapping[Name, Sequence[CellResult]]) -> str:
+def totals(results: Mapping[Name, Sequence[CellResult]], what: str = "cells") -> str:
     plays = [play for cell in results.values() for play in cell]
     return (
-        f"{kept(results, 'cells')} "
+        f"{kept(results, what)} "
         f"Lost {sum(play.lost for play in plays)}, repaid {sum(play.bill.repaid for play in plays)}, "
         f"re-run {sum(play.rerun for play in plays)}, "
         f"rewards changed {sum(play.rewards_changed for play in plays)}, "

@@ -4,8 +4,9 @@ from contextlib import suppress
 
 from temporalio.service import RPCError
 
-from chaos.phases import Hit, until
+from chaos.phases import Hit
 from chaos.stage import RUN, Stage
+from chaos.waiting import until
 from clotho.config import TemporalSettings
 from clotho.identifiers.ids import campaign_id
 from clotho.temporal.connection import connect

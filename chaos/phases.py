@@ -1,27 +1,21 @@
 """The moments of a rollout at which a fault strikes, and how a cell waits for exactly that one."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from chaos.sandboxes import kill_supervisors, marks
 from chaos.stage import LLM, TOOLS, Stage
+from chaos.waiting import until
 from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import call_key, end_key, reward_key, turn_key
 
-HIT_SECONDS = 60.0
-POLL_SECONDS = 0.02
 SLOW_COMMAND = 4
 """Seconds that a command takes which is to be met in its middle."""
 STEP = 1
 """The turn, and the call, that faults strike: the rollout has a sandbox by then, with something in it."""
-
-
-class NotReached(Exception):
-    """The rollout never came to the phase."""
 
 
 @dataclass(frozen=True)
@@ -94,19 +88,6 @@ async def in_restore(stage: Stage, phase: Phase, rollout: str) -> Hit:
     await kill_supervisors(stage, rollout)
     lost.release()
     return await paused(stage, phase.points[-1])
-
-
-async def until(
-    reached: Callable[[], Awaitable[bool]],
-    what: str,
-    seconds: float = HIT_SECONDS,
-    poll: float = POLL_SECONDS,
-) -> None:
-    deadline = time.monotonic() + seconds
-    while not await reached():
-        if time.monotonic() > deadline:
-            raise NotReached(f"never came to {what}")
-        await asyncio.sleep(poll)
 
 
 def fail_folder(stage: Stage) -> Path:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Protocol
 
+from chaos.containers.engine import PodmanEngine
 from chaos.stage import Stage, sandbox_folder_of
 from clotho.testing import kill_processes
 from tests.cluster import Cluster
@@ -13,6 +14,10 @@ class Host(Protocol):
     """A stage, as far as its sandboxes need one."""
 
     cluster: Cluster
+
+    @property
+    def engine(self) -> PodmanEngine | None:
+        """That of its sandboxes in containers."""
 
 
 async def leases_of(stage: Stage, rollout: str) -> list[str]:
@@ -52,4 +57,5 @@ async def held(stage: Host) -> list[str]:
 async def left_over(stage: Host) -> list[str]:
     """Sandboxes, and processes of sandboxes, that are still there."""
     folder = sandbox_folder_of(stage.cluster)
-    return await held(stage) + await asyncio.to_thread(kill_processes.processes_below, folder)
+    of_engine = [] if stage.engine is None else await stage.engine.left()
+    return await held(stage) + await asyncio.to_thread(kill_processes.processes_below, folder) + of_engine

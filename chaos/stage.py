@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos.containers.engine import PodmanEngine, engine_in
 from chaos.disk import SmallDisk
 from chaos.link import Link
 from clotho.config import SandboxSettings, TemporalSettings
@@ -21,13 +22,16 @@ from clotho.identifiers.ids import group_id, rollout_id
 from clotho.identifiers.rollout_keys import lease_key
 from clotho.journal.folder import FilesystemStore
 from clotho.processes.child import ChildProcess
+from clotho.run_settings import RunSettings
 from clotho.runs.campaigns import CampaignHandle
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.kill_processes import files_of_lease
 from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving
 from tests.cluster import FAST, Cluster, register
+from tests.machine_image import IMAGE
 
 RUN = "chaos"
 ENVIRONMENT = "marked_file_tasks"
@@ -38,6 +42,12 @@ LLM, TOOLS = "llm", "workflows,tools"
 ROLES = (LLM, TOOLS)
 STORE, SANDBOXES = "store", "sandboxes"
 DISK_MEGABYTES = {STORE: 16, SANDBOXES: 512}
+
+CONTAINED = RunSettings(
+    sandbox=DockerConfig(image=IMAGE, pull="never", workdir="/work").model_dump_json(), memory_mb=256
+)
+OUTSIDE = "/etc/left-by-a-command"
+"""Touched by every command in a container, so that its verifier's is made of a commit."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,8 @@ class Stage:
     disks: Mapping[str, SmallDisk]
     """Those that were asked for, by the folder that is on them."""
     size: Size
+    engine: PodmanEngine | None = None
+    """That of its sandboxes; None where they are local."""
     deaths: list[float] = field(default_factory=list)
     """When a process that calls models was killed."""
     unexpected_exits: int = 0
@@ -99,6 +111,11 @@ class Stage:
     @property
     def sandbox_folder(self) -> Path:
         return sandbox_folder_of(self.cluster)
+
+    @property
+    def podman(self) -> PodmanEngine:
+        assert self.engine is not None, "its sandboxes are in containers"
+        return self.engine
 
     def groups(self) -> list[str]:
         return [group_id(RUN, number) for number in range(self.size.groups)]
@@ -150,6 +167,7 @@ class Stage:
             groups=self.size.groups,
             group_size=self.size.group_size,
             seed=SEED,
+            settings=RunSettings() if self.engine is None else CONTAINED,
         )
 
     @property
@@ -216,9 +234,15 @@ def journalled(store: Path, key: str) -> bool:
 
 @asynccontextmanager
 async def stage_on(
-    servers: Servers, name: str, size: Size, *, small_disks: Collection[str], slow: Mapping[str, int]
+    servers: Servers,
+    name: str,
+    size: Size,
+    *,
+    small_disks: Collection[str],
+    slow: Mapping[str, int],
+    images: Path | None = None,
 ) -> AsyncIterator[Stage]:
-    """Everything ends with it: workers, sandboxes and mounts."""
+    """Everything ends with it: workers, sandboxes and mounts. With `images`, sandboxes are in containers."""
     folder = servers.folder / name
     folder.mkdir(mode=0o711)
     client = await connect(TemporalSettings(address=servers.temporal.address, namespace=name))
@@ -231,10 +255,12 @@ async def stage_on(
         for disk in disks.values():
             await disk.mount()
             stack.push_async_callback(disk.unmount)
-        cluster = Cluster(client, folder, link.address)
+        engine = await stack.enter_async_context(engine_in(folder / "engine", images)) if images else None
+        cluster = Cluster(client, folder, link.address, docker_host=engine.address if engine else None)
         provider = Provider(servers.model.url, lambda key: journalled(cluster.store, key), slow)
+        provider.touched = OUTSIDE if engine else ""
         url = await stack.enter_async_context(serving(provider))
-        stage = Stage(servers, cluster, provider, url, link, disks, size)
+        stage = Stage(servers, cluster, provider, url, link, disks, size, engine)
         stack.push_async_callback(end, stage)
         yield stage
 
@@ -243,7 +269,8 @@ async def end(stage: Stage) -> None:
     stage.stop_keeping()
     stage.link.heal()
     await asyncio.gather(*(worker.kill() for worker in stage.cluster.workers))
-    await destroy_sandboxes(stage.cluster, stage.sandbox_folder, stage.possible_leases())
+    if stage.engine is None:  # it takes its containers with it
+        await destroy_sandboxes(stage.cluster, stage.sandbox_folder, stage.possible_leases())
 
 
 async def destroy_sandboxes(cluster: Cluster, folder: Path, possible_leases: Iterable[str]) -> None:

@@ -52,6 +52,8 @@ class Cluster:
     workers: list[ChildProcess] = field(default_factory=list)
     host: str = ""
     """The host name that workers use; empty: the namespace's."""
+    docker_host: str | None = None
+    """Address of the engine of sandboxes in containers."""
 
     def in_namespace(self, client: Client) -> "Cluster":
         """The same store, sandboxes and host, in the client's namespace."""
@@ -81,7 +83,8 @@ class Cluster:
     @property
     def host_variables(self) -> dict[str, str]:
         """Environment variables of every process on the host of this cluster's sandboxes."""
-        return {
+        of_engine = {"CLOTHO_SANDBOX__DOCKER_HOST": self.docker_host} if self.docker_host else {}
+        return of_engine | {
             "CLOTHO_TEMPORAL__NAMESPACE": self.client.namespace,
             "CLOTHO_SANDBOX__ROOT": str(self.folder / "sandboxes"),
             "CLOTHO_HOST": self.host_name,
@@ -104,7 +107,7 @@ class Cluster:
 
     def sandboxes(self) -> SandboxBackend:
         """The sandboxes of this cluster's workers."""
-        settings = SandboxSettings(root=self.folder / "sandboxes")
+        settings = SandboxSettings(root=self.folder / "sandboxes", docker_host=self.docker_host)
         return open_backend(settings, settings.folder_of(self.store_identity))
 
     def reaper(self, lease_seconds: float = 600.0) -> SandboxReaper:

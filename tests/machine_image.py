@@ -33,9 +33,9 @@ WORKDIR = "/app"
 """The image's working directory, which holds a file and a folder."""
 
 
-def machine_image() -> str:
-    """The image's name; it is made once for an engine."""
-    client = docker.from_env()
+def machine_image(client: docker.DockerClient | None = None) -> str:
+    """The image's name; it is made once for an engine, by default the one that DOCKER_HOST names."""
+    client = client or docker.from_env()
     try:
         client.images.get(IMAGE)
     except ImageNotFound:

@@ -14,10 +14,10 @@ from chaos.delivery.faults import FAULTS, PHASES, DeliveryFault, DeliveryPhase
 from chaos.delivery.results import Delivered, DeliveryResult, compare
 from chaos.delivery.size import GROUPS, GROUPS_PER_BATCH
 from chaos.delivery.stage import API, DeliveryStage, delivery_stage_on
-from chaos.phases import NotReached, until
 from chaos.scratch import scratch
 from chaos.stage import RUN, Servers, servers_in
 from chaos.table import Name
+from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError
 
 COMPLETION_SECONDS = 150.0

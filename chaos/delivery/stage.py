@@ -35,6 +35,8 @@ class DeliveryStage:
     rules: str
     """Fail points, armed in all four."""
     port: int
+    engine: None = None
+    """Its sandboxes are local."""
 
     def __post_init__(self) -> None:
         self.fail_folder = self.cluster.folder / "fail"

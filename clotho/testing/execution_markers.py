@@ -7,7 +7,7 @@ from clotho.environment import Reward, ToolContext
 
 MARKS = "/work/.ran"
 RAN = "ran: "
-MARK = re.compile(r"echo \d{4}-\d{2} >> /work/\.ran(; sleep \d+)?\\n")
+MARK = re.compile(r"echo \d{4}-\d{2} >> /work/\.ran(; touch [\w/.-]+)?(; sleep \d+)?\\n")
 COMMAND = re.compile(r'"command"\s*:\s*"')
 
 
@@ -17,10 +17,14 @@ async def with_marks(reward: Reward, ctx: ToolContext) -> Reward:
     return reward.model_copy(update={"log": f"{reward.log}\n{RAN}{' '.join(marks.split())}"})
 
 
-def marked(arguments: str, call: str, seconds: int = 0) -> str:
-    """A terminal call's arguments (JSON) with a command that says `call` first, and then takes its time."""
-    pause = f"; sleep {seconds}" if seconds else ""
-    return COMMAND.sub(lambda found: f"{found[0]}echo {call} >> {MARKS}{pause}\\n", arguments, count=1)
+def marked(arguments: str, call: str, seconds: int = 0, touched: str = "") -> str:
+    """A terminal call's arguments (JSON) with a command that says `call` first, and then takes its time.
+
+    `touched` is a file that it touches in between.
+    """
+    touch, pause = f"; touch {touched}" if touched else "", f"; sleep {seconds}" if seconds else ""
+    first = f"echo {call} >> {MARKS}{touch}{pause}\\n"
+    return COMMAND.sub(lambda found: found[0] + first, arguments, count=1)
 
 
 def unmarked(arguments: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from clotho.sandbox.containers.folders import ContainerFolder
 from clotho.sandbox.local.backend import REGISTRY
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.processes import processes_of
@@ -17,7 +18,8 @@ from clotho.testing.execution_markers import MARKS
 
 def kill_supervisors(root: Path, lease: str) -> None:
     """SIGKILL to the PID 1 of every instance, with which the kernel ends the rest; files stay."""
-    for path in SandboxFolder.of_lease(root, lease).instances():
+    in_containers = ContainerFolder.of_lease(root / "containers", lease).instances().values()
+    for path in (*SandboxFolder.of_lease(root, lease).instances(), *in_containers):
         alive = ControlDirectory(path, None).alive_file
         if alive.exists() and (pid := lock_holder(alive)) is not None:
             os.kill(pid, signal.SIGKILL)
@@ -29,9 +31,10 @@ def marks_in_workspaces(root: Path, leases: Iterable[str]) -> Counter[str]:
     """Call -> how often it has run so far in these sandboxes."""
     found: Counter[str] = Counter()
     for lease in leases:
-        folder = SandboxFolder.of_lease(root, lease)
-        with suppress(FileNotFoundError):
-            found.update((folder.workspace / Path(MARKS).name).read_text().split())
+        in_container = ContainerFolder.of_lease(root / "containers", lease).files / "disk" / "work"
+        for workspace in (SandboxFolder.of_lease(root, lease).workspace, in_container):
+            with suppress(FileNotFoundError):
+                found.update((workspace / Path(MARKS).name).read_text().split())
     return found
 
 

@@ -42,12 +42,16 @@ class Call:
 
 @dataclass
 class Provider:
-    """`slow`: turns (by key) whose commands take so many seconds. `hold`: the turn to keep waiting."""
+    """`slow`: turns (by key) whose commands take so many seconds. `hold`: the turn to keep waiting.
+
+    `touched` is a file that every command touches beside.
+    """
 
     upstream: str
     journalled: Callable[[str], bool]
     slow: Mapping[str, int] = field(default_factory=dict)
     hold: str | None = None
+    touched: str = ""
     calls: list[Call] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
     _client: httpx.AsyncClient | None = None
@@ -80,7 +84,7 @@ class Provider:
         call.answered = answer.is_success
         call.heard = not await request.is_disconnected()
         return Response(
-            marked_answer(answer.content, key, self.slow.get(key, 0))
+            marked_answer(answer.content, key, self.slow.get(key, 0), self.touched)
             if answer.is_success
             else answer.content,
             answer.status_code,
@@ -113,13 +117,13 @@ def unmarked_request(body: bytes) -> bytes:
     return json.dumps(asked).encode()
 
 
-def marked_answer(body: bytes, key: str, seconds: int) -> bytes:
+def marked_answer(body: bytes, key: str, seconds: int, touched: str = "") -> bytes:
     answer: dict[str, Any] = json.loads(body)
     turn = key.rpartition("/")[2]
     for choice in answer["choices"]:
         for index, call in enumerate(choice["message"].get("tool_calls") or ()):
             function = call["function"]
-            function["arguments"] = marked(function["arguments"], f"{turn}-{index:02}", seconds)
+            function["arguments"] = marked(function["arguments"], f"{turn}-{index:02}", seconds, touched)
     return json.dumps(answer).encode()
 
 

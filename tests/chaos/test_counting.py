@@ -59,7 +59,7 @@ def test_the_model_never_sees_a_mark() -> None:
     arguments = '{ "command":"echo \\"a\\" > f",  "timeout": 3}'
     seen = marked(arguments, "0001-00", seconds=4)
     assert json.loads(seen)["command"] == 'echo 0001-00 >> /work/.ran; sleep 4\necho "a" > f'
-    assert unmarked(seen) == arguments
+    assert unmarked(seen) == unmarked(marked(arguments, "0001-00", 4, "/etc/left-by-it")) == arguments
     answer = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": arguments}}]}}]}
     message = json.loads(marked_answer(json.dumps(answer).encode(), "a/r0/turn/0001", 0))["choices"][0][
         "message"

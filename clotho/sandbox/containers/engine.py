@@ -264,8 +264,9 @@ class Engine:
     def images(self, prefix: str) -> Sequence[str]:
         """Ids of the images whose names begin with `prefix`."""
         with engine_failures("images"):
-            found = self.client.images.list(filters={"label": [LABEL]})
-        return [str(each.id) for each in found if any(tag.startswith(prefix) for tag in each.tags)]
+            found = self.client.api.images(filters={"label": [LABEL]})
+        tags = ((each["Id"], each["RepoTags"] or ()) for each in found)
+        return [identity for identity, names in tags if any(name.startswith(prefix) for name in names)]
 
     def remove_image(self, identity: str) -> None:
         errors = sdk().errors

@@ -1,0 +1,1 @@
+"""Sandboxes in containers: their engine dies, or they do, by other hands than their worker's."""

@@ -1,0 +1,63 @@
+"""What can go wrong with sandboxes in containers, beside what can go wrong with any."""
+
+import asyncio
+from collections.abc import Callable
+
+from docker.models.containers import Container
+
+from chaos import sandboxes
+from chaos.faults import WORKER_LIMIT, Fault, kill_supervisor, kill_worker
+from chaos.phases import Hit
+from chaos.stage import Stage
+from clotho.sandbox.containers.folders import ContainerFolder
+
+ENGINE_OUTAGE = 4.0
+"""Seconds: longer than a step waits before it asks again."""
+
+
+async def kill_service(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.podman.kill()
+    hit.release()
+    await asyncio.sleep(ENGINE_OUTAGE)
+    await stage.podman.start()
+
+
+async def kill_engine(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.podman.kill_everything()
+    hit.release()
+    await asyncio.sleep(ENGINE_OUTAGE)
+    await stage.podman.start()
+
+
+async def kill_containers(stage: Stage, hit: Hit, rollout: str) -> None:
+    await _each_container(stage, rollout, lambda container: container.kill())
+    hit.release()
+
+
+async def remove_containers(stage: Stage, hit: Hit, rollout: str) -> None:
+    await _each_container(stage, rollout, lambda container: container.remove(force=True))
+    hit.release()
+
+
+async def _each_container(stage: Stage, rollout: str, strike: Callable[[Container], None]) -> None:
+    """The agent's and its verifier's."""
+    for lease in await sandboxes.leases_of(stage, rollout):
+        for name in ContainerFolder.of_lease(stage.sandbox_folder / "containers", lease).instances():
+            found = stage.podman.sdk.containers.list(all=True, filters={"name": f"^{name}$"})
+            for container in found:
+                await asyncio.to_thread(strike, container)
+
+
+FAULTS = {
+    "container-worker": Fault("SIGKILL of a worker", kill_worker, WORKER_LIMIT, counts_from_strike=True),
+    "engine": Fault(
+        f"SIGKILL of the engine, back after {ENGINE_OUTAGE:g} s; its containers run on", kill_service
+    ),
+    "engine-whole": Fault(
+        f"SIGKILL of the engine and of everything in its containers, back after {ENGINE_OUTAGE:g} s",
+        kill_engine,
+    ),
+    "container-first": Fault("SIGKILL of a container's first process", kill_supervisor),
+    "container-kill": Fault("`podman kill`", kill_containers),
+    "container-rm": Fault("`podman rm --force`", remove_containers),
+}
