@@ -12,6 +12,7 @@ from temporalio.client import Client, WorkflowFailureError
 from activities.guard import activity_guard
 from clotho.environment import Environment
 from clotho.environment.instances import Environments
+from clotho.environment.tools import EnvironmentTools
 from clotho.errors import EnvironmentFailed, JournalCorrupt
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import attempt_prefix, scored_key, tools_key
@@ -43,7 +44,6 @@ from clotho.runs.plans import with_plan
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
 from clotho.temporal.states import ignore_unknown
-from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 
 
@@ -51,11 +51,11 @@ class Groups:
     """Activities of the environment's queue."""
 
     def __init__(
-        self, journal: Journal, environments: Environments, registry: Registry, client: Client
+        self, journal: Journal, environments: Environments, tools: EnvironmentTools, client: Client
     ) -> None:
         self._journal = journal
         self._environments = environments
-        self._registry = registry
+        self._tools = tools
         self._client = client
 
     @activity.defn
@@ -181,7 +181,7 @@ class Groups:
     async def _resolve_tools(self, manifest: RunManifest, group: str) -> ToolManifest:
         selection = manifest.selection
         resolution = resolve(
-            self._registry,
+            await self._tools.registry(manifest.environment),
             enabled=selection.enabled,
             disabled=selection.disabled,
             distribution=selection.distribution,

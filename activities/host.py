@@ -13,11 +13,10 @@ from activities.sandbox import Sandboxes
 from activities.tools import Tools
 from clotho.config import variable
 from clotho.environment.instances import Environments
+from clotho.environment.tools import EnvironmentTools
 from clotho.journal import Journal
 from clotho.sandbox.backend import SandboxBackend
 from clotho.temporal.states import namespace_labels
-from clotho.tools.dispatch import Dispatcher
-from clotho.tools.registry import Registry
 
 Activities = tuple[Callable[..., Any], ...]
 
@@ -34,12 +33,11 @@ class Host:
         queue: str,
     ) -> None:
         labels = namespace_labels(client, journal.store_identity)
-        registry = Registry.discover()
-        dispatcher = Dispatcher(registry, variable)
-        sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, dispatcher, labels), labels, queue)
-        tools = Tools(journal, sandboxes, dispatcher)
-        verifier = Verifier(journal, environments, sandboxes, registry, dispatcher)
-        groups, rollouts = Groups(journal, environments, registry, client), Rollouts(journal)
+        known = EnvironmentTools(variable)
+        sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, known, labels), labels, queue)
+        tools = Tools(journal, sandboxes, known)
+        verifier = Verifier(journal, environments, sandboxes, known)
+        groups, rollouts = Groups(journal, environments, known, client), Rollouts(journal)
         self.of_sandboxes: Activities = (
             sandboxes.acquire,
             sandboxes.release,

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from clotho import failpoints
 from clotho.config import variable
 from clotho.environment.loading import sources_of
+from clotho.environment.tools import EnvironmentTools
 from clotho.errors import SandboxUnhealthy
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id, call_order
@@ -32,7 +33,6 @@ from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance, requ
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.scratch import scratch
-from clotho.tools.dispatch import Dispatcher
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext
 
@@ -95,11 +95,11 @@ class Replayed:
 
 class Restorer:
     def __init__(
-        self, journal: Journal, backend: SandboxBackend, dispatcher: Dispatcher, labels: Labels
+        self, journal: Journal, backend: SandboxBackend, tools: EnvironmentTools, labels: Labels
     ) -> None:
         self._journal = journal
         self._backend = backend
-        self._dispatcher = dispatcher
+        self._tools = tools
         self._labels = labels
 
     async def restore(self, request: LeaseRequest) -> Restored:
@@ -194,6 +194,7 @@ class Restorer:
     ) -> Replayed:
         """Repeat calls in the sandbox of a lease, at most once each; `state` is the tool state before them."""
         manifest = await read_manifest(self._journal, request.run)
+        dispatcher = await self._tools.dispatcher(manifest.environment)
         same = True
         for call in since:
             context = CallContext(
@@ -207,7 +208,7 @@ class Restorer:
                 seconds_left=call.entry.seconds_left,
             )
             function = call.asked.function
-            again = await self._dispatcher.replay(
+            again = await dispatcher.replay(
                 function.name, function.arguments, context, call.entry.content, call.entry.spilled
             )
             if again is None:

@@ -14,7 +14,8 @@ from clotho.environment import AgentResult, Environment, Reward
 from clotho.environment.environment import checked_reward
 from clotho.environment.instances import Environments
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
-from clotho.environment.workspace import VerifierWorkspace
+from clotho.environment.tools import EnvironmentTools
+from clotho.environment.workspace import Workspace
 from clotho.errors import (
     CommandConflict,
     EnvironmentFailed,
@@ -37,8 +38,6 @@ from clotho.run_settings import CheckpointPolicy, OnRewardError
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import WORKSPACE, SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
-from clotho.tools.dispatch import Dispatcher
-from clotho.tools.registry import Registry
 
 
 class Verifier:
@@ -49,14 +48,12 @@ class Verifier:
         journal: Journal,
         environments: Environments,
         sandboxes: Sandboxes,
-        registry: Registry,
-        dispatcher: Dispatcher,
+        tools: EnvironmentTools,
     ) -> None:
         self._journal = journal
         self._environments = environments
         self._sandboxes = sandboxes
-        self._registry = registry
-        self._dispatcher = dispatcher
+        self._tools = tools
 
     @activity.defn
     async def verify(self, request: RewardRequest) -> RewardResult:
@@ -79,6 +76,7 @@ class Verifier:
             await self._sandboxes.held(request.rollout, request.lease.number)
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
+        dispatcher = await self._tools.dispatcher(manifest.environment)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
         verification = Verification(
             self._sandboxes, self._environments, request, environment, transcript.prompt.item
@@ -86,12 +84,12 @@ class Verifier:
         await self._checkpoint(request, manifest)
         while True:
             epoch = len(await self._journal.keys(epoch_prefix(request.rollout)))
-            workspace = VerifierWorkspace(
+            workspace = Workspace(
                 rollout=request.rollout,
-                epoch=epoch,
+                place=("verify", epoch),
                 open=partial(verification.open, epoch),
-                dispatcher=self._dispatcher,
-                tools=self._registry.names,
+                dispatcher=dispatcher,
+                tools=dispatcher.names,
                 settings=manifest.tool_settings,
                 start=verification.start(epoch),
             )
@@ -151,7 +149,7 @@ class Verifier:
         await self._journal.once(final_key(request.rollout), CheckpointEntry, take)
 
     async def _score(
-        self, verification: "Verification", transcript: Transcript, workspace: VerifierWorkspace
+        self, verification: "Verification", transcript: Transcript, workspace: Workspace
     ) -> Reward:
         loop = asyncio.get_running_loop()
         context = ToolContext(AsyncToolContext(workspace, loop), loop)

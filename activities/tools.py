@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -12,12 +13,13 @@ from activities.guard import activity_guard
 from activities.restore import JournalledCall
 from activities.sandbox import Sandboxes
 from clotho import failpoints
+from clotho.environment.tools import EnvironmentTools
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.ids import call_id, group_of
-from clotho.identifiers.rollout_keys import call_key, turn_key
+from clotho.identifiers.rollout_keys import call_begun_key, call_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
-from clotho.rollouts.call import CallEntry, CallRequest, CallResult, tool_error
+from clotho.rollouts.call import CallBegun, CallEntry, CallRequest, CallResult, tool_error
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import Fidelity, LeaseRequest
 from clotho.rollouts.run import RunManifest
@@ -25,7 +27,7 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import SandboxInstance
-from clotho.tools.dispatch import Dispatched, Dispatcher, beyond_limit
+from clotho.tools.dispatch import Dispatched, beyond_limit
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext
 
@@ -55,10 +57,10 @@ class CallInputs:
 class Tools:
     """Activities of the queues where sandboxes live."""
 
-    def __init__(self, journal: Journal, sandboxes: Sandboxes, dispatcher: Dispatcher) -> None:
+    def __init__(self, journal: Journal, sandboxes: Sandboxes, tools: EnvironmentTools) -> None:
         self._journal = journal
         self._sandboxes = sandboxes
-        self._dispatcher = dispatcher
+        self._tools = tools
 
     @activity.defn
     async def call_tool(self, request: CallRequest) -> CallResult:
@@ -100,7 +102,7 @@ class Tools:
 
     async def _call(self, request: CallRequest, inputs: CallInputs, progress: Progress) -> CallEntry:
         asked = inputs.turn.tool_calls[request.index]
-        context = _context(request, asked, inputs, progress)
+        context = _context(request, asked, inputs, progress, lambda: self._claim(request))
         started = time.time()
         clock = time.monotonic()
         dispatched = await self._dispatched(request, asked, inputs, context)
@@ -125,13 +127,20 @@ class Tools:
         last = request.index == len(inputs.turn.tool_calls) - 1
         return await self._kept(request, inputs.manifest, context, entry, last)
 
+    async def _claim(self, request: CallRequest) -> bool:
+        """Whether this attempt is the first that begins the call."""
+        begun = CallBegun(attempt=uuid.uuid4().hex)
+        key = call_begun_key(request.rollout, call_id(request.turn, request.index))
+        return await self._journal.write(key, begun) == begun
+
     async def _dispatched(
         self, request: CallRequest, asked: ToolCall, inputs: CallInputs, context: CallContext
     ) -> Dispatched:
         limit = inputs.manifest.limits.max_calls_per_turn
         if request.index >= limit:
             return beyond_limit(asked.function.name, limit, inputs.turn.defects.beyond_limit)
-        return await self._dispatcher.run(
+        dispatcher = await self._tools.dispatcher(inputs.manifest.environment)
+        return await dispatcher.run(
             asked.function.name,
             asked.function.arguments,
             [tool.name for tool in inputs.tools.tools],
@@ -199,7 +208,13 @@ class Tools:
         return sum(len(entry.content) for entry in await self._journal.read_many(keys, CallEntry) if entry)
 
 
-def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress) -> CallContext:
+def _context(
+    request: CallRequest,
+    asked: ToolCall,
+    inputs: CallInputs,
+    progress: Progress,
+    claim: Callable[[], Awaitable[bool]],
+) -> CallContext:
     call = call_id(request.turn, request.index)
     return CallContext(
         rollout=request.rollout,
@@ -211,4 +226,5 @@ def _context(request: CallRequest, asked: ToolCall, inputs: CallInputs, progress
         instance=inputs.instance,
         seconds_left=request.seconds_left,
         progress=progress.seen,
+        claim=claim,
     )

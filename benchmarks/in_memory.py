@@ -18,7 +18,7 @@ from pydantic import Field
 from clotho.config import SandboxSettings, variable
 from clotho.environment import AgentResult, Item, ToolContext
 from clotho.environment.tool_context import AsyncToolContext
-from clotho.environment.workspace import VerifierWorkspace
+from clotho.environment.workspace import Workspace
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.registry import open_backend
 from clotho.tools.dispatch import Dispatcher
@@ -113,7 +113,7 @@ class InMemory(BaseEnv):  # type: ignore[misc]
         async def opened() -> SandboxInstance:
             return sandbox
 
-        workspace = VerifierWorkspace(lease, 0, opened, self.dispatcher, (), ToolSettings())
+        workspace = Workspace(lease, ("verify", 0), opened, self.dispatcher, (), ToolSettings())
         loop = asyncio.get_running_loop()
         turns = sum(message["role"] == "assistant" for message in messages)
         result = AgentResult(

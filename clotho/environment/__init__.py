@@ -1,5 +1,6 @@
-"""The interface for environment authors: Environment, AgentResult, Reward and ToolContext."""
+"""The interface for environment authors: Environment, AgentResult, Reward, ToolContext and `@tool`."""
 
+from clotho.environment.declarations import StatefulTools, tool
 from clotho.environment.environment import AgentResult, Environment, EnvironmentConfig, Reward, Solution
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.rollouts.call import ToolError
@@ -15,6 +16,8 @@ __all__ = [
     "ItemSandbox",
     "Reward",
     "Solution",
+    "StatefulTools",
     "ToolContext",
     "ToolError",
+    "tool",
 ]

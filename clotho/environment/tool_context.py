@@ -1,4 +1,4 @@
-"""The tools in a verifier's hands: a rollout's workspace, from inside `compute_reward`."""
+"""The tools in an author's hands: a rollout's workspace, from inside `compute_reward` or a function of a tool."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from clotho.tools.shell import last_job
 from clotho.tools.tool import CallContext
 
 if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
-    from clotho.environment.workspace import VerifierWorkspace
+    from clotho.environment.workspace import Workspace
 
 READ_BYTES = 64 << 20
 """Most bytes read of a file by default: an agent can make a sparse file of any size."""
@@ -66,7 +66,7 @@ class AsyncToolContext:
     of the last command; the first starts where the agent's shell was, or in the environment's `verifier_cwd`.
     """
 
-    def __init__(self, workspace: "VerifierWorkspace", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, workspace: "Workspace", loop: asyncio.AbstractEventLoop) -> None:
         self._workspace = workspace
         self._loop = loop
         self._ended = False
@@ -110,8 +110,9 @@ class AsyncToolContext:
         }
         call = CallContext(
             rollout=workspace.rollout,
-            call=("verify", workspace.epoch, number),
-            tool_call_id=f"verify-{number}",
+            call=(*workspace.place, number),
+            lease=workspace.lease,
+            tool_call_id=f"{workspace.place[0]}-{number}",
             settings=workspace.settings.model_copy(update=unlimited),
             instance=await workspace.instance(),
             state=workspace.state,

@@ -1,4 +1,4 @@
-"""A rollout's workspace as one verification has it."""
+"""A rollout's workspace as one verification, or one call of a tool's function, has it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -18,8 +18,8 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class VerifierWorkspace:
-    """The sandbox behind a ToolContext; it opens when the verifier first touches it.
+class Workspace:
+    """The sandbox behind a ToolContext; it opens when the author's code first touches it.
 
     `failure` is the first error that a call met. It counts even where the author's code swallows it: no
     infrastructure failure becomes a reward. `refused` is the first that was the agent's doing: that one the
@@ -27,11 +27,14 @@ class VerifierWorkspace:
     """
 
     rollout: str
-    epoch: int
+    place: tuple[str | int, ...]
+    """Where in the rollout its calls are made: their keys derive from it."""
     open: Callable[[], Coroutine[Any, Any, SandboxInstance]]
     dispatcher: Dispatcher
     tools: tuple[str, ...]
     settings: ToolSettings
+    lease: int | None = None
+    """The number of the lease that its calls are made under; None where `place` tells sandboxes apart."""
     start: str | None = None
     """Key of the job that has left the directory which the verifier starts in."""
     failure: Exception | None = None

@@ -27,6 +27,11 @@ def call_key(rollout: str, call: str) -> str:
     return f"{rollout}/call/{call}"
 
 
+def call_begun_key(rollout: str, call: str) -> str:
+    """Of a call that may be made only once."""
+    return f"{rollout}/begun/{call}"
+
+
 def lease_key(rollout: str, number: int) -> str:
     return f"{rollout}/lease/{number}"
 

@@ -64,6 +64,13 @@ def tool_error(turn: int, dispatched: "Dispatched") -> ToolError | None:
     )
 
 
+class CallBegun(FrozenModel):
+    """A call that may be made only once has begun."""
+
+    attempt: str
+    """Tells the attempt that began it from later ones."""
+
+
 class CallEntry(FrozenModel):
     """A finished tool call, with the result that the model is shown."""
 

@@ -7,6 +7,7 @@ from pydantic import JsonValue, ValidationError
 
 from clotho.environment import EnvironmentConfig
 from clotho.environment.loading import make_environment
+from clotho.environment.tools import registry_of
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import checked_run_name
@@ -84,7 +85,9 @@ def run_manifest(
         rendering=rendering,
         seed=seed,
         system_prompt=asked.system_prompt,
-        selection=SHELL if agent.kind is AgentKind.ORACLE else tool_selection(asked),
+        selection=SHELL
+        if agent.kind is AgentKind.ORACLE
+        else tool_selection(asked, registry_of(environment)),
         tool_settings=tool_settings(asked, agent),
         sandbox=SandboxSpec(writable_roots=asked.writable_roots, aliases=asked.path_aliases),
         limits=Limits(
@@ -125,10 +128,10 @@ def tool_settings(asked: EnvironmentConfig, agent: Agent) -> ToolSettings:
     return settings.model_copy(update={"longest_command_seconds": LONGEST_SOLUTION_SECONDS})
 
 
-def tool_selection(asked: EnvironmentConfig) -> ToolSelection:
-    """The environment's toolsets; raises InvalidInput for unknown names."""
+def tool_selection(asked: EnvironmentConfig, registry: Registry) -> ToolSelection:
+    """The environment's toolsets; raises InvalidInput for names that `registry` doesn't know."""
     selection = ToolSelection(
         enabled=asked.enabled_toolsets, disabled=asked.disabled_toolsets, distribution=asked.distribution
     )
-    resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
+    resolve(registry, selection.enabled, selection.disabled, selection.distribution)
     return selection

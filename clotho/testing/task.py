@@ -17,7 +17,8 @@ from clotho.environment.environment import checked_reward
 from clotho.environment.instances import run_method
 from clotho.environment.loading import sources_of
 from clotho.environment.tool_context import AsyncToolContext
-from clotho.environment.workspace import VerifierWorkspace
+from clotho.environment.tools import own_tools
+from clotho.environment.workspace import Workspace
 from clotho.errors import InvalidInput, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id
@@ -88,7 +89,7 @@ class SandboxedTask:
         self._backend = backend
         self._loop = loop
         self._threads = threads
-        self._registry = Registry.discover()
+        self._registry = Registry([*Registry.discover(), *own_tools(kind)])
         self._dispatcher = Dispatcher(self._registry, variable)
         self._turns: list[ScriptedTurn] = []
         self._messages: list[dict[str, Any]] = []
@@ -140,7 +141,7 @@ class SandboxedTask:
         files = self._run(self.environment.workspace_files, self.item)
         prompt = self._run(self.environment.format_prompt, self.item)
         self._messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        selection = tool_selection(config)
+        selection = tool_selection(config, self._registry)
         resolution = resolve(self._registry, selection.enabled, selection.disabled, selection.distribution)
         self._offered = tuple(tool.name for tool in resolution.tools)
         self._settings = ToolSettings(terminal_timeout=config.terminal_timeout)
@@ -203,7 +204,7 @@ class SandboxedTask:
         if (error := tool_error(turn, done)) is not None:
             self._errors.append(error)
 
-    def _verifier_workspace(self) -> VerifierWorkspace:
+    def _verifier_workspace(self) -> Workspace:
         epoch, config = self._epoch, self.environment.config
         self._epoch += 1
         start = job_key("verifier", epoch, "start")
@@ -225,10 +226,10 @@ class SandboxedTask:
 
     def _workspace_of(
         self, name: str, opened: Callable[[], Coroutine[Any, Any, SandboxInstance]], start: str | None = None
-    ) -> VerifierWorkspace:
-        return VerifierWorkspace(
+    ) -> Workspace:
+        return Workspace(
             rollout=name,
-            epoch=self._epoch,
+            place=("verify", self._epoch),
             open=opened,
             dispatcher=self._dispatcher,
             tools=self._registry.names,
@@ -236,7 +237,7 @@ class SandboxedTask:
             start=start,
         )
 
-    def _context(self, workspace: VerifierWorkspace) -> ToolContext:
+    def _context(self, workspace: Workspace) -> ToolContext:
         return ToolContext(AsyncToolContext(workspace, self._loop), self._loop)
 
     def _run(self, method: Callable[..., Any], *arguments: Any) -> Any:

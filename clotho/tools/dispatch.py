@@ -59,8 +59,12 @@ class Dispatcher:
     """Runs tool calls. `variable` reads an environment variable: a run names those that no result may show."""
 
     def __init__(self, registry: Registry, variable: Callable[[str], str | None]) -> None:
-        self._registry = registry
+        self.registry = registry
         self._redactors = Redactors(variable)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.registry.names
 
     async def run(
         self, name: str, arguments: str, offered: Collection[str], context: CallContext, turn_chars: int = 0
@@ -70,12 +74,15 @@ class Dispatcher:
         `offered` are the rollout's tools, `turn_chars` the characters of the earlier results of this turn.
         Errors of the infrastructure and cancellation propagate: they are nothing a model should see.
         """
-        tool = self._registry.get(name) if name in offered else None
+        tool = self.registry.get(name) if name in offered else None
+        if tool is None and name in offered:
+            raise HostUnavailable(f"the tool {displayable(name)} of this run isn't installed on this host")
         if tool is None:
             return self._dispatched(name, arguments, refusal(unknown_tool(name, offered)), context)
         accepted = _accepted(tool, arguments)
         if isinstance(accepted, ToolOutcome):
             return self._dispatched(name, arguments, accepted, context)
+        context = replace(context, dispatcher=self, offered=frozenset(offered))
         outcome = await _outcome(tool.run(accepted, context))
         done = replace(
             self._dispatched(name, arguments, outcome, context), changes=_may_change(tool, accepted)
@@ -91,10 +98,11 @@ class Dispatcher:
 
         `shown` is what the model was shown of it, `spilled` whether its result went into a file.
         """
-        tool = self._registry.get(name)
+        tool = self.registry.get(name)
         accepted = None if tool is None else _accepted(tool, arguments)
         if tool is None or accepted is None or isinstance(accepted, ToolOutcome):
             return None
+        context = replace(context, dispatcher=self)
         work = (
             tool.replay(accepted, context, shown)
             if _may_change(tool, accepted)

@@ -1,15 +1,18 @@
 """The interface of tools, and the context that a call runs in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
+
+if TYPE_CHECKING:
+    from clotho.tools.dispatch import Dispatcher
 
 Arguments = dict[str, Any]
 """Tool arguments after coercion to the tool's schema."""
@@ -40,6 +43,10 @@ class ToolOutcome(FrozenModel):
     """Slots of state left for later calls of this rollout; a slot belongs to the tools that name it."""
 
 
+async def _first() -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class CallContext:
     """One call's place in its rollout. Its job keys derive from `call` and `lease`: every attempt has the same."""
@@ -59,6 +66,12 @@ class CallContext:
     """Seconds left to the rollout; None: no limit."""
     progress: Callable[[int], None] = field(default=lambda offset: None)
     """Report how much of a long command's output was seen."""
+    claim: Callable[[], Awaitable[bool]] = field(default=_first)
+    """Mark the call as begun, for good; False where an earlier attempt has done so, and left no answer."""
+    dispatcher: "Dispatcher | None" = None
+    """For calls of other tools within this one."""
+    offered: frozenset[str] = frozenset()
+    """The tools that the model is offered."""
 
     @property
     def sandbox(self) -> SandboxInstance:

@@ -10,6 +10,7 @@ from clotho.atropos.api.upstream import MOST_REGISTERED, MOST_WAITING
 from clotho.atropos.env import LAST_DELIVERIES
 from clotho.config import AtroposApiSettings, WorkerSettings
 from clotho.environment import EnvironmentConfig
+from clotho.environment.functions import MOST_STATE_CHARS
 from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.listeners.bodies import BYTES_PER_CONTAINER, BYTES_PER_VALUE
 from clotho.models.provider_errors import LONGEST_WAIT
@@ -57,6 +58,7 @@ CLAIMS = (
     ("docs/durability.md", f"takes the task for {QUEUE_TIMEOUT.total_seconds():g} s"),
     ("docs/durability.md", f"silent in the store for {LIVENESS_SECONDS:g} s"),
     ("docs/durability.md", f"more than {word(MOST_LOSSES)} losses"),
+    ("docs/how-to/own-tools.md", f"at most {MOST_STATE_CHARS:,} characters"),
     ("docs/how-to/cluster.md", f"{HOURS[0]:g} to {HOURS[-1]:g} hours"),
     ("docs/how-to/cluster.md", f"silent for {LIVENESS_SECONDS:g} s"),
     ("docs/how-to/environment.md", f"After {word(ENVIRONMENT_ATTEMPTS)} attempts"),

@@ -11,6 +11,7 @@ from activities.restore import Restorer
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
 from clotho.config import variable
+from clotho.environment.tools import EnvironmentTools
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import lease_key, prompt_key, turn_key
@@ -29,8 +30,6 @@ from clotho.runs.manifest import open_run, read_manifest
 from clotho.runs.request import run_manifest
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.tools.dispatch import Dispatcher
-from clotho.tools.registry import Registry
 from tests.sandbox.conftest import needs_root
 from tests.support import ONE_FILE
 
@@ -43,7 +42,7 @@ LABELS = Labels(store="store", cluster="cluster", namespace="default", rollout="
 @asynccontextmanager
 async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
     backend = LocalBackend(root)
-    restorer = Restorer(journal, backend, Dispatcher(Registry.discover(), variable), LABELS)
+    restorer = Restorer(journal, backend, EnvironmentTools(variable), LABELS)
     try:
         yield Sandboxes(journal, backend, restorer, LABELS, f"clotho-sandbox-{root.name}")
     finally:
@@ -141,7 +140,7 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     await here.read_required(tools_key(f"{RUN}/g000000"), ToolManifest)
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
-        tools = Tools(here, sandboxes, Dispatcher(Registry.discover(), variable))
+        tools = Tools(here, sandboxes, EnvironmentTools(variable))
         call = CallRequest(run=RUN, rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0
         result = await ActivityEnvironment().run(tools.call_tool, call)

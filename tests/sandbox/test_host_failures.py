@@ -16,7 +16,7 @@ import pytest
 
 from clotho.config import variable
 from clotho.environment.tool_context import AsyncToolContext
-from clotho.environment.workspace import VerifierWorkspace
+from clotho.environment.workspace import Workspace
 from clotho.errors import ClothoError, HostUnavailable, SandboxLost, SandboxUnavailable, Unavailable
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, Labels, SandboxInstance, SandboxSpec
@@ -84,8 +84,8 @@ class Rollout:
         async def opened() -> SandboxInstance:
             return await self.backend.open_verifier(self.lease, 0, {"answer": b"hello"})
 
-        workspace = VerifierWorkspace(
-            "r", 0, opened, Dispatcher(REGISTRY, variable), REGISTRY.names, ToolSettings()
+        workspace = Workspace(
+            "r", ("verify", 0), opened, Dispatcher(REGISTRY, variable), REGISTRY.names, ToolSettings()
         )
         context = AsyncToolContext(workspace, asyncio.get_running_loop())
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from clotho.config import variable
 from clotho.environment.tool_context import AsyncToolContext
-from clotho.environment.workspace import VerifierWorkspace
+from clotho.environment.workspace import Workspace
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
@@ -39,9 +39,9 @@ def looking(
 def looking_through(
     opened: Callable[[], Coroutine[Any, Any, SandboxInstance]], epoch: int = 0
 ) -> AsyncToolContext:
-    workspace = VerifierWorkspace(
+    workspace = Workspace(
         rollout="run/g000000/r0",
-        epoch=epoch,
+        place=("verify", epoch),
         open=opened,
         dispatcher=Dispatcher(REGISTRY, variable),
         tools=REGISTRY.names,

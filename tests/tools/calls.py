@@ -98,7 +98,7 @@ class ToolCalls:
     ) -> Dispatched:
         """One attempt at the current call."""
         text = arguments if isinstance(arguments, str) else json.dumps(self.named(arguments))
-        return await self.dispatcher.run(name, text, REGISTRY.names, self.context(instance))
+        return await self.dispatcher.run(name, text, self.dispatcher.names, self.context(instance))
 
     async def dies(self, name: str, arguments: Arguments, last: int, served: bool) -> bool:
         """Make the next call by a worker that dies at its request number `last`; False where it made fewer."""
