@@ -13,13 +13,19 @@ from typing import Any
 import docker
 import pytest
 
-from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.errors import (
+    InvalidInput,
+    IsolationUnavailable,
+    SandboxLost,
+    SandboxUnavailable,
+    WorkspaceRefused,
+)
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
-from clotho.sandbox.containers import host
+from clotho.sandbox.containers import host, leftovers
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.engine import LABEL, Engine
+from clotho.sandbox.containers.engine import LABEL, LEASE_LABEL, Engine
 from clotho.sandbox.containers.folders import ContainerFolder
 from clotho.sandbox.containers.images import build
 from clotho.sandbox.supervised import archives
@@ -424,21 +430,70 @@ async def test_a_lease_that_ends_ends_the_container(
     await containers.destroy(lease)
 
 
-async def test_containers_of_hosts_long_gone_are_reaped(
-    containers: ContainerBackend, made: Made, sdk: docker.DockerClient
+async def test_containers_of_hosts_long_gone_are_reaped_after_their_lease(
+    containers: ContainerBackend, made: Made, sdk: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that have ended and that no folder tells of; others' are left alone."""
+    """Those that have ended and that no folder tells of; what other workers may be about to start is left alone."""
     await made()
-    elsewhere = sdk.containers.create(IMAGE, ["true"], labels={LABEL: "/of/another/host"})
-    unlabelled = sdk.containers.create(IMAGE, ["true"])
-    running = sdk.containers.run(IMAGE, ["sleep", "60"], labels={LABEL: "/of/another/host"}, detach=True)
+    other = {LABEL: "another backend", LEASE_LABEL: "0"}
+    create = partial(sdk.containers.create, IMAGE, ["true"])
+    gone, unlabelled = create(labels=other), create()
+    in_the_making = create(labels={**other, LEASE_LABEL: "600"})
+    running = sdk.containers.run(IMAGE, ["sleep", "600"], labels=other, detach=True)
     try:
-        assert await containers.reap() == (elsewhere.name,)
+        assert await containers.reap() == (), "within its grace"
+        monkeypatch.setattr(leftovers, "GRACE_SECONDS", -60.0)
+        assert await containers.reap() == (gone.name,)
         left = {each.id for each in sdk.containers.list(all=True)}
-        assert elsewhere.id not in left and {unlabelled.id, running.id} <= left
+        assert gone.id not in left and {unlabelled.id, in_the_making.id, running.id} <= left
     finally:
-        unlabelled.remove()
-        running.remove(force=True)
+        for each in (unlabelled, in_the_making, running):
+            each.remove(force=True)
+
+
+async def test_images_of_what_agents_left_go_with_their_sandbox(
+    containers: ContainerBackend, made: Made, lease: str, sdk: docker.DockerClient
+) -> None:
+    """An engine may have ended a commit after its sandbox was destroyed."""
+    await made()
+    container = sdk.containers.get(container_of(containers, lease))
+    labels = {label: container.labels[label] for label in (LABEL, LEASE_LABEL)}
+
+    def committed(name: str, **changed: str) -> str:
+        changes = [f"LABEL {label}={value}" for label, value in {**labels, **changed}.items()]
+        return str(container.commit(f"localhost/{name}", changes=[*changes, f"ENV OF={name}"]).id)
+
+    kept = committed(f"{container.name}-left-0")
+    left = committed(f"{container_of(containers, 'another/r0/lease/0')}-left-0")
+    of_another = committed("clotho-another-left-0", **{LABEL: "another backend"})
+    try:
+        await containers.reap()
+        assert {each.id for each in sdk.images.list()} & {kept, left, of_another} == {kept, of_another}
+    finally:
+        for each in (kept, of_another):
+            sdk.images.remove(each)
+
+
+async def test_more_than_a_verifier_may_see_of_the_system_is_refused(
+    made: Made, containers: ContainerBackend, lease: str
+) -> None:
+    shell = await made(system_changes_mb=8)
+    await shell.run("head -c 16M /dev/zero > /usr/large")
+    with pytest.raises(WorkspaceRefused, match="changed 16 MiB of the image's own system: more than 8"):
+        await containers.open_verifier(lease, 0, {})
+    await containers.destroy(lease)
+    shell = await made(system_changes_mb=8)
+    await shell.run("echo 1 > /usr/small; head -c 16M /dev/zero > large")
+    assert await Shell(await containers.open_verifier(lease, 0, {})).text("cat /usr/small") == "1"
+
+
+def test_roots_of_one_path_are_told_apart(tmp_path: Path) -> None:
+    """Workers in containers of their own may have each its folder at the same path, and share an engine."""
+    names = set()
+    for number in range(2):
+        names.add(ContainerFolder.of_lease(tmp_path / "root", "r/g0/r0/lease/0").container)
+        (tmp_path / "root").rename(tmp_path / f"moved-{number}")
+    assert len(names) == 2
 
 
 # ---- what can't be ----

@@ -52,7 +52,7 @@ def test_keeping_what_a_container_wrote_may_take_longer_than_other_requests(
 ) -> None:
     monkeypatch.setattr(engine_module, "TIMEOUT_SECONDS", SLOW_SECONDS / 3)
     assert engine.changes("container") == ["/opt"]
-    engine.commit("container", "localhost/left", "label")
+    engine.commit("container", "left", {"label": "value"})
 
 
 def spec_of(image: str, pull: str) -> SandboxSpec:

@@ -25,11 +25,13 @@ from clotho.sandbox.containers.folders import (
     ContainerFolder,
     ContainerRecord,
     expiry,
+    folders,
     is_left,
     labelled,
     record_of,
 )
-from clotho.sandbox.containers.host import ContainerHost, folders, groups_of, make_folders
+from clotho.sandbox.containers.host import ContainerHost, groups_of, make_folders
+from clotho.sandbox.containers.leftovers import reap_leftovers
 from clotho.sandbox.containers.view import ContainerView, instance_of
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
@@ -265,7 +267,7 @@ class ContainerBackend:
             return ()
         reaped = [folder.name for folder in folders(self._root) if self._reaped(folder)]
         try:
-            return (*reaped, *self._reap_without_folder())
+            return (*reaped, *reap_leftovers(self._root, self._engine))
         except InvalidInput as error:  # the settings have changed: what is in other sandboxes goes on
             log.warning("containers not reaped: %s", error)
             return reaped
@@ -283,19 +285,6 @@ class ContainerBackend:
                 log.warning("sandbox %s not reaped: %s", folder.name, error)
                 return False
             return True
-
-    def _reap_without_folder(self) -> Sequence[str]:
-        """Containers that no folder of this host tells of: their supervisor has ended them, at its lease's end."""
-        containers = self._engine.containers()
-        known = {name for folder in folders(self._root) for name in folder.instances()}
-        left = [
-            name
-            for name, root, runs in containers
-            if not runs and name not in known and (root == str(self._root) or not Path(root).exists())
-        ]
-        for name in left:
-            self._engine.remove(name)
-        return left
 
     def _probe(self) -> IsolationReport:
         info: Mapping[str, Any] = {}

@@ -42,6 +42,8 @@ class DockerConfig(FrozenModel):
     """Folders in memory and their mount options. Neither checkpoints nor verifiers have what is in them."""
     verify_in: Literal["container", "image"] = "container"
     """The files of the system that verifiers see: as the agent left them, or the image's own."""
+    system_changes_mb: int = Field(default=8192, ge=0)
+    """MiB that commands may change of the image's own system for verifiers to see it: with more, the score is 0."""
 
     @property
     def name(self) -> str:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 LABEL = "clotho.sandbox"
-"""On every container and image made here; its value is the folder of the backend that made it."""
+"""On every container and image made here; its value is the identity of the backend that made it."""
+LEASE_LABEL = "clotho.lease_seconds"
+ENDED = ("created", "configured", "initialized", "exited", "stopped", "dead")
+"""States of a container that doesn't run: one that was never started may be about to be."""
 CONNECTIONS = 64
 TIMEOUT_SECONDS = 120
 PULL_SECONDS = 3600
@@ -65,6 +68,31 @@ class Image:
     """Name or id, with or without a group; empty: root."""
     volumes: Sequence[str]
     """Folders that an engine gives every container anew, unless something is mounted there."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A container or an image that a backend made on this engine."""
+
+    id: str
+    name: str
+    """A container's name; an image's, without its registry, begins with the one of its container."""
+    owner: str
+    lease_ends: float
+    """Unix seconds at which its first lease ends."""
+    ended: bool
+
+    @classmethod
+    def listed(cls, found: Mapping[str, Any]) -> "Made":
+        names = found.get("Names") or found.get("RepoTags") or [""]
+        labels = found["Labels"]
+        return cls(
+            id=found["Id"],
+            name=names[0].lstrip("/").removeprefix(OF_THIS_HOST),
+            owner=labels[LABEL],
+            lease_ends=found["Created"] + float(labels.get(LEASE_LABEL) or 0),
+            ended=found.get("State", "exited") in ENDED,
+        )
 
 
 class Engine:
@@ -235,14 +263,17 @@ class Engine:
                         raise
                     time.sleep(0.02)
 
-    def containers(self) -> Sequence[tuple[str, str, bool]]:
-        """Name, backend's folder, and whether it runs, of all containers made here."""
+    def containers(self) -> Sequence[Made]:
+        """All containers made here."""
         with engine_failures("containers"):
             found = self.client.api.containers(all=True, filters={"label": [LABEL]})
-        return [
-            (each["Names"][0].lstrip("/"), each["Labels"].get(LABEL, ""), each["State"] == "running")
-            for each in found
-        ]
+        return [Made.listed(each) for each in found]
+
+    def written_bytes(self, name: str) -> int:
+        """Bytes of the files outside of mounts that differ from the image."""
+        with engine_failures("a container"), self._patient() as client:
+            found = client.api.containers(all=True, size=True, filters={"name": name})
+        return sum(each.get("SizeRw") or 0 for each in found if each["Names"][0].lstrip("/") == name)
 
     def layer(self, name: str) -> Path | None:
         """The folder with what a container has written over its image; None where this engine tells of none."""
@@ -256,22 +287,22 @@ class Engine:
         with engine_failures("a container"), self._patient() as client:
             return [each["Path"] for each in client.api.diff(name) or ()]
 
-    def commit(self, name: str, image: str, label: str) -> None:
+    def commit(self, name: str, image: str, labels: Mapping[str, str]) -> None:
         """Keep the files of a container, without its mounts, as an image."""
+        changes = [f'LABEL {label}="{value}"' for label, value in labels.items()]
         with engine_failures("a container"), self._patient() as client:
-            client.api.commit(name, repository=image, pause=False, changes=[f'LABEL {LABEL}="{label}"'])
+            client.api.commit(name, repository=f"{OF_THIS_HOST}{image}", pause=False, changes=changes)
 
-    def images(self, prefix: str) -> Sequence[str]:
-        """Ids of the images whose names begin with `prefix`."""
+    def left_images(self) -> Sequence[Made]:
+        """All images of containers made here."""
         with engine_failures("images"):
             found = self.client.api.images(filters={"label": [LABEL]})
-        tags = ((each["Id"], each["RepoTags"] or ()) for each in found)
-        return [identity for identity, names in tags if any(name.startswith(prefix) for name in names)]
+        return [Made.listed(each) for each in found]
 
-    def remove_image(self, identity: str) -> None:
+    def remove_image(self, identity: str, *, force: bool = True) -> None:
         errors = sdk().errors
         with engine_failures("images"), suppress(errors.ImageNotFound):
-            self.client.images.remove(identity, force=True)
+            self.client.images.remove(identity, force=force)
 
     def info(self) -> Mapping[str, Any]:
         with engine_failures("the container engine"):

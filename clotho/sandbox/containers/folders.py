@@ -76,8 +76,8 @@ class ContainerFolder:
 
     @property
     def container(self) -> str:
-        """Name of the agent's container: another backend of this host may hold a lease of the same name."""
-        return f"clotho-{hashlib.sha256(str(self.root).encode()).hexdigest()[:8]}-{self.name}"
+        """Name of the agent's container: another backend of its engine may hold a lease of the same name."""
+        return f"clotho-{identity_of(self.root)[:8]}-{self.name}"
 
     def verifier_container(self, epoch: int) -> str:
         return f"{self.container}-verifier-{epoch}"
@@ -85,7 +85,7 @@ class ContainerFolder:
     @property
     def left_image(self) -> str:
         """Begin of the names of images that hold what the agent left."""
-        return f"localhost/{self.container}"
+        return f"{self.container}-left-"
 
     @property
     def left_mark(self) -> Path:
@@ -146,6 +146,23 @@ class ContainerFolder:
         with open(unfinished, "w", opener=private) as file:
             file.write(record.model_dump_json())
         unfinished.rename(self.files / "sandbox.json")
+
+
+def folders(root: Path) -> Iterator[ContainerFolder]:
+    return (ContainerFolder(root, path.name) for path in root.glob("sandboxes/*"))
+
+
+def identity_of(root: Path) -> str:
+    """A backend's name on its engine, which others use too, whose roots may have the same path."""
+    file = root / "identity"
+    if not file.exists():
+        root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        unfinished = root / f".identity.{secrets.token_hex(8)}"
+        unfinished.write_text(secrets.token_hex(16))
+        with suppress(FileExistsError):
+            os.link(unfinished, file)
+        unfinished.unlink()
+    return file.read_text()
 
 
 @contextmanager

@@ -8,13 +8,13 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from clotho.errors import InvalidInput, SandboxUnavailable
-from clotho.sandbox.containers.engine import Engine
+from clotho.errors import InvalidInput, SandboxUnavailable, WorkspaceRefused
+from clotho.sandbox.containers.engine import OF_THIS_HOST, Engine
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, owned
 from clotho.sandbox.containers.layer import written
 from clotho.sandbox.containers.view import CONTROL, PROGRAM, ContainerView
@@ -83,23 +83,32 @@ class ContainerHost:
 
     def remove_left_images(self, folder: ContainerFolder) -> None:
         if folder.left_mark.exists():
-            for image in self.engine.images(folder.left_image):
-                self.engine.remove_image(image)
+            for image in self.engine.left_images():
+                if image.name.startswith(folder.left_image):
+                    self.engine.remove_image(image.id)
             folder.left_mark.unlink()
 
     # ---- verification ----
 
     def left_by(self, view: ContainerView, epoch: int) -> str:
-        """The image that holds the agent's container as it is: the one it began from, where nothing has changed."""
+        """The image that holds the agent's container as it is: the one it began from, where nothing has changed.
+
+        Raises WorkspaceRefused for changes that an engine would copy for too long.
+        """
         folder, record = view.folder, view.record
         if record.config.read_only or record.config.verify_in == "image":
             return record.image
         if not self._changed_outside(view):
             return record.image
-        image = f"{folder.left_image}-left-{epoch}"
+        most = record.config.system_changes_mb
+        if (written := self.engine.written_bytes(folder.container) >> 20) > most:
+            raise WorkspaceRefused(
+                f"commands changed {written} MiB of the image's own system: more than {most} MiB"
+            )
+        image = f"{folder.left_image}{epoch}"
         folder.left_mark.touch()
-        self.engine.commit(folder.container, image, str(self._root))
-        return image
+        self.engine.commit(folder.container, image, view.ownership)
+        return f"{OF_THIS_HOST}{image}"
 
     def _changed_outside(self, view: ContainerView) -> bool:
         container = view.folder.container
@@ -178,7 +187,3 @@ def make_folders(folder: ContainerFolder, record: ContainerRecord) -> None:
     for path in folder.writable(record).values():
         owned(path, record.user)
     (folder.files / "disk" / "tmp").chmod(0o1777)
-
-
-def folders(root: Path) -> Iterator[ContainerFolder]:
-    return (ContainerFolder(root, path.name) for path in root.glob("sandboxes/*"))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
-from clotho.sandbox.containers.engine import LABEL
-from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, variables
+from clotho.sandbox.containers.engine import LABEL, LEASE_LABEL
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, identity_of, variables
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
@@ -129,11 +129,20 @@ class ContainerView:
             "platform": config.platform,
         }
 
+    @property
+    def ownership(self) -> Mapping[str, str]:
+        """Labels that tell which backend a container or image is of, and how long it may be in use at least."""
+        return {
+            LABEL: identity_of(self.folder.root),
+            LEASE_LABEL: str(self.record.spec.lease_seconds),
+        }
+
     def _labels(self) -> Mapping[str, str]:
         labels = self.record.labels
         owner = {} if labels is None else labels.model_dump()
         return {
-            LABEL: str(self.folder.root),
+            **self.ownership,
+            "clotho.root": str(self.folder.root),
             "clotho.lease": self.record.lease,
             **{f"clotho.{name}": value for name, value in owner.items()},
         }
