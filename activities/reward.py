@@ -27,6 +27,7 @@ from clotho.failure_policy import policy_for
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.rollout_keys import epoch_prefix, final_key, reward_key
 from clotho.journal import Journal
+from clotho.rollouts.artifacts import keep_artifacts
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import CheckpointEntry, LeaseRequest
 from clotho.rollouts.outcome import Outcome
@@ -112,6 +113,7 @@ class Verifier:
                 score=reward.score,
                 breakdown=reward.breakdown,
                 log=reward.log,
+                artifacts=await keep_artifacts(self._journal, request.run, reward.artifacts),
                 lease=verification.lease,
                 epoch=epoch,
                 seconds=time.monotonic() - clock,

@@ -15,6 +15,7 @@ from clotho.environment import (
     ToolContext,
 )
 from clotho.errors import InvalidInput, VerificationFailed, WorkspaceRefused
+from clotho.tasks.artifacts import read_artifacts
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.folder import Task, read_task
 from clotho.tasks.grading import (
@@ -31,6 +32,9 @@ from clotho.tasks.grading import (
 from clotho.tasks.rewards import parse_rewards, score_of
 from clotho.tasks.sandboxes import container_sandbox, local_sandbox
 from clotho.templates import resolved
+
+MOST_FAULTS = 10
+"""Of artifacts, in the reward's log."""
 
 
 class TaskFoldersConfig(EnvironmentConfig):
@@ -117,17 +121,20 @@ class TaskFolders(Environment):
         templates = task.file.verifier.env
         variables = resolved(templates, "verifier.env", variable)
         seconds = task.file.verifier.timeout_sec
+        artifacts = read_artifacts(ctx, task.file.verifier.collect, task.file.artifacts)
         if ctx.terminal(preparing_command(task), timeout=PREPARING_SECONDS)["exit_code"] != 0:
             raise WorkspaceRefused("/logs/verifier and /tests can't be made ready for the tests")
         ran = ctx.terminal(tests_command(variables), timeout=math.ceil(seconds))
-        log = shown_log(ctx.terminal(log_command())["output"], Secrets.among(templates, variables))
+        shown = shown_log(ctx.terminal(log_command())["output"], Secrets.among(templates, variables))
+        log = "\n".join((*artifacts.faults[:MOST_FAULTS], shown))
         if ran["exit_code"] != 0:
             raise VerificationFailed(f"the tests didn't end within {seconds:g} s, or were killed\n{log}")
         try:
             rewards = parse_rewards(*(ctx.read_bytes(path) for path in REWARDS))
         except VerificationFailed as failed:
             raise VerificationFailed(f"{failed}\n{log}") from None
-        return Reward(score=score_of(rewards), breakdown=rewards, log=log)
+        kept = {each.name: each.content for each in artifacts.files}
+        return Reward(score=score_of(rewards), breakdown=rewards, log=log, artifacts=kept)
 
     def task(self, item: Item) -> Task:
         """Raises InvalidInput for a task that isn't what it was when the run began.

@@ -11,7 +11,7 @@ from clotho.cli.options import Store, existing_journal
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.runs.disturbances import Disturbance
-from clotho.runs.export import Format, export_lines, export_run
+from clotho.runs.export import Format, export_artifacts, export_lines, export_run
 
 
 def command(
@@ -19,6 +19,10 @@ def command(
     form: Annotated[Format, typer.Option("--format", help="Format of the lines.")] = Format.MESSAGES,
     output: Annotated[
         Path | None, typer.Option(help="File to write; standard output if absent.", metavar="FILE")
+    ] = None,
+    artifacts: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write the archives of rollouts' artifacts to, too.", metavar="FOLDER"),
     ] = None,
     exclude: Annotated[
         list[Disturbance] | None,
@@ -31,11 +35,15 @@ def command(
     messages: one rollout per line, in the OpenAI format. sharegpt: one rollout per line, as from/value pairs.
     groups: one group per line, with its item and all of its rollouts. A rollout's `disturbances` tell what
     happened to it on its way: sandboxes that were lost and restored, interrupted turns, repairs, replacements.
+    `artifacts` name the files that it left, and the archive that has them.
     """
     settings = load_settings(store)
 
     async def write() -> None:
         journal = await existing_journal(settings)
+        if artifacts is not None:
+            archives = await export_artifacts(journal, run, artifacts)
+            typer.echo(f"{archives} archives in {artifacts}", err=True)
         if output is not None:
             lines = await export_run(journal, run, form, output, exclude or ())
             typer.echo(f"{lines} lines in {output}", err=True)
@@ -47,6 +55,6 @@ def command(
     try:
         asyncio.run(write())
     except OSError as error:
-        if output is None:
+        if output is None and artifacts is None:
             raise
-        raise InvalidInput(f"{output} can't be written: {error.strerror}") from error
+        raise InvalidInput(f"{error.filename or output} can't be written: {error.strerror}") from error

@@ -26,11 +26,13 @@ from clotho.rollouts.group import RepairEntry
 from clotho.rollouts.lease import LeaseEntry
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
-from clotho.rollouts.verification import RewardEntry
+from clotho.rollouts.verification import ArtifactArchive, RewardEntry
 from clotho.runs.disturbances import repairs_of
 from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import read_end, sandbox_losses
 from clotho.runs.targets import Target
+
+SHOWN_ARTIFACTS = 50
 
 
 def command(
@@ -184,6 +186,8 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
         refused = f"the agent kept its verifier from its work: {reward.refused}" if reward.refused else ""
         heading(console, f"reward {reward.score:g} · verified in {reward.seconds:.3f} s")
         console.print(sanitized_text("\n".join(text for text in (parts, reward.log, refused) if text)))
+        if reward.artifacts is not None:
+            show_artifacts(console, reward.artifacts)
     end = await read_end(journal, rollout)
     if end is None:
         console.print("not finished", style="yellow")
@@ -197,6 +201,14 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
     )
     if summary.resumed_turns:
         console.print(f"turns that were interrupted and went on from their tokens: {summary.resumed_turns}")
+
+
+def show_artifacts(console: Console, archive: ArtifactArchive) -> None:
+    heading(console, f"artifacts · {len(archive.files)} files · archive {archive.sha256}")
+    for file in archive.files[:SHOWN_ARTIFACTS]:
+        console.print(sanitized_text(f"{file.name}  {file.size} bytes  sha256 {file.sha256[:12]}"))
+    if (more := len(archive.files) - SHOWN_ARTIFACTS) > 0:
+        console.print(f"and {more} more")
 
 
 async def show_disturbances(console: Console, journal: Journal, rollout: str) -> None:

@@ -16,6 +16,8 @@ from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
 
+MOST_ARTIFACTS = 64 << 20
+"""Bytes of a rollout's artifacts."""
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 
 
@@ -82,6 +84,8 @@ class Reward(FrozenModel):
     score: float
     breakdown: dict[str, float] = {}
     log: str = ""
+    artifacts: dict[str, bytes] = {}
+    """Files to keep, by relative paths without `..`; at most 64 MiB."""
 
 
 class Solution(FrozenModel):
@@ -181,4 +185,11 @@ def checked_reward(returned: object) -> Reward:
         raise EnvironmentFailed(f"compute_reward returned {returned!r}: return a number or a Reward")
     if not math.isfinite(reward.score):
         raise EnvironmentFailed(f"compute_reward returned {reward.score}: a reward must be finite")
+    for name in reward.artifacts:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise EnvironmentFailed(
+                f"compute_reward returned an artifact named {name!r:.200}: give a relative path"
+            )
+    if (size := sum(map(len, reward.artifacts.values()))) > MOST_ARTIFACTS:
+        raise EnvironmentFailed(f"compute_reward returned {size} bytes of artifacts, over {MOST_ARTIFACTS}")
     return reward

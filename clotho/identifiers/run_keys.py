@@ -21,6 +21,11 @@ registration_prefix = below("~registration/")
 run_lock_prefix = below("~lock/")
 
 
+def artifact_key(run: str, digest: str) -> str:
+    """Of an archive of files that rollouts left."""
+    return f"{run}/~artifact/{digest}"
+
+
 def manifest_key(run: str) -> str:
     return f"{RUNS}{run}"
 

@@ -152,12 +152,19 @@ class Journal:
     async def keys(self, prefix: str) -> list[str]:
         return await self._store.keys(prefix)
 
+    async def write_bytes(self, key: str, content: bytes) -> None:
+        """Keep bytes that are no entry, at a key that depends on them."""
+        await self._store.create(key, content)
+
+    async def read_bytes(self, key: str) -> bytes | None:
+        return (await self._store.read_many([key]))[0]
+
     async def write_blob(self, rollout: str, digest: str, blob: bytes) -> None:
         """Keep a checkpoint of the rollout until it is sealed."""
-        await self._store.create(blob_key(rollout, digest), blob)
+        await self.write_bytes(blob_key(rollout, digest), blob)
 
     async def read_blob(self, rollout: str, digest: str) -> bytes | None:
-        return (await self._store.read_many([blob_key(rollout, digest)]))[0]
+        return await self.read_bytes(blob_key(rollout, digest))
 
     async def delete_blob(self, rollout: str, digest: str) -> None:
         await self._store.delete([blob_key(rollout, digest)])

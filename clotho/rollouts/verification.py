@@ -31,6 +31,21 @@ class EpochEntry(FrozenModel):
     reason: str
 
 
+class ArtifactFile(FrozenModel):
+    name: str
+    size: int
+    """Bytes."""
+    sha256: str
+
+
+class ArtifactArchive(FrozenModel):
+    """Files of a rollout's sandbox that were kept, in one archive."""
+
+    sha256: str
+    """Of the archive, a zstandard-compressed tar: its address in the run."""
+    files: tuple[ArtifactFile, ...]
+
+
 class RewardEntry(FrozenModel):
     score: float
     breakdown: dict[str, float]
@@ -42,5 +57,7 @@ class RewardEntry(FrozenModel):
     """The verifier's failure, where the score is 0 for that reason alone."""
     refused: str | None = None
     """The reason why the agent's files could not be verified, where the score is 0 for that alone."""
+    artifacts: ArtifactArchive | None = None
+    """None where there are no files."""
     in_agents_instance: bool = False
     """True if verified beside the agent's own processes, which the environment asked to keep."""

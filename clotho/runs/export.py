@@ -9,9 +9,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from clotho.errors import JournalCorrupt
 from clotho.escaping import json_line
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.run_keys import artifact_key
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage, FunctionCall
 from clotho.rollouts.group import GroupEntry, ToolManifest
@@ -98,6 +100,22 @@ async def export_lines(
             yield json_line(line) + "\n"
 
 
+async def export_artifacts(journal: Journal, run: str, folder: Path) -> int:
+    """Write the archives of what the run's scored rollouts left, as `{sha256}.tar.zst`; returns how many."""
+    digests = set()
+    for _, entry in await scored_groups(journal, run):
+        rewards = await journal.read_many([reward_key(each.rollout) for each in entry.siblings], RewardEntry)
+        digests |= {
+            each.artifacts.sha256 for each in rewards if each is not None and each.artifacts is not None
+        }
+    for digest in sorted(digests):
+        if (archive := await journal.read_bytes(artifact_key(run, digest))) is None:
+            raise JournalCorrupt(f"the artifacts {artifact_key(run, digest)} are missing")
+        with placed(folder / f"{digest}.tar.zst") as path:
+            path.write_bytes(archive)
+    return len(digests)
+
+
 async def _rollout(
     journal: Journal, group: str, entry: GroupEntry, summary: RolloutSummary, form: Format
 ) -> Line:
@@ -114,6 +132,7 @@ async def _rollout(
         "reward": summary.score,
         "reward_breakdown": dict(reward.breakdown),
         "reward_error": reward.error,
+        "artifacts": None if reward.artifacts is None else reward.artifacts.model_dump(mode="json"),
         "outcome": str(summary.ending.outcome),
         "limit": summary.ending.limit,
         "turns": summary.turns,

@@ -7,9 +7,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from clotho.errors import InvalidInput
-from clotho.tasks.task_file import Table, User
-
-SERVICE = "main"
+from clotho.tasks.task_file import SERVICE, Table, User
 
 
 class Build(Table):

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+SERVICE = "main"
+"""Of a compose file, in which the agent works."""
 SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG])", re.IGNORECASE)
 MIB = {"k": 1 / 1024, "m": 1.0, "g": 1024.0}
 
@@ -38,9 +40,22 @@ def _number(value: Any) -> Any:
     return value
 
 
+def _path(value: str) -> str:
+    if not value.strip("/.") or ".." in value.split("/"):
+        raise ValueError("give a file or folder, without ..")
+    return value
+
+
+def _relative(value: str) -> str:
+    if value.startswith("/"):
+        raise ValueError("give a relative path")
+    return _path(value).rstrip("/")
+
+
 Seconds = Annotated[float, AfterValidator(_seconds)]
 Size = Annotated[int, BeforeValidator(_size_mb)]
 User = Annotated[str, BeforeValidator(_user)]
+ArtifactPath = Annotated[str, AfterValidator(_path)]
 NetworkMode = Literal["public", "no-network", "allowlist"]
 
 
@@ -71,8 +86,8 @@ class Package(Table):
 
 
 class Artifact(Table):
-    source: str
-    destination: str | None = None
+    source: ArtifactPath
+    destination: Annotated[str, AfterValidator(_relative)] | None = None
     exclude: tuple[str, ...] = ()
     service: str | None = None
 
@@ -151,7 +166,7 @@ class Container(Network):
 
 class Collect(Table):
     command: str
-    service: str = "main"
+    service: str = SERVICE
     timeout_sec: Seconds = 60.0
     user: User | None = None
 
@@ -185,7 +200,7 @@ class Step(Table):
     verifier: Verifier = Verifier()
     min_reward: float | dict[str, float] | None = None
     healthcheck: Healthcheck | None = None
-    artifacts: tuple[str | Artifact, ...] = ()
+    artifacts: tuple[ArtifactPath | Artifact, ...] = ()
 
 
 class TaskFile(Table):
@@ -195,7 +210,7 @@ class TaskFile(Table):
     task: Package | None = None
     metadata: dict[str, Any] = {}
     source: str | None = None
-    artifacts: tuple[str | Artifact, ...] = ()
+    artifacts: tuple[ArtifactPath | Artifact, ...] = ()
     multi_step_reward_strategy: Literal["mean", "final"] | None = None
     steps: tuple[Step, ...] = ()
     solution: Solution = Solution()

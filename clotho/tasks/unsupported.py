@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from clotho.tasks.task_file import Container, TaskFile, Verifier
+from clotho.tasks.task_file import SERVICE, Agent, Container, TaskFile, Verifier
 from clotho.templates import TEMPLATE
 
 
@@ -12,14 +12,14 @@ def unsupported(task: TaskFile) -> Iterator[str]:
         yield "steps: tasks of several steps aren't supported"
     if task.multi_step_reward_strategy is not None:
         yield "multi_step_reward_strategy: tasks of several steps aren't supported"
-    if task.artifacts:
-        yield "artifacts: no files are copied out of the sandbox"
+    if any(not isinstance(each, str) and each.service not in (None, SERVICE) for each in task.artifacts):
+        yield f"artifacts.service: there is no service but {SERVICE}"
     yield from _of_container(task.environment, task)
     if task.verifier.user not in (None, task.agent.user):
         yield "verifier.user: it must be agent.user, since a sandbox has one user"
     if any(TEMPLATE.fullmatch(value) for value in task.solution.env.values()):
         yield "solution.env: its values would be journalled; put variables into [environment] env"
-    yield from _of_verifier(task.verifier)
+    yield from _of_verifier(task.verifier, task.agent)
 
 
 def _of_container(container: Container, task: TaskFile) -> Iterator[str]:
@@ -44,9 +44,11 @@ def _of_container(container: Container, task: TaskFile) -> Iterator[str]:
             yield f"{name}.allowed_hosts: they must be those of [environment]"
 
 
-def _of_verifier(verifier: Verifier) -> Iterator[str]:
+def _of_verifier(verifier: Verifier, agent: Agent) -> Iterator[str]:
     if verifier.separate:
         part = "environment" if verifier.environment is not None else "environment_mode"
         yield f"verifier.{part}: verification has the agent's image and files, in an instance of its own"
-    if verifier.collect:
-        yield "verifier.collect: no commands are run between agent and verifier"
+    if any(each.service != SERVICE for each in verifier.collect):
+        yield f"verifier.collect.service: there is no service but {SERVICE}"
+    if any(each.user not in (None, agent.user) for each in verifier.collect):
+        yield "verifier.collect.user: it must be agent.user, since a sandbox has one user"

@@ -12,6 +12,7 @@ from clotho.dataset_config import DatasetConfig
 from clotho.environment import Item
 from clotho.errors import InvalidInput, SandboxUnhealthy, VerificationFailed
 from clotho.sandbox.containers.config import DockerConfig
+from clotho.tasks import artifacts
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.sandboxes import container_sandbox
 from clotho.testing import sandboxed_context
@@ -27,6 +28,7 @@ RIGHT = (
         "given-files",
         "hello-file",
         "helpers",
+        "kept-files",
         "late-work",
         "one-service",
         "partial",
@@ -202,6 +204,32 @@ def test_a_probe_that_hangs_counts_as_a_failure(tmp_path: Path) -> None:
         pass
 
 
+def test_files_are_kept_as_the_task_asks() -> None:
+    with sandboxed_context(one("kept-files")) as task:
+        solution = (FOLDERS / "kept-files" / "solution" / "solve.sh").read_text()
+        agents = "ln -s /etc/passwd out/link; printf x > /logs/artifacts/mine"
+        assert task.agent.terminal(f"{solution}\n{agents}")["exit_code"] == 0
+        reward = task.reward()
+    assert reward.score == 1.0
+    kept = {"logs/artifacts/lines": b"3\n", "logs/artifacts/mine": b"x"}
+    assert reward.artifacts == {"report.txt": b"a\nb\nc\n", "results/run.sh": b"kept\n", **kept}
+    assert reward.log.startswith("collect: 'exit 3' failed with exit code 3")
+
+
+def test_artifacts_beyond_their_bound_are_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "MOST_KIB", 8)
+    with sandboxed_context(one("kept-files")) as task:
+        task.agent.terminal(
+            "mkdir out; cd out; for n in 1 2 3; do head -c ${n}900 /dev/zero > $n; done; head -c 9000 /dev/zero > x"
+        )
+        reward = task.reward()
+    assert sorted(reward.artifacts) == ["results/1", "results/2"]
+    assert [line for line in reward.log.splitlines() if line.startswith("artifact")] == [
+        "artifact ./out/3 was left out",
+        "artifact ./out/x was left out",
+    ]
+
+
 async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: Path) -> None:
     folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
     config = TaskFoldersConfig(path=str(folder), host_programs=True)
@@ -256,6 +284,7 @@ async def test_every_task_is_checked_over_this_hosts_programs(tmp_path: Path) ->
     assert set(wrong) == set(WRONG)
     assert last.startswith(f"{len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks are right")
     assert "sum.txt" in (tmp_path / "partial" / "oracle.log").read_text()
+    assert "results/run.sh  5 bytes" in (tmp_path / "kept-files" / "oracle.log").read_text()
 
 
 @pytest.mark.slow

@@ -1,0 +1,38 @@
+"""Archives of files that rollouts leave, and where they are in the store."""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Mapping
+
+import zstandard
+
+from clotho.identifiers.run_keys import artifact_key
+from clotho.journal import Journal
+from clotho.rollouts.verification import ArtifactArchive, ArtifactFile
+
+
+async def keep_artifacts(journal: Journal, run: str, files: Mapping[str, bytes]) -> ArtifactArchive | None:
+    """Write an archive of `files` to the store; the same files are kept once in a run."""
+    if not files:
+        return None
+    names = sorted(files)
+    blob = _packed([(name, files[name]) for name in names])
+    digest = hashlib.sha256(blob).hexdigest()
+    await journal.write_bytes(artifact_key(run, digest), blob)
+    kept = (
+        ArtifactFile(name=name, size=len(files[name]), sha256=hashlib.sha256(files[name]).hexdigest())
+        for name in names
+    )
+    return ArtifactArchive(sha256=digest, files=tuple(kept))
+
+
+def _packed(files: list[tuple[str, bytes]]) -> bytes:
+    """A compressed tar without times and owners: its bytes depend on the files alone."""
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        for name, content in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return zstandard.compress(tar.getvalue(), 3)

@@ -1,0 +1,124 @@
+"""Files that a task asks to be kept: found in the sandbox after the agent, bounded, and named for the journal."""
+
+import math
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import combinations
+from typing import Any, Protocol
+
+from clotho.tasks.task_file import Artifact, Collect
+
+USUAL = Artifact(source="/logs/artifacts", exclude=(".keep",))
+"""What every task keeps."""
+MOST_FILES = 10_000
+MOST_KIB = 64 << 10
+"""KiB of a rollout's artifacts together."""
+COMMAND_CHARACTERS = 100
+
+
+class Sandbox(Protocol):
+    """What is needed of the verifier's tools."""
+
+    def terminal(self, command: str, timeout: float = ..., /) -> dict[str, Any]: ...
+
+    def read_bytes(self, path: str, max_bytes: int = ..., /) -> bytes | None: ...
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """A file that was read from the sandbox."""
+
+    path: str
+    name: str
+    """Relative, without `..`."""
+    executable: bool
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    files: tuple[ArtifactFile, ...]
+    faults: tuple[str, ...]
+    """One sentence for each command that failed and each file that was left out."""
+
+
+def read_artifacts(
+    ctx: Sandbox, commands: tuple[Collect, ...], asked: tuple[str | Artifact, ...]
+) -> Artifacts:
+    """Run the commands, then read the files, as many as there is room for."""
+    faults = [fault for each in commands if (fault := _collected(ctx, each)) is not None]
+    every = (Artifact(source=each) if isinstance(each, str) else each for each in (*asked, USUAL))
+    wanted = tuple(dict.fromkeys(every))
+    listing = ctx.read_bytes(str(ctx.terminal(_listing_command(wanted))["output"]).strip())
+    files: list[ArtifactFile] = []
+    room = MOST_KIB << 10
+    for path, name, executable in _found(wanted, listing or b""):
+        fits = executable is not None and len(files) < MOST_FILES
+        content = ctx.read_bytes(path, MOST_KIB << 10) if fits else None
+        if content is None or len(content) > room:
+            faults.append(f"artifact {path} was left out")
+            continue
+        room -= len(content)
+        files.append(ArtifactFile(path, name, bool(executable), content))
+    return Artifacts(tuple(files), tuple(faults))
+
+
+def _collected(ctx: Sandbox, collect: Collect) -> str | None:
+    """Run a command; what is wrong where it fails."""
+    done = ctx.terminal(f"(\n{collect.command}\n)", math.ceil(collect.timeout_sec))
+    if done["exit_code"] == 0:
+        return None
+    return f"collect: {collect.command[:COMMAND_CHARACTERS]!r} failed with exit code {done['exit_code']}"
+
+
+def _listing_command(wanted: tuple[Artifact, ...]) -> str:
+    """Writes lists of each source's files, of the executable and of the too large ones; prints where.
+
+    Names end with a NUL, and lists with an empty name.
+    """
+    lists = "".join(
+        f"find {shlex.quote(_path(each))} -type f {which} -print0; printf '\\0'\n"
+        for each in wanted
+        for which in ("", "-perm -100", f"-size +{MOST_KIB}k")
+    )
+    return f'names=$(mktemp) && {{\n{lists}}} > "$names" 2> /dev/null; echo "$names"'
+
+
+def _found(wanted: tuple[Artifact, ...], listing: bytes) -> Iterator[tuple[str, str, bool | None]]:
+    """Path, name and whether it is executable (None: it is too large), of each file; a name is given once."""
+    lists = _lists(listing)
+    taken: set[str] = set()
+    for each in wanted:
+        files, executable, large = next(lists, []), set(next(lists, [])), set(next(lists, []))
+        root = _path(each)
+        base = each.destination or root.removeprefix("./").removeprefix("/")
+        for path in sorted(files):
+            inside = path.removeprefix(root).lstrip("/")
+            name = f"{base}/{inside}" if inside else base
+            if name not in taken and not _excluded(inside, each.exclude):
+                taken.add(name)
+                yield path, name, None if path in large else path in executable
+
+
+def _lists(listing: bytes) -> Iterator[list[str]]:
+    names: list[str] = []
+    for name in listing.decode(errors="replace").split("\0"):
+        if name:
+            names.append(name)
+        else:
+            yield names
+            names = []
+
+
+def _path(artifact: Artifact) -> str:
+    source = artifact.source.rstrip("/")
+    return source if source.startswith("/") else f"./{source}"
+
+
+def _excluded(path: str, patterns: tuple[str, ...]) -> bool:
+    """As tar excludes: a pattern may match from any slash on, the file or a folder above it."""
+    parts = path.split("/")
+    spans = ["/".join(parts[start:end]) for start, end in combinations(range(len(parts) + 1), 2)]
+    return any(fnmatchcase(span, pattern.rstrip("/")) for pattern in patterns for span in spans)
