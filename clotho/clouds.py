@@ -31,3 +31,16 @@ class E2bAccount(FrozenModel):
     """Sandboxes that each worker process asks for in a second at most."""
     max_lifetime_seconds: float = Field(default=3_600, ge=60, le=86_400)
     """Seconds that a sandbox may be kept for at most: 3600 on the free plan, 86400 on others."""
+
+
+class DaytonaAccount(FrozenModel):
+    """The workers' account at Daytona."""
+
+    api_key_variable: str = Field(default="DAYTONA_API_KEY", pattern=VARIABLE)
+    """Environment variable with the key."""
+    target: str | None = None
+    """The region of sandboxes. Empty: the account's own."""
+    creations_per_second: PositiveFloat = 5.0
+    """Sandboxes that each worker process asks for in a second at most."""
+    max_disk_mb: int = Field(default=10_240, ge=1024)
+    """MiB of disk that the account's plan gives to a sandbox at most."""

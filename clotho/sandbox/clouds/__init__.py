@@ -1,1 +1,1 @@
-"""Sandboxes in clouds: Modal and E2B, through the package of each."""
+"""Sandboxes in clouds: Modal, E2B and Daytona, through the package of each."""

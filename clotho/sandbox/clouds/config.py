@@ -73,3 +73,13 @@ class E2bConfig(CloudConfig):
         if (self.image is None) == (self.template is None):
             raise ValueError("give either `image` or `template`")
         return self
+
+
+class DaytonaConfig(CloudConfig):
+    """Sandboxes at Daytona."""
+
+    kind: Literal["daytona"] = "daytona"
+    image: str = Field(min_length=1, max_length=400)
+    """The image that sandboxes begin from, as `docker pull` takes it."""
+    cpus: int = Field(default=1, ge=1, le=64)
+    """Processors of a sandbox."""

@@ -1,14 +1,13 @@
 """Machines at Modal: sandboxes of one app, found by name, and by tags.
 
-What a label may hold is more than a tag may, so tags hold labels escaped and in pieces. Modal ends a sandbox after
-the time that it was made with; that can't be extended.
+Modal ends a sandbox after the time that it was made with; that can't be extended. So its first process ends it
+where no supervisor runs in it.
 """
 
 import asyncio
 import math
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from urllib.parse import quote, unquote
 
 import modal
 from modal import exception as errors
@@ -30,13 +29,25 @@ from clotho.sandbox.clouds.config import ModalConfig
 from clotho.sandbox.clouds.files import staged
 from clotho.sandbox.clouds.pace import Pace
 from clotho.sandbox.clouds.streams import Received
+from clotho.sandbox.clouds.tags import labels_of, tags_of
 from clotho.sandbox.relay.machine import Base, Channel, Found, Start
 
 PIECE_BYTES = 1 << 20
 """Bytes of one write to a program."""
-TAG_CHARACTERS = 60
-"""Characters of a tag's value; Modal bears 63, of letters, digits, `-`, `.` and `_`."""
 NAME = "clotho.name"
+CHECK_SECONDS = 10.0
+CHECKS = 60
+"""Checks in a row that find no supervisor, after which a sandbox ends: no worker has renewed its lease."""
+UNTIL_UNSUPERVISED = """\
+left=$2
+while [ "$left" -gt 0 ]; do
+  left=$((left - 1))
+  for line in /proc/[0-9]*/cmdline; do
+    case $(tr '\\0' ' ' < "$line") in /*/supervisor" begin "*) left=$2 ;; esac
+  done 2> /dev/null
+  sleep "$1"
+done
+"""
 GONE = (errors.NotFoundError, errors.SandboxTerminatedError, errors.SandboxTimeoutError)
 REFUSED = (
     errors.AuthError,
@@ -98,8 +109,7 @@ class ModalMachines:
         await self._pace.turn()
         with told(name, InvalidInput), suppress(errors.AlreadyExistsError):
             self._sandboxes[name] = await modal.Sandbox.create.aio(
-                "sleep",
-                "infinity",
+                *("sh", "-c", UNTIL_UNSUPERVISED, "sh", str(CHECK_SECONDS), str(CHECKS)),
                 app=app,
                 client=client,
                 name=name,
@@ -264,27 +274,3 @@ def _config(spec: SandboxSpec) -> ModalConfig:
     if spec.limits == "required":
         raise IsolationUnavailable("the disk of a sandbox at Modal can't be bounded (limits: required)")
     return spec.backend
-
-
-def tags_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """Each label as tags `label`, `label.1`, …; a value is escaped, and `-` is in front of each piece."""
-    tags = {}
-    for label, value in labels.items():
-        escaped = quote(value, safe="").replace("_", "%5F").replace("~", "%7E").replace("%", "_")
-        for number, at in enumerate(range(0, max(len(escaped), 1), TAG_CHARACTERS)):
-            tags[f"{label}.{number}" if number else label] = f"-{escaped[at : at + TAG_CHARACTERS]}"
-    return tags
-
-
-def labels_of(tags: Mapping[str, str]) -> dict[str, str]:
-    """The labels that `tags_of` made these of."""
-    labels: dict[str, str] = {}
-    for tag in sorted(tags, key=_place):
-        label, _ = _place(tag)
-        labels[label] = labels.get(label, "") + tags[tag].removeprefix("-")
-    return {label: unquote(value.replace("_", "%")) for label, value in labels.items()}
-
-
-def _place(tag: str) -> tuple[str, int]:
-    label, _, number = tag.rpartition(".")
-    return (label, int(number)) if label and number.isdigit() else (tag, 0)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clotho.clouds import E2bAccount, ModalAccount
+from clotho.clouds import DaytonaAccount, E2bAccount, ModalAccount
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.clouds.config import CloudConfig, E2bConfig, ModalConfig
+from clotho.sandbox.clouds.config import CloudConfig, DaytonaConfig, E2bConfig, ModalConfig
 from clotho.sandbox.relay.machine import Machine
 from tests.sandbox.clouds.box import CloudServer
 
@@ -29,7 +29,7 @@ class Cloud:
     def spec(self, **changed: object) -> SandboxSpec:
         """`changed` are fields of the configuration."""
         config = type(self.config).model_validate({**self.config.model_dump(), **changed})
-        return SandboxSpec(memory_mb=512, disk_mb=1024).model_copy(update={"backend": config})
+        return SandboxSpec(memory_mb=1024, disk_mb=1024).model_copy(update={"backend": config})
 
 
 @asynccontextmanager
@@ -64,5 +64,19 @@ async def e2b_cloud(folder: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Cl
         yield Cloud(server, lambda: E2bMachines(account), config, account.api_key_variable)
 
 
-CLOUDS = {"modal": modal_cloud, "e2b": e2b_cloud}
+@asynccontextmanager
+async def daytona_cloud(folder: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Cloud]:
+    pytest.importorskip("daytona", reason="needs the package daytona")
+    from clotho.sandbox.clouds.daytona import DaytonaMachines
+    from tests.sandbox.clouds.daytona_server import KEY, DaytonaServer
+
+    account = DaytonaAccount(creations_per_second=CREATIONS_PER_SECOND)
+    async with DaytonaServer(folder) as server:
+        patch.setenv("DAYTONA_API_URL", f"{server.address}/api")
+        patch.setenv(account.api_key_variable, KEY)
+        config = DaytonaConfig(image="debian:12")
+        yield Cloud(server, lambda: DaytonaMachines(account), config, account.api_key_variable)
+
+
+CLOUDS = {"modal": modal_cloud, "e2b": e2b_cloud, "daytona": daytona_cloud}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="machines with processes of their own take root")

@@ -39,6 +39,12 @@ class ModalSandbox:
         self.box = box
         self.created = time.time()
 
+    async def run(self) -> None:
+        """It ends with its command."""
+        process = await self.box.run(list(self.definition.entrypoint_args))
+        await process.communicate()
+        await self.box.destroy()
+
     @property
     def made(self) -> Made:
         access = self.definition.network_access.network_access_type
@@ -104,6 +110,7 @@ class ModalServer:
         self.failing: dict[str, list[GRPCError]] = {}
         self._images: dict[bytes, str] = {}
         self._commands: dict[str, ModalCommand] = {}
+        self._entered: list[asyncio.Task[None]] = []
         self._server: Server | None = None
 
     async def __aenter__(self) -> "ModalServer":
@@ -120,6 +127,7 @@ class ModalServer:
         await self._server.wait_closed()
         for sandbox in self.sandboxes.values():
             await sandbox.box.destroy()
+        await asyncio.gather(*self._entered)
 
     @property
     def builds(self) -> int:
@@ -191,6 +199,7 @@ class ModalServer:
         id = f"sb-{uuid.uuid4().hex}"
         made = self.sandboxes[id] = ModalSandbox(asked, Box(self._folder / id))
         await made.box.start()
+        self._entered.append(asyncio.create_task(made.run()))
         return api.SandboxCreateV2Response(
             sandbox_id=id, task_id=f"ta-{id}", command_router_access=self._access()
         )
