@@ -29,11 +29,15 @@ ANSWER_SECONDS = 60.0
 
 
 class PodmanEngine:
-    """Podman with its files in `folder`, and the images of the engine whose files are in `images`."""
+    """Podman with its files in `folder`, and the images of the engine whose files are in `images`.
 
-    def __init__(self, folder: Path, images: Path | None = None) -> None:
+    `runtime` is the program that makes containers.
+    """
+
+    def __init__(self, folder: Path, images: Path | None = None, runtime: str = "runc") -> None:
         self._folder = folder
         self._images = images
+        self._runtime = runtime
         self.address = f"unix://{folder}/podman.sock"
         variables = {
             "CONTAINERS_STORAGE_CONF": folder / "storage.conf",
@@ -56,7 +60,8 @@ class PodmanEngine:
         self._folder.mkdir()
         shared = SHARED_IMAGES.format(images=self._images / "graph") if self._images else ""
         (self._folder / "storage.conf").write_text(STORAGE.format(folder=self._folder) + shared)
-        (self._folder / "containers.conf").write_text(CONTAINERS + OF_ITS_OWN.format(folder=self._folder))
+        settings = CONTAINERS.replace('"runc"', f'"{self._runtime}"')
+        (self._folder / "containers.conf").write_text(settings + OF_ITS_OWN.format(folder=self._folder))
         await self.start()
 
     async def start(self) -> None:
@@ -148,9 +153,11 @@ def _processes() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def engine_in(folder: Path, images: Path | None) -> AsyncIterator[PodmanEngine]:
+async def engine_in(
+    folder: Path, images: Path | None = None, runtime: str = "runc"
+) -> AsyncIterator[PodmanEngine]:
     """Nothing of it runs, and nothing is mounted, afterwards."""
-    engine = PodmanEngine(folder, images)
+    engine = PodmanEngine(folder, images, runtime)
     try:
         await engine.make()
         yield engine
@@ -160,5 +167,5 @@ async def engine_in(folder: Path, images: Path | None) -> AsyncIterator[PodmanEn
 
 async def make_images(folder: Path) -> None:
     """The files of an engine that has the image of this machine's programs."""
-    async with engine_in(folder, None) as engine:
+    async with engine_in(folder) as engine:
         await asyncio.to_thread(machine_image, engine.sdk)

@@ -1,5 +1,6 @@
 """Sandboxes in containers: what is seen of an engine, and a representative part of the matrix, played for real."""
 
+import asyncio
 import io
 import os
 import shutil
@@ -11,12 +12,18 @@ import pytest
 
 from chaos import __main__ as program
 from chaos.containers import matrix
-from chaos.containers.engine import engine_in
+from chaos.containers.engine import PodmanEngine, engine_in
 from chaos.containers.faults import FAULTS
 from chaos.delivery import matrix as delivery_matrix
 from chaos.lanes import play_all
 from chaos.results import CellResult
 from chaos.table import Name
+from chaos.waiting import until
+from clotho.errors import SandboxUnavailable
+from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.sandbox.containers.config import DockerConfig
+from tests.machine_image import IMAGE
 
 CELLS: tuple[Name, ...] = (
     ("container-worker", "mid-command"),
@@ -31,14 +38,19 @@ needs_podman = pytest.mark.skipif(
 )
 
 
-@needs_podman
-async def test_what_is_left_of_an_engine_is_seen(tmp_path: Path) -> None:
+def import_image(engine: PodmanEngine, name: str) -> None:
+    """An image that holds a file."""
     root = io.BytesIO()
     with tarfile.open(fileobj=root, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("file"))
-    async with engine_in(tmp_path / "engine", None) as engine:
+    engine.sdk.api.import_image_from_data(root.getvalue(), repository=name)
+
+
+@needs_podman
+async def test_what_is_left_of_an_engine_is_seen(tmp_path: Path) -> None:
+    async with engine_in(tmp_path / "engine") as engine:
         assert await engine.left() == []
-        engine.sdk.api.import_image_from_data(root.getvalue(), repository="localhost/left")
+        import_image(engine, "localhost/left")
         made = engine.sdk.containers.create("localhost/left", ["none"], name="made", network_mode="none")
         assert await engine.left() == ["container made", "image localhost/left:latest"]
         await engine.kill()
@@ -47,6 +59,45 @@ async def test_what_is_left_of_an_engine_is_seen(tmp_path: Path) -> None:
         made.remove()
         engine.sdk.images.remove("localhost/left")
         assert await engine.left() == []
+
+
+HOLDING_RUNTIME = """\
+#!/bin/sh
+case " $* " in *" create "*)
+    if [ -e {folder}/hold ]; then touch {folder}/held; fi
+    while [ -e {folder}/hold ]; do sleep 0.02; done ;;
+esac
+exec runc "$@"
+"""
+"""A runtime that makes no container while there is a file `hold`."""
+
+
+@needs_podman
+async def test_an_engine_that_dies_while_it_makes_a_container_leaves_nothing_of_it(tmp_path: Path) -> None:
+    runtime, hold, held = tmp_path / "runtime", tmp_path / "hold", tmp_path / "held"
+    runtime.write_text(HOLDING_RUNTIME.format(folder=tmp_path))
+    runtime.chmod(0o755)
+    async with engine_in(tmp_path / "engine", runtime=str(runtime)) as engine:
+        import_image(engine, IMAGE)
+        backend = ContainerBackend(tmp_path / "sandboxes", engine.address)
+        spec = SandboxSpec(backend=DockerConfig(image=IMAGE, pull="never"))
+        await backend.create("before/lease/0", spec)
+        await backend.destroy("before/lease/0")
+        hold.touch()
+        making = asyncio.create_task(backend.create("lease/0", spec))
+        await until(lambda: asyncio.to_thread(held.exists), "the making of a container")
+        await engine.kill()
+        hold.unlink()
+        with pytest.raises(SandboxUnavailable):
+            await making
+        await engine.start()
+        await backend.create("lease/0", spec)
+        await backend.destroy("lease/0")
+
+        async def nothing_left() -> bool:
+            return await engine.left() == []
+
+        await until(nothing_left, "an engine with nothing left")
 
 
 def test_a_matrix_of_which_no_cell_was_asked_for_stays_in_the_document(tmp_path: Path) -> None:

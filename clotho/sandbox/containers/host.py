@@ -16,6 +16,7 @@ from pathlib import Path
 from clotho.errors import InvalidInput, SandboxUnavailable, WorkspaceRefused
 from clotho.sandbox.containers.engine import OF_THIS_HOST, Engine
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, owned
+from clotho.sandbox.containers.forgotten import end_forgotten
 from clotho.sandbox.containers.layer import written
 from clotho.sandbox.containers.view import CONTROL, PROGRAM, ContainerView
 from clotho.sandbox.supervised import launch
@@ -80,6 +81,8 @@ class ContainerHost:
             with suppress(SandboxUnavailable):  # the engine kills what can't be ended here
                 launch.end(control)
         self.engine.remove(container)
+        if not control.was_started():
+            end_forgotten(container)
 
     def remove_left_images(self, folder: ContainerFolder) -> None:
         if folder.left_mark.exists():
