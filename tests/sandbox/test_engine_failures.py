@@ -99,3 +99,16 @@ def test_where_there_is_no_engine_it_is_said_how_to_start_one(monkeypatch: pytes
     monkeypatch.setattr(engine_module, "engine_socket", lambda: None)
     with pytest.raises(SandboxUnavailable, match=r"systemctl --user start podman\.socket"):
         Engine(None).image("example.org/x")
+
+
+@pytest.mark.parametrize("reported", ["write /x: no space left on device", "toomanyrequests: later"])
+async def test_a_disk_that_fills_while_an_image_is_pulled_leaves_nothing(
+    served: ServedEngine, lease: str, folder: Path, reported: str
+) -> None:
+    served.reported = reported
+    containers = ContainerBackend(folder / "never-pulled", f"unix://{served.server_address!s}")
+    for _ in range(2):
+        with pytest.raises(SandboxUnavailable, match=reported):
+            await containers.create(lease, spec_of("example.org/x", "missing"))
+    assert len(served.slow_requests) == 2, "asked again"
+    assert not containers.holds(lease)
