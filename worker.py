@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
-from activities.host import Host
+from activities.host import Host, local_activities
 from activities.llm import Model
 from activities.pauses import PauseActivities
 from clotho import application, failpoints
@@ -42,7 +42,6 @@ from clotho.processes.roles import ROLES, process_layout
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import is_superseded
-from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import backends_beside, open_backend
 from clotho.temporal.connection import connect
@@ -82,8 +81,9 @@ class Composition:
         version = WorkerDeploymentVersion(deployment_name=worker.deployment, build_id=worker.build_id)
         return {"deployment_config": WorkerDeploymentConfig(version, True, behavior)}
 
-    def workflows(self) -> list[Worker]:
+    def workflows(self, sandbox_host: Host | None) -> list[Worker]:
         sizes = self.settings.worker
+        local = local_activities(sandbox_host)
         served = (
             (self.task_queues.workflows, PINNED, VersioningBehavior.PINNED),
             (self.task_queues.campaigns, UPGRADED, VersioningBehavior.AUTO_UPGRADE),
@@ -93,6 +93,9 @@ class Composition:
                 self.client,
                 task_queue=queue,
                 workflows=workflows,
+                activities=local,
+                no_remote_activities=True,
+                max_concurrent_local_activities=sizes.max_tool_calls,
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 workflow_failure_exception_types=[ClothoError],
                 max_cached_workflows=sizes.max_cached_workflows,
@@ -149,8 +152,7 @@ class Composition:
             for queue, activities in served.items()
         ]
 
-    def tools(self, backend: SandboxBackend, host_queue: str) -> list[Worker]:
-        host = Host(self.client, self.journal, backend, Environments(), host_queue)
+    def tools(self, host: Host, host_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,
@@ -184,7 +186,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     client, journal = await reach(settings)
     parts = Composition(settings, client, journal, TaskQueues())
-    workers = parts.workflows() if "workflows" in roles else []
+    workers: list[Worker] = []
+    sandbox_host: Host | None = None
     host = host_name(settings)
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
@@ -199,7 +202,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             folder = settings.sandbox.folder_of(journal.store_identity)
             backend = open_backend(settings.sandbox, folder)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
-            workers += parts.tools(backend, host_queue)
+            sandbox_host = Host(client, journal, backend, Environments(), host_queue)
+            workers += parts.tools(sandbox_host, host_queue)
             reaper = SandboxReaper(
                 backend,
                 RolloutOwners(client),
@@ -210,6 +214,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             )
             background.append(tasks.create_task(reaper.run()))
             background.append(tasks.create_task(Liveness(journal, host_queue).run()))
+        if "workflows" in roles:
+            workers += parts.workflows(sandbox_host)
         for worker in workers:
             tasks.create_task(worker.run())
         stopped = stop_signal()

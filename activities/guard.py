@@ -4,44 +4,73 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from clotho.errors import ClothoError
+from clotho.errors import ClothoError, LeaseElsewhere
 from clotho.logs import subject
 from clotho.temporal.failures import to_application_error
 
 log = logging.getLogger("clotho")
 
+LOCAL_SECONDS = 2.0
+"""Time for which a local attempt works before a regular activity goes on with what it has begun."""
+LOCAL_TIMEOUT = timedelta(seconds=8)
+"""Of a local attempt that doesn't yield: shorter than a workflow task's, which it holds."""
+GOES_ON = "GoesOn"
+"""Type of the error with which a local attempt tells the workflow to go on with a regular activity."""
+ELSEWHERE = "Elsewhere"
+"""Type of the error of a local attempt at what another process has to do."""
+
 
 @asynccontextmanager
 async def activity_guard(
-    work_for: str, progress: Callable[[], int] = lambda: 0, on_cancel: Callable[[], None] = lambda: None
+    work_for: str,
+    progress: Callable[[], int] = lambda: 0,
+    on_cancel: Callable[[], None] = lambda: None,
+    queue: str | None = None,
 ) -> AsyncIterator[None]:
     """Heartbeat with `progress()` until the body ends, and classify its errors for Temporal.
 
     `on_cancel` is called for a genuine cancel request only: heartbeats that went unacknowledged, a worker
     that shuts down, a pause and a reset also arrive as cancellations, and none of them may end paid work.
+
+    A local attempt ends after LOCAL_SECONDS; `queue` is where a regular activity finds the work that it has begun.
     """
     subject.set(work_for)
+    local = activity.info().is_local
     beats = asyncio.create_task(_beat(progress))
     try:
-        yield
+        async with asyncio.timeout(LOCAL_SECONDS if local else None) as budget:
+            yield
     except asyncio.CancelledError:
         details = activity.cancellation_details()
         if details is not None and details.cancel_requested:
             on_cancel()
+            raise
+        if local:
+            raise _goes_on("this worker shuts down", queue) from None
         raise
     except ApplicationError:
         raise
     except Exception as error:
+        if budget.expired():
+            raise _goes_on(f"not done within {LOCAL_SECONDS:g} s", queue) from None
+        if local and isinstance(error, LeaseElsewhere):
+            raise ApplicationError(str(error), type=ELSEWHERE) from None
         classified = to_application_error(error, activity.info().attempt)
         ours = isinstance(error, ClothoError)
         log.warning("%s: %s", activity.info().activity_type, classified, exc_info=not ours)
         raise classified from (error.__cause__ if ours else error)
     finally:
         beats.cancel()
+
+
+def _goes_on(message: str, queue: str | None) -> ApplicationError:
+    details = () if queue is None else (queue,)
+    return ApplicationError(message, *details, type=GOES_ON)
 
 
 async def _beat(progress: Callable[[], int]) -> None:

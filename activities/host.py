@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from temporalio import activity
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
 from activities.groups import Groups
+from activities.guard import ELSEWHERE
 from activities.restore import Restorer
 from activities.reward import Verifier
 from activities.rollouts import Rollouts
@@ -60,3 +63,34 @@ class Host:
             rollouts.find_end,
             rollouts.conclude,
         )
+
+
+LOCAL: Activities = (
+    Sandboxes.acquire,
+    Sandboxes.release,
+    Tools.call_tool,
+    Verifier.verify,
+    Groups.find_scored,
+    Groups.prepare_group,
+    Groups.conclude_group,
+    Rollouts.find_end,
+    Rollouts.conclude,
+)
+"""The activities that workflows try in their own process first."""
+
+
+def local_activities(host: Host | None) -> Activities:
+    """The activities that a workflow finds in its own process, which serves `host`, or no sandboxes at all."""
+    names = {method.__name__ for method in LOCAL}
+    if host is None:
+        return tuple(map(_elsewhere, sorted(names)))
+    served = (*host.of_sandboxes, *host.of_verification, *host.of_groups)
+    return tuple(method for method in served if method.__name__ in names)
+
+
+def _elsewhere(name: str) -> Callable[..., Any]:
+    @activity.defn(name=name)
+    async def elsewhere(request: Any) -> None:
+        raise ApplicationError(f"no process of sandboxes does {name}", type=ELSEWHERE)
+
+    return elsewhere

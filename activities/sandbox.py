@@ -10,7 +10,7 @@ from temporalio import activity
 from activities.guard import activity_guard
 from activities.restore import JournalledCall, Restorer
 from clotho import failpoints
-from clotho.errors import InvalidInput, SandboxFenced, SandboxUnavailable
+from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order
 from clotho.identifiers.rollout_keys import blob_key, call_key, lease_key
@@ -47,7 +47,7 @@ class Sandboxes:
     @activity.defn
     async def acquire(self, request: LeaseRequest) -> Lease:
         """Create the sandbox of a lease on this host, or find where it was created."""
-        async with activity_guard(request.rollout):
+        async with activity_guard(request.rollout, queue=self._queue):
             return await self.lease(request)
 
     @activity.defn
@@ -55,6 +55,8 @@ class Sandboxes:
         """Destroy the sandbox, unless the rollout continues in another namespace; idempotent."""
         async with activity_guard(request.rollout):
             lease = lease_key(request.rollout, request.number)
+            if (entry := await self._journal.read(lease, LeaseEntry)) is not None:
+                self._require_here(request.rollout, entry)
             await self.backend.destroy(lease, self._labels_of(request.rollout))
 
     @activity.defn
@@ -108,16 +110,12 @@ class Sandboxes:
         """The entry of a lease that the rollout holds on this host.
 
         Raises SandboxFenced for a superseded lease, whose sandbox may be alive on a host that was cut off, or for a
-        rollout whose history is lost. Raises InvalidInput for a lease of another host.
+        rollout whose history is lost. Raises LeaseElsewhere for a lease of another host.
         """
         if await is_superseded(self._journal, rollout, number):
             raise SandboxFenced(f"lease {lease_key(rollout, number)} was superseded")
         entry = await self.entry(rollout, number)
-        if entry.queue != self._queue:
-            raise InvalidInput(
-                f"the sandbox of {rollout} is at {entry.queue}, and this process serves {self._queue}: "
-                "run it on the sandbox's host"
-            )
+        self._require_here(rollout, entry)
         return entry
 
     async def checkpoint(
@@ -185,6 +183,13 @@ class Sandboxes:
                 "shell": restored.shell,
             }
         )
+
+    def _require_here(self, rollout: str, entry: LeaseEntry) -> None:
+        if entry.queue != self._queue:
+            raise LeaseElsewhere(
+                f"the sandbox of {rollout} is at {entry.queue}, and this process serves {self._queue}: "
+                "run it on the sandbox's host"
+            )
 
     def _labels_of(self, rollout: str) -> Labels:
         return self._labels.model_copy(update={"rollout": rollout})

@@ -39,6 +39,10 @@ class InvalidInput(ClothoError):
     """The request can't be served as it is; the message says what to change."""
 
 
+class LeaseElsewhere(InvalidInput):
+    """The lease's sandbox lives on another host."""
+
+
 class ModelRejected(ClothoError):
     """The model server refuses for good: authentication, permission, or an unknown model."""
 

@@ -24,7 +24,7 @@ from workflows import attributes
 from workflows.model_process import ModelProcess
 from workflows.pausing import Pausable, run_resume
 from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss
-from workflows.steps import QUEUE_TIMEOUT, clean_up, run_activity
+from workflows.steps import clean_up, run_activity, run_activity_here_first
 
 NAME_CHARACTERS = 40
 """Characters of a tool's name in a call's summary."""
@@ -95,7 +95,7 @@ class Rollout(Pausable):
         if self.paused:
             return None
         if self.acquires_at_start and request.turn == 0 and self.sandbox.acquiring is None:
-            self.sandbox.begin_acquiring(turns=0)
+            self.sandbox.begin_acquiring(turns=0, early=True)
         self.show(f"sampling turn {request.turn}")
         return await self.model.sample(request)
 
@@ -123,14 +123,14 @@ class Rollout(Pausable):
         command = f" {for_markdown(call.command)}" if call.command else ""
         summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_CHARACTERS))}{command}"
         if not call.sandboxed:
-            result = await run_activity(Tools.call_tool, request, self.task_queues.sandbox, summary)
+            result = await run_activity_here_first(
+                Tools.call_tool, request, self.task_queues.sandbox, summary
+            )
         else:
 
             async def run(lease: Lease) -> CallResult:
                 leased = request.model_copy(update={"lease": lease.number})
-                return await run_activity(
-                    Tools.call_tool, leased, self.sandbox.activity_queue_of(lease), summary, QUEUE_TIMEOUT
-                )
+                return await self.sandbox.run(Tools.call_tool, leased, lease, summary)
 
             result = await self.sandbox.use(run, self.state.turn)
         self.state = self.state.after_call(result)
@@ -158,9 +158,7 @@ class Rollout(Pausable):
             leased = request.model_copy(update={"lease": lease})
             if elsewhere is not None:
                 return await run_activity(Verifier.verify, leased, elsewhere, "verify")
-            return await run_activity(
-                Verifier.verify, leased, self.sandbox.activity_queue_of(lease), "verify", QUEUE_TIMEOUT
-            )
+            return await self.sandbox.run(Verifier.verify, leased, lease, "verify")
 
         try:
             await self.sandbox.use(run, self.state.turn)
@@ -176,8 +174,10 @@ class Rollout(Pausable):
     async def verify_without_lease(self, request: RewardRequest) -> bool:
         """Verify a rollout without a sandbox, opening one if needed; False if that is lost."""
         try:
-            activity_queue = self.task_queues.verification or self.task_queues.sandbox
-            reward = await run_activity(Verifier.verify, request, activity_queue, "verify")
+            if (elsewhere := self.task_queues.verification) is not None:
+                reward = await run_activity(Verifier.verify, request, elsewhere, "verify")
+            else:
+                reward = await self.sandbox.run_anywhere(Verifier.verify, request, "verify")
         except ActivityError as error:
             if not is_loss(error):
                 raise
@@ -193,7 +193,8 @@ class Rollout(Pausable):
             totals=self.state.totals,
             losses=self.sandbox.losses,
         )
-        summary = await run_activity(Rollouts.conclude, request, self.task_queues.environment, "write end")
+        environment = self.task_queues.environment
+        summary = await run_activity_here_first(Rollouts.conclude, request, environment, "write end")
         attributes.show_result(summary.ending.outcome, summary.score)
         self.show(f"{summary.ending.outcome}, reward {summary.score:g}")
         return summary

@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
 from workflows import attributes
 from workflows.pausing import Pausable
 from workflows.rollout import Rollout
-from workflows.steps import all_of, run_activity, without_deadline
+from workflows.steps import all_of, run_activity, run_activity_here_first, without_deadline
 
 
 @workflow.defn
@@ -62,10 +62,14 @@ class RolloutGroup(Pausable):
 
     async def find_scored(self) -> GroupSummary | None:
         group = self.request.group
-        return await run_activity(Groups.find_scored, group, self.environment, "look up scored group")
+        return await run_activity_here_first(
+            Groups.find_scored, group, self.environment, "look up scored group"
+        )
 
     async def prepare(self) -> PreparedGroup:
-        prepared = await run_activity(Groups.prepare_group, self.request, self.environment, "resolve tools")
+        prepared = await run_activity_here_first(
+            Groups.prepare_group, self.request, self.environment, "resolve tools"
+        )
         dropped = f"; unavailable: {names(prepared.unavailable)}" if prepared.unavailable else ""
         self.tools = f"tools: {names(prepared.tools) or 'none'}{dropped}"
         self.show()
@@ -138,12 +142,15 @@ class RolloutGroup(Pausable):
     async def find_end_when_closed(self, rollout: str) -> RolloutSummary | None:
         endless = without_deadline(self.environment)
         await run_activity(Groups.await_closed, rollout, endless, f"wait for {rollout}")
-        return await run_activity(Rollouts.find_end, rollout, self.environment, f"look up end of {rollout}")
+        what = f"look up end of {rollout}"
+        return await run_activity_here_first(Rollouts.find_end, rollout, self.environment, what)
 
     async def conclude(self) -> GroupSummary:
         siblings = tuple(sorted(self.scored, key=lambda summary: sibling_number(summary.rollout)))
         scored = GroupSummary(group=self.request.group, siblings=siblings)
-        summary = await run_activity(Groups.conclude_group, scored, self.environment, "write scored group")
+        summary = await run_activity_here_first(
+            Groups.conclude_group, scored, self.environment, "write scored group"
+        )
         mean = sum(sibling.score for sibling in summary.siblings) / len(summary.siblings)
         attributes.show_result("scored", mean)
         return summary

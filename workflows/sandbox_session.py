@@ -11,9 +11,9 @@ sandboxes, and a rollout that loses eleven, fails.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
@@ -26,12 +26,22 @@ with workflow.unsafe.imports_passed_through():
     from clotho.rollouts.rollout import RolloutRequest
     from clotho.rollouts.task_queues import ActivityQueue
 
-from workflows.steps import CLEAN_UP_TIME, run_activity, run_activity_uncancelled, timed_out_in_queue
+from workflows.steps import (
+    CLEAN_UP_TIME,
+    QUEUE_TIMEOUT,
+    NotDoneHere,
+    raise_if_cancelled,
+    run_activity,
+    run_activity_uncancelled,
+    run_here,
+    timed_out_in_queue,
+)
 
 LOSSES_AT_ONE_STEP = 3
 """A command that ended so many sandboxes would end every one."""
 MOST_LOSSES = 10
 
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
@@ -54,6 +64,8 @@ class SandboxSession:
         self.losses = request.state.losses if request.state else ()
         self.lost = False
         self.acquiring: asyncio.Future[Lease] | None = None
+        self.elsewhere: str | None = None
+        """The queue of a host that this workflow's process doesn't serve."""
 
     async def use(self, work: Callable[[Lease], Awaitable[Result]], turns: int) -> Result:
         """Do `work` in the sandbox as it is after `turns` turns; if it is lost, repeat it in a restored one.
@@ -89,15 +101,21 @@ class SandboxSession:
         assert self.lease is not None
         return self.lease
 
-    def begin_acquiring(self, turns: int) -> asyncio.Future[Lease]:
-        """Start to create or restore the sandbox, for `get` to wait for it and to meet its failure."""
+    def begin_acquiring(self, turns: int, early: bool = False) -> asyncio.Future[Lease]:
+        """Start to create or restore the sandbox, for `get` to wait for it and to meet its failure.
+
+        `early`: beside other work of the workflow.
+        """
         number = 0 if self.lease is None else self.lease.number + 1
         request = LeaseRequest(run=self.request.run, rollout=self.request.rollout, number=number, turns=turns)
         summary = f"restore sandbox ({number})" if number else "create sandbox"
         # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
-        self.acquiring = asyncio.ensure_future(
-            run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
-        )
+        if early:
+            # Not here: a workflow's commands, such as its turn, reach the server once its local activities have ended.
+            step = run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
+        else:
+            step = self.run_anywhere(Sandboxes.acquire, request, summary)
+        self.acquiring = asyncio.ensure_future(step)
         return self.acquiring
 
     async def finish_acquiring(self) -> None:
@@ -135,6 +153,44 @@ class SandboxSession:
                 non_retryable=True,
             )
 
+    async def run_anywhere(
+        self,
+        activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+        argument: Argument,
+        summary: str,
+    ) -> Result:
+        """Run a step that makes the sandbox where it runs: here; else on the host that has begun; else on any."""
+        try:
+            return await run_here(activity, argument, summary)
+        except NotDoneHere as begun:
+            queue = begun.queue
+        if queue is not None:
+            try:
+                on_host = self.activity_queue.with_queue(queue)
+                return await run_activity_uncancelled(activity, argument, on_host, summary, QUEUE_TIMEOUT)
+            except ActivityError as error:
+                if not timed_out_in_queue(error):
+                    raise
+        return await run_activity_uncancelled(activity, argument, self.activity_queue, summary)
+
+    async def run(
+        self,
+        activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+        argument: Argument,
+        lease: Lease,
+        summary: str,
+    ) -> Result:
+        """Run a step in the sandbox of `lease`: in this process if it serves the sandbox's host."""
+        if self.elsewhere != lease.queue:
+            try:
+                result = await run_here(activity, argument, summary)
+            except NotDoneHere as begun:
+                self.elsewhere = lease.queue if begun.elsewhere else None
+            else:
+                raise_if_cancelled()
+                return result
+        return await run_activity(activity, argument, self.activity_queue_of(lease), summary, QUEUE_TIMEOUT)
+
     async def host_is_present(self, lease: Lease) -> bool:
         check = HostCheck(rollout=self.request.rollout, queue=lease.queue)
         return await run_activity(
@@ -150,6 +206,9 @@ class SandboxSession:
             activity_queue = self.activity_queue_of(lease).model_copy(
                 update={"schedule_to_close_timeout": CLEAN_UP_TIME}
             )
+            if self.elsewhere != lease.queue:
+                with suppress(NotDoneHere):
+                    return await run_here(Sandboxes.release, request, "release sandbox")
             await run_activity_uncancelled(Sandboxes.release, request, activity_queue, "release sandbox")
 
     def activity_queue_of(self, lease: Lease | None) -> ActivityQueue:

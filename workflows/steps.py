@@ -1,4 +1,10 @@
-"""Activities run from workflows, and clean-up that survives cancellation."""
+"""Activities run from workflows, and clean-up that survives cancellation.
+
+Most steps are tried as a local activity of the workflow's process first, which costs Temporal's server next to
+nothing. A step that isn't done in time, failed in a way that is retried, or needs another process goes on as a
+regular activity: with heartbeats, retries and a view in the UI. Both are the same method, and a regular attempt
+joins the work that a local one has begun.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -7,10 +13,11 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, TimeoutType
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutType
 from temporalio.exceptions import TimeoutError as TimeoutError_
 
 with workflow.unsafe.imports_passed_through():
+    from activities.guard import ELSEWHERE, GOES_ON, LOCAL_TIMEOUT
     from clotho.identifiers.ids import displayable
     from clotho.rollouts.task_queues import ActivityQueue
 
@@ -46,8 +53,77 @@ async def run_activity(
     With `queue_timeout`, raises an error that `timed_out_in_queue` recognizes if no worker takes it for so long.
     """
     result = await run_activity_uncancelled(activity, argument, activity_queue, summary, queue_timeout)
+    raise_if_cancelled()
+    return result
+
+
+def raise_if_cancelled() -> None:
+    """Raise the cancel that met a completing activity, which is lost otherwise."""
     if workflow.cancellation_reason() is not None:
-        raise asyncio.CancelledError  # a cancel that meets a completing activity is otherwise lost
+        raise asyncio.CancelledError
+
+
+class NotDoneHere(Exception):
+    """A local activity wasn't done in this process."""
+
+    def __init__(self, queue: str | None, elsewhere: bool) -> None:
+        super().__init__(queue)
+        self.queue = queue
+        """Queue of the process that has begun, if it matters."""
+        self.elsewhere = elsewhere
+        """Whether this process can't do such work."""
+
+
+async def run_here(
+    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]], argument: Argument, summary: str
+) -> Result:
+    """Run an activity method in this process, once; raises NotDoneHere where a regular activity has to go on."""
+    try:
+        return await workflow.execute_local_activity_method(
+            activity,
+            argument,
+            summary=displayable(summary, SUMMARY_CHARACTERS),
+            start_to_close_timeout=LOCAL_TIMEOUT,
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            cancellation_type=WAIT,
+        )
+    except ApplicationError as error:
+        if error.non_retryable:
+            raise _as_activity_error(activity, error) from error
+        queue = error.details[0] if error.type == GOES_ON and error.details else None
+        raise NotDoneHere(queue, elsewhere=error.type == ELSEWHERE) from None
+    except ActivityError as error:
+        if isinstance(error.cause, CancelledError):
+            raise
+        raise NotDoneHere(None, elsewhere=False) from None
+
+
+def _as_activity_error(activity: Callable[..., Any], error: ApplicationError) -> ActivityError:
+    """The error that a regular activity ends with: a local one raises its cause."""
+    return ActivityError(
+        str(error),
+        scheduled_event_id=0,
+        started_event_id=0,
+        identity="",
+        activity_type=activity.__name__,
+        activity_id="",
+        retry_state=None,
+    )
+
+
+async def run_activity_here_first(
+    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+    argument: Argument,
+    activity_queue: ActivityQueue,
+    summary: str,
+    queue_timeout: timedelta | None = None,
+) -> Result:
+    """Like `run_activity`, but in this process first."""
+    try:
+        result = await run_here(activity, argument, summary)
+    except NotDoneHere:
+        return await run_activity(activity, argument, activity_queue, summary, queue_timeout)
+    raise_if_cancelled()
     return result
 
 
