@@ -5,6 +5,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
 from clotho.runs.campaigns import CampaignHandle
 from tests.cluster import Cluster
 
@@ -15,6 +18,16 @@ Result = TypeVar("Result")
 async def start(cluster: Cluster, run: str, model_url: str, **order: Any) -> CampaignHandle:
     """Start a run of the environment whose reward is what the model wrote to /work/score."""
     return await cluster.start(run, model_url, environment=ONE_FILE, **order)
+
+
+def step_of(event: HistoryEvent) -> str | None:
+    """The summary of the step that an event tells of: an activity that is scheduled, or a local one that is done."""
+    if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED or (
+        event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED
+        and event.marker_recorded_event_attributes.marker_name == "core_local_activity"
+    ):
+        return event.user_metadata.summary.data.decode().strip('"')
+    return None
 
 
 async def eventually(

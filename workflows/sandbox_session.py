@@ -111,7 +111,7 @@ class SandboxSession:
         summary = f"restore sandbox ({number})" if number else "create sandbox"
         # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
         if early:
-            # Not here: a workflow's commands, such as its turn, reach the server once its local activities have ended.
+            # Not here: a turn that is asked for reaches the server once the local activities beside it have ended.
             step = run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         else:
             step = self.run_anywhere(Sandboxes.acquire, request, summary)

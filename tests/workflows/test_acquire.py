@@ -12,7 +12,7 @@ from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
-from tests.support import eventually, start
+from tests.support import eventually, start, step_of
 from tests.workflows.scripts import run, say, scoring
 from tests.workflows.test_runs import failure
 
@@ -32,8 +32,8 @@ async def steps(cluster: Cluster, rollout: str) -> list[str]:
     for event in history.events:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
             found.append([])
-        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            found[-1].append(event.user_metadata.summary.data.decode().strip('"'))
+        elif (step := step_of(event)) is not None:
+            found[-1].append(step)
     return [" + ".join(each) for each in found if each]
 
 
