@@ -1,0 +1,87 @@
+"""Steps that workflows try in their own process first, and those that go on as regular activities."""
+
+from collections.abc import Sequence
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from clotho.identifiers.rollout_keys import lease_key
+from clotho.runs.rollouts import read_end
+from clotho.testing.script import Conversation, Script, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
+from tests.support import eventually, start, step_of
+from tests.workflows.scripts import run, say, scoring
+
+BEYOND_THE_BUDGET = "echo ran >> ran; sleep 3; echo -n 1 > score"
+
+
+def played(*turns: ScriptedTurn) -> Script:
+    return Script(conversations=(Conversation(variants=((*turns, say("Done.")),)),))
+
+
+async def events(cluster: Cluster, rollout: str) -> Sequence[HistoryEvent]:
+    return (await cluster.client.get_workflow_handle(rollout).fetch_history()).events
+
+
+def scheduled(history: Sequence[HistoryEvent]) -> list[str]:
+    """The steps that were regular activities."""
+    activities = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    return [step_of(event) or "" for event in history if event.event_type == activities]
+
+
+async def score_of(cluster: Cluster, rollout: str) -> float | None:
+    end = await read_end(cluster.open_journal(), rollout)
+    return None if end is None else end.summary.score
+
+
+async def test_only_turns_are_regular_activities_where_nothing_is_slow(cluster: Cluster) -> None:
+    async with serving(ScriptedModel(Script(conversations=(scoring(0.5),)))) as url:
+        await (await start(cluster, "quick-steps", url)).result()
+    found = scheduled(await events(cluster, "quick-steps/g000000/r0"))
+    assert found == ["look up end, choose model process", "turn 0", "turn 1"]
+    assert scheduled(await events(cluster, "quick-steps/g000000")) == []
+
+
+async def test_a_long_command_goes_on_as_a_regular_activity_and_runs_once(cluster: Cluster) -> None:
+    script = played(run(BEYOND_THE_BUDGET), run("test $(wc -l < ran) = 1 || echo -n 0 > score"))
+    async with serving(ScriptedModel(script)) as url:
+        await (await start(cluster, "long-step", url)).result()
+    history = await events(cluster, "long-step/g000000/r0")
+    calls = [step for event in history if (step := step_of(event)) is not None and step.startswith("0.0 ")]
+    assert len(calls) == 2, "tried here, then as a regular activity"
+    assert [step for step in scheduled(history) if step.startswith("0.0 ")] == calls[1:]
+    assert await score_of(cluster, "long-step/g000000/r0") == 1.0
+
+
+async def test_a_process_without_sandboxes_leaves_their_steps_to_others(private_cluster: Cluster) -> None:
+    cluster, rollout = private_cluster, "apart/g000000/r0"
+    await cluster.start_worker("workflows")
+    await cluster.start_worker("tools")
+    await cluster.start_worker("llm")
+    async with serving(ScriptedModel(Script(conversations=(scoring(0.5),)))) as url:
+        await (await start(cluster, "apart", url)).result()
+    found = scheduled(await events(cluster, rollout))
+    assert found[2:] == ["create sandbox", "0.0 `terminal` `echo -n 0.5 > /work/score`", *found[4:]]
+    assert "write end" in found and "verify" in found and "release sandbox" in found
+    assert await score_of(cluster, rollout) == 0.5
+
+
+@pytest.mark.slow
+async def test_a_worker_that_is_stopped_in_a_local_step_cancels_nothing(private_cluster: Cluster) -> None:
+    """Its step ends with the process; the next worker makes it again and finds the command that runs."""
+    cluster, rollout = private_cluster, "stopped-here/g000000/r0"
+    worker = await cluster.start_worker()
+    script = played(run("echo ran >> ran; sleep 1.5; test $(wc -l < ran) = 1 && echo -n 1 > score"))
+    async with serving(ScriptedModel(script)) as url:
+        handle = await start(cluster, "stopped-here", url)
+
+        async def under_way() -> bool:
+            return (cluster.store / lease_key(rollout, 0)).exists()
+
+        await eventually(under_way, "the sandbox is made, and its command is asked for")
+        await worker.stop()
+        await cluster.start_worker()
+        await handle.result()
+    assert await score_of(cluster, rollout) == 1.0
