@@ -60,7 +60,11 @@ class Verifier:
     async def verify(self, request: RewardRequest) -> RewardResult:
         """Score a rollout, or find its score in the journal."""
         key = reward_key(request.rollout)
-        async with activity_guard(request.rollout, on_cancel=lambda: self._journal.cancel_flight(key)):
+        async with activity_guard(
+            request.rollout,
+            on_cancel=lambda: self._journal.cancel_flight(key),
+            queue=self._sandboxes.queue,
+        ):
             last = policy_for(EnvironmentFailed.__name__).is_last(activity.info().attempt)
             entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request, last))
             await failpoints.reach("reward.journalled", key)

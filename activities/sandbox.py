@@ -41,13 +41,13 @@ class Sandboxes:
         self.backend = backend
         self._restorer = restorer
         self._labels = labels
-        self._queue = queue
+        self.queue = queue
         self._restoring = asyncio.Semaphore(RESTORES_AT_ONCE)
 
     @activity.defn
     async def acquire(self, request: LeaseRequest) -> Lease:
         """Create the sandbox of a lease on this host, or find where it was created."""
-        async with activity_guard(request.rollout, queue=self._queue):
+        async with activity_guard(request.rollout, queue=self.queue):
             return await self.lease(request)
 
     @activity.defn
@@ -185,9 +185,9 @@ class Sandboxes:
         )
 
     def _require_here(self, rollout: str, entry: LeaseEntry) -> None:
-        if entry.queue != self._queue:
+        if entry.queue != self.queue:
             raise LeaseElsewhere(
-                f"the sandbox of {rollout} is at {entry.queue}, and this process serves {self._queue}: "
+                f"the sandbox of {rollout} is at {entry.queue}, and this process serves {self.queue}: "
                 "run it on the sandbox's host"
             )
 
@@ -196,4 +196,4 @@ class Sandboxes:
 
     async def _entry_of(self, request: LeaseRequest, sandbox: SandboxInstance) -> LeaseEntry:
         system = await self.backend.system(lease_key(request.rollout, request.number))
-        return LeaseEntry(incarnation=sandbox.incarnation, queue=self._queue, system=system)
+        return LeaseEntry(incarnation=sandbox.incarnation, queue=self.queue, system=system)

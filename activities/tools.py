@@ -69,7 +69,10 @@ class Tools:
         key = call_key(request.rollout, call)
         progress = Progress()
         async with activity_guard(
-            request.rollout, lambda: progress.offset, lambda: self._journal.cancel_flight(key)
+            request.rollout,
+            lambda: progress.offset,
+            lambda: self._journal.cancel_flight(key),
+            queue=self._sandboxes.queue,
         ):
             await failpoints.reach("call.asked", key)
             entry = await self._journal.once_from(

@@ -71,8 +71,8 @@ class WorkerSettings(Section):
 
     max_cached_workflows: int = 2_000
     """Workflows that a process keeps in memory, so that they need no replay."""
-    max_workflow_tasks: int = 100
-    """Workflow tasks that a process works on at once, on each of its queues."""
+    max_workflow_tasks: int = 500
+    """Workflow tasks that a process has open at once, on each of its queues. Each step made in it holds one."""
     max_model_calls: int = 500
     """Model calls that a process has open at once."""
     max_tool_calls: int = 200

@@ -21,7 +21,7 @@ async def start(cluster: Cluster, run: str, model_url: str, **order: Any) -> Cam
 
 
 def step_of(event: HistoryEvent) -> str | None:
-    """The summary of the step that an event tells of: an activity that is scheduled, or a local one that is done."""
+    """The summary of the step that an event tells of: a scheduled activity, or a local one that has ended."""
     if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED or (
         event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED
         and event.marker_recorded_event_attributes.marker_name == "core_local_activity"

@@ -177,7 +177,9 @@ class Rollout(Pausable):
             if (elsewhere := self.task_queues.verification) is not None:
                 reward = await run_activity(Verifier.verify, request, elsewhere, "verify")
             else:
-                reward = await self.sandbox.run_anywhere(Verifier.verify, request, "verify")
+                reward = await run_activity_here_first(
+                    Verifier.verify, request, self.task_queues.sandbox, "verify"
+                )
         except ActivityError as error:
             if not is_loss(error):
                 raise

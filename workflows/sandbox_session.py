@@ -34,6 +34,7 @@ from workflows.steps import (
     run_activity,
     run_activity_uncancelled,
     run_here,
+    run_here_first_uncancelled,
     timed_out_in_queue,
 )
 
@@ -114,7 +115,7 @@ class SandboxSession:
             # Not here: a turn that is asked for reaches the server once the local activities beside it have ended.
             step = run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         else:
-            step = self.run_anywhere(Sandboxes.acquire, request, summary)
+            step = run_here_first_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         self.acquiring = asyncio.ensure_future(step)
         return self.acquiring
 
@@ -152,26 +153,6 @@ class SandboxSession:
                 type=SandboxDiverged.__name__,
                 non_retryable=True,
             )
-
-    async def run_anywhere(
-        self,
-        activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
-        argument: Argument,
-        summary: str,
-    ) -> Result:
-        """Run a step that makes the sandbox where it runs: here; else on the host that has begun; else on any."""
-        try:
-            return await run_here(activity, argument, summary)
-        except NotDoneHere as begun:
-            queue = begun.queue
-        if queue is not None:
-            try:
-                on_host = self.activity_queue.with_queue(queue)
-                return await run_activity_uncancelled(activity, argument, on_host, summary, QUEUE_TIMEOUT)
-            except ActivityError as error:
-                if not timed_out_in_queue(error):
-                    raise
-        return await run_activity_uncancelled(activity, argument, self.activity_queue, summary)
 
     async def run(
         self,
