@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.bare import WORKFLOWS, BareRollout
+from benchmarks.cpu import cpu_seconds
 from benchmarks.table import Row
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
@@ -135,7 +136,7 @@ async def turn_times(cluster: Cluster, rollout: str, turns: int) -> tuple[float,
 async def throughput(measured: Bench, rollouts: int = 100, turns: int = 10, repeats: int = 3) -> list[Row]:
     """`rollouts` at once with an instant model and a tool that does nothing, beside bare Temporal, in turns."""
     script = Script(conversations=(Conversation(variants=((*[NO_OP] * turns, DONE),)),))
-    clotho, bare = [], []
+    clotho, bare, cpu = [], [], []
     processes = [
         ChildProcess(
             [sys.executable, "-m", "benchmarks.bare", measured.cluster.address, role],
@@ -149,8 +150,10 @@ async def throughput(measured: Bench, rollouts: int = 100, turns: int = 10, repe
         async with measured.model(script) as url:
             await bare_rollouts(measured.cluster, "warm", 5, turns)
             for number in range(repeats):
+                used = cpu_seconds()
                 _, seconds = await measured.rollouts(url, groups=rollouts // 4, group_size=4)
                 clotho.append(rollouts * turns / seconds)
+                cpu.append((cpu_seconds() - used) / rollouts * 1e3)
                 seconds = await bare_rollouts(measured.cluster, str(number), rollouts, turns)
                 bare.append(rollouts * turns / seconds)
     finally:
@@ -159,6 +162,7 @@ async def throughput(measured: Bench, rollouts: int = 100, turns: int = 10, repe
     ratios = [ours / theirs for ours, theirs in zip(clotho, bare, strict=True)]
     return [
         Row(f"{rollouts} rollouts × {turns} turns", f"{statistics.median(clotho):.0f} turns/s"),
+        Row("… CPU of all processes a rollout", f"{statistics.median(cpu):.0f} ms", "≤ 200 ms"),
         Row("bare Temporal, as many empty activities", f"{statistics.median(bare):.0f} turns/s"),
         Row("ratio", f"{statistics.median(ratios):.2f}", "≥ 0.7"),
     ]
