@@ -91,7 +91,7 @@ class FailurePolicy:
     sibling: SiblingAction = SiblingAction.REPAIR
     group: GroupAction = GroupAction.RETRY
     attempts: int | None = None
-    """Most attempts at a step as a regular activity; None: until its time runs out, since killed workers use them up."""
+    """Most attempts at a step, as a regular activity; None: while its time lasts, as killed workers use them up."""
     dropped_as: str = "infrastructure"
     """The reason that is kept of a group that was given up."""
 
