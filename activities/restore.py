@@ -32,6 +32,7 @@ from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance, require_backend
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.healthcheck import until_healthy
+from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext
@@ -173,17 +174,34 @@ class Restorer:
                 # Each once: an interrupted attempt may finish after the first commands.
                 key = job_key(request.rollout, "file", file)
                 await sandbox.write_file(file, base64.b64decode(content), key=key)
-            if (check := prompt.sandbox.healthcheck) is not None:
-                try:
-                    await until_healthy(sandbox, check, partial(job_key, lease, "healthcheck"))
-                except SandboxUnhealthy:
-                    await self._backend.destroy(lease, labels)  # another attempt begins with a new one
-                    raise
+            await self._require_healthy(sandbox, prompt.sandbox, lease, labels)
             return sandbox
         with scratch() as path:
             await asyncio.to_thread(path.write_bytes, blob)
             restore = Restore(checkpoint, path)
             return await self._backend.create(lease, spec, labels, restore, private)
+
+    async def create_for_grading(
+        self, run: str, lease: str, labels: Labels, asked: ItemSandbox
+    ) -> SandboxInstance:
+        """A sandbox that has nothing of the agent's, or the one that is there."""
+        manifest = await read_manifest(self._journal, run)
+        spec = asked.spec(manifest.sandbox, variable)
+        require_backend(spec, self._backend)
+        sandbox = await self._backend.create(lease, spec, labels)
+        await self._require_healthy(sandbox, asked, lease, labels)
+        return sandbox
+
+    async def _require_healthy(
+        self, sandbox: SandboxInstance, asked: ItemSandbox, lease: str, labels: Labels
+    ) -> None:
+        if asked.healthcheck is None:
+            return
+        try:
+            await until_healthy(sandbox, asked.healthcheck, partial(job_key, lease, "healthcheck"))
+        except SandboxUnhealthy:
+            await self._backend.destroy(lease, labels)  # another attempt begins with a new one
+            raise
 
     async def replay(
         self,

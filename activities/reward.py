@@ -1,6 +1,7 @@
 """Verification: the environment's `compute_reward` over the rollout's own workspace."""
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from clotho.errors import (
     CommandConflict,
     EnvironmentFailed,
     SandboxLost,
+    Unavailable,
     WorkspaceRefused,
     truncate_middle,
 )
@@ -29,7 +31,7 @@ from clotho.identifiers.rollout_keys import epoch_prefix, final_key, reward_key
 from clotho.journal import Journal
 from clotho.rollouts.artifacts import keep_artifacts
 from clotho.rollouts.item import Item
-from clotho.rollouts.lease import CheckpointEntry, LeaseRequest
+from clotho.rollouts.lease import CheckpointEntry, Lease, LeaseRequest
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import RunManifest
@@ -39,6 +41,8 @@ from clotho.run_settings import CheckpointPolicy, OnRewardError
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import WORKSPACE, SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
+
+log = logging.getLogger("clotho")
 
 
 class Verifier:
@@ -97,6 +101,7 @@ class Verifier:
                 tools=dispatcher.names,
                 settings=manifest.tool_settings,
                 start=verification.start(epoch),
+                open_grading=partial(verification.open_grading, epoch),
             )
             clock, failed, refused = time.monotonic(), None, None
             try:
@@ -113,6 +118,8 @@ class Verifier:
                 if not last or manifest.on_reward_error is not OnRewardError.ZERO:
                     raise
                 reward, failed = Reward(score=0.0), truncate_middle(str(failure))
+            finally:
+                await verification.close_grading(epoch)
             return RewardEntry(
                 score=reward.score,
                 breakdown=reward.breakdown,
@@ -184,13 +191,12 @@ class Verification:
 
     def __post_init__(self) -> None:
         self.lease = self.request.lease
+        self.grading = False
 
     async def open(self, epoch: int) -> SandboxInstance:
         """The epoch's instance."""
         rollout = self.request.rollout
-        if self.lease is None:  # a rollout that ran no command gets its first sandbox here
-            self.lease = await self.sandboxes.lease(LeaseRequest(run=self.request.run, rollout=rollout))
-        number = self.lease.number
+        number = (await self._leased()).number
         hidden = await self.environments.run(self._hidden_files)
         config = self.environment.config
         setup = VerifierSetup(
@@ -208,6 +214,33 @@ class Verification:
         )
         await failpoints.reach("reward.opened", reward_key(rollout))
         return instance
+
+    async def open_grading(self, epoch: int) -> SandboxInstance:
+        """The epoch's sandbox that has nothing of the agent's."""
+        asked = await self.environments.run(self.environment.grading_sandbox, self.item)
+        if asked is None:
+            raise EnvironmentFailed("ctx.grading: grading_sandbox of the environment gives no sandbox")
+        lease = await self._leased()
+        self.grading = True
+        return await self.sandboxes.open_grading(
+            self.request.run, self.request.rollout, lease.number, epoch, asked
+        )
+
+    async def close_grading(self, epoch: int) -> None:
+        """What can't be destroyed now, its lease's end does."""
+        if self.grading and self.lease is not None:
+            self.grading = False
+            try:
+                await self.sandboxes.close_grading(self.request.rollout, self.lease.number, epoch)
+            except Unavailable as error:
+                log.warning("a sandbox for grading is left to the end of its lease: %s", error)
+
+    async def _leased(self) -> Lease:
+        """A rollout that ran no command gets its first sandbox here."""
+        if self.lease is None:
+            request = LeaseRequest(run=self.request.run, rollout=self.request.rollout)
+            self.lease = await self.sandboxes.lease(request)
+        return self.lease
 
     def start(self, epoch: int) -> str:
         """Key of the job that leaves the starting directory of an epoch."""

@@ -13,7 +13,7 @@ from clotho import failpoints
 from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order
-from clotho.identifiers.rollout_keys import blob_key, call_key, lease_key
+from clotho.identifiers.rollout_keys import blob_key, call_key, grading_key, lease_key
 from clotho.journal import Journal
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
@@ -21,6 +21,7 @@ from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseEntry, LeaseR
 from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
+from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
 from clotho.sandbox.verification import VerifierSetup
 from clotho.tools.shell import last_job
@@ -92,6 +93,16 @@ class Sandboxes:
             entry = await self.held(rollout, number)
             return await self.backend.verify_in_place(key, entry.incarnation, labels, setup)
         return await self.backend.open_verifier(key, epoch, hidden_files, labels, setup)
+
+    async def open_grading(
+        self, run: str, rollout: str, number: int, epoch: int, asked: ItemSandbox
+    ) -> SandboxInstance:
+        """The sandbox of an epoch of verification that has nothing of the agent's."""
+        key = grading_key(rollout, number, epoch)
+        return await self._restorer.create_for_grading(run, key, self._labels_of(rollout), asked)
+
+    async def close_grading(self, rollout: str, number: int, epoch: int) -> None:
+        await self.backend.destroy(grading_key(rollout, number, epoch), self._labels_of(rollout))
 
     async def replay_late_call(
         self,

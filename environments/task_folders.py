@@ -14,8 +14,8 @@ from clotho.environment import (
     Solution,
     ToolContext,
 )
-from clotho.errors import InvalidInput, VerificationFailed, WorkspaceRefused
-from clotho.tasks.artifacts import read_artifacts
+from clotho.errors import EnvironmentFailed, InvalidInput, VerificationFailed, WorkspaceRefused
+from clotho.tasks.artifacts import Artifacts, read_artifacts
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.folder import Task, read_task
 from clotho.tasks.grading import (
@@ -23,6 +23,7 @@ from clotho.tasks.grading import (
     PREPARING_SECONDS,
     REWARDS,
     Secrets,
+    fresh_command,
     log_command,
     preparing_command,
     shown_log,
@@ -30,9 +31,11 @@ from clotho.tasks.grading import (
     tests_command,
 )
 from clotho.tasks.rewards import parse_rewards, score_of
-from clotho.tasks.sandboxes import container_sandbox, local_sandbox
+from clotho.tasks.sandboxes import container_sandbox, grading_sandbox, local_grading_sandbox, local_sandbox
 from clotho.templates import resolved
 
+MOST_MODES = 500
+"""Files whose mode one command sets."""
 MOST_FAULTS = 10
 """Of artifacts, in the reward's log."""
 
@@ -92,6 +95,10 @@ class TaskFolders(Environment):
         task = self.task(item)
         return local_sandbox(task) if self.config.host_programs else container_sandbox(task)
 
+    def grading_sandbox(self, item: Item) -> ItemSandbox | None:
+        task = self.task(item)
+        return local_grading_sandbox(task) if self.config.host_programs else grading_sandbox(task)
+
     def time_limit(self, item: Item) -> float | None:
         return self.task(item).file.agent.timeout_sec
 
@@ -110,6 +117,8 @@ class TaskFolders(Environment):
         )
 
     def hidden_files(self, item: Item) -> Mapping[str, bytes]:
+        if self.task(item).file.verifier.separate:
+            return {}
         return {f"{HIDDEN}/{name}": content for name, content in self.task(item).tests.content.items()}
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
@@ -122,19 +131,40 @@ class TaskFolders(Environment):
         variables = resolved(templates, "verifier.env", variable)
         seconds = task.file.verifier.timeout_sec
         artifacts = read_artifacts(ctx, task.file.verifier.collect, task.file.artifacts)
-        if ctx.terminal(preparing_command(task), timeout=PREPARING_SECONDS)["exit_code"] != 0:
-            raise WorkspaceRefused("/logs/verifier and /tests can't be made ready for the tests")
-        ran = ctx.terminal(tests_command(variables), timeout=math.ceil(seconds))
-        shown = shown_log(ctx.terminal(log_command())["output"], Secrets.among(templates, variables))
+        tests = self._graded(ctx, task, artifacts)
+        ran = tests.terminal(tests_command(variables), timeout=math.ceil(seconds))
+        shown = shown_log(tests.terminal(log_command())["output"], Secrets.among(templates, variables))
         log = "\n".join((*artifacts.faults[:MOST_FAULTS], shown))
         if ran["exit_code"] != 0:
             raise VerificationFailed(f"the tests didn't end within {seconds:g} s, or were killed\n{log}")
         try:
-            rewards = parse_rewards(*(ctx.read_bytes(path) for path in REWARDS))
+            rewards = parse_rewards(*(tests.read_bytes(path) for path in REWARDS))
         except VerificationFailed as failed:
             raise VerificationFailed(f"{failed}\n{log}") from None
         kept = {each.name: each.content for each in artifacts.files}
         return Reward(score=score_of(rewards), breakdown=rewards, log=log, artifacts=kept)
+
+    def _graded(self, ctx: ToolContext, task: Task, artifacts: Artifacts) -> ToolContext:
+        """The sandbox of the tests, made ready for them."""
+        if not task.file.verifier.separate:
+            if ctx.terminal(preparing_command(task), timeout=PREPARING_SECONDS)["exit_code"] != 0:
+                raise WorkspaceRefused("/logs/verifier and /tests can't be made ready for the tests")
+            return ctx
+        if not artifacts.whole:
+            raise WorkspaceRefused("; ".join(artifacts.faults[:MOST_FAULTS]))
+        fresh = ctx.grading
+        files = {file.path: file.content for file in artifacts.files}
+        executable = [file.path for file in artifacts.files if file.executable]
+        if not task.bundles_tests:
+            files |= {f"/tests/{name}": content for name, content in task.tests.content.items()}
+            executable += [f"/tests/{name}" for name in sorted({*task.tests.executable, "test.sh"})]
+        for path, content in files.items():
+            fresh.write_bytes(path, content)
+        for at in range(0, max(1, len(executable)), MOST_MODES):
+            command = fresh_command(executable[at : at + MOST_MODES])
+            if (made := fresh.terminal(command, timeout=PREPARING_SECONDS))["exit_code"] != 0:
+                raise EnvironmentFailed(f"the verifier's sandbox can't be made ready: {made['output']}")
+        return fresh
 
     def task(self, item: Item) -> Task:
         """Raises InvalidInput for a task that isn't what it was when the run began.

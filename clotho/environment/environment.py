@@ -138,6 +138,10 @@ class Environment:
         """Settings of the item's sandbox that replace those of the run."""
         return ItemSandbox()
 
+    def grading_sandbox(self, item: Item) -> ItemSandbox | None:
+        """The sandbox of `ctx.grading`, which has nothing of the agent's; None: there is none."""
+        return None
+
     def time_limit(self, item: Item) -> float | None:
         """Seconds of model and tool calls after which the item's rollouts end; None: the run's limit alone."""
         return None

@@ -154,6 +154,11 @@ class AsyncToolContext:
             )
         return folder
 
+    @property
+    def grading(self) -> "AsyncToolContext":
+        """The tools in the sandbox of `Environment.grading_sandbox`, made by the first call."""
+        return AsyncToolContext(self._workspace.grading, self._loop)
+
     async def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
         content = await self._on_host(Path(local_path).read_bytes)
         await self.write_bytes(remote_path, content)
@@ -241,6 +246,11 @@ class ToolContext:
     def hidden_files(self) -> str:
         """The folder that the verifier's commands see the environment's hidden files in."""
         return self._wait(self.aio.hidden_files())
+
+    @property
+    def grading(self) -> "ToolContext":
+        """The tools in the sandbox of `Environment.grading_sandbox`, made by the first call."""
+        return ToolContext(self.aio.grading, self._loop)
 
     def cleanup(self) -> None:
         """End the context: calls raise RuntimeError from now on. The rollout releases its sandbox when it ends."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from clotho.errors import HostUnavailable, WorkspaceRefused
+from clotho.errors import EnvironmentFailed, HostUnavailable, WorkspaceRefused
 from clotho.host_failures import described, is_host_failure
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.dispatch import Dispatcher
@@ -41,7 +41,30 @@ class Workspace:
     refused: WorkspaceRefused | None = None
     state: dict[str, JsonValue] = field(default_factory=dict)
     calls: int = 0
+    open_grading: Callable[[], Coroutine[Any, Any, SandboxInstance]] | None = None
+    """Makes the sandbox that has nothing of the agent's; None where there is none."""
+    parent: "Workspace | None" = None
+    """The one with the agent's files, which keeps the errors of this one."""
     _opening: asyncio.Task[SandboxInstance] | None = None
+    _grading: "Workspace | None" = None
+
+    @property
+    def grading(self) -> "Workspace":
+        """The sandbox that has nothing of the agent's, as a workspace."""
+        if self.open_grading is None:
+            raise EnvironmentFailed("ctx.grading is there in verification alone")
+        if self._grading is None:
+            self._grading = Workspace(
+                rollout=self.rollout,
+                place=(*self.place, "grading"),
+                open=self.open_grading,
+                dispatcher=self.dispatcher,
+                tools=self.tools,
+                settings=self.settings,
+                lease=self.lease,
+                parent=self,
+            )
+        return self._grading
 
     async def instance(self) -> SandboxInstance:
         """The instance, opened once; its first command goes on from the job `start`."""
@@ -57,10 +80,10 @@ class Workspace:
         try:
             return await call
         except WorkspaceRefused as refused:
-            self.refused = self.refused or refused
+            self._first.refused = self._first.refused or refused
             raise
         except Exception as error:
-            self.failure = self.failure or error
+            self._first.failure = self._first.failure or error
             raise
 
     async def on_host(self, step: Callable[[], Result]) -> Result:
@@ -69,5 +92,9 @@ class Workspace:
             return await asyncio.to_thread(step)
         except Exception as error:
             if is_host_failure(error):
-                self.failure = self.failure or HostUnavailable(described(error))
+                self._first.failure = self._first.failure or HostUnavailable(described(error))
             raise
+
+    @property
+    def _first(self) -> "Workspace":
+        return self.parent or self

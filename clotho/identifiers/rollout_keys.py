@@ -36,5 +36,16 @@ def lease_key(rollout: str, number: int) -> str:
     return f"{rollout}/lease/{number}"
 
 
+def grading_key(rollout: str, number: int, epoch: int) -> str:
+    """The lease of a sandbox that has nothing of the agent's, beside its lease `number`."""
+    return f"{lease_key(rollout, number)}/grading/{epoch}"
+
+
+def lease_of(key: str) -> tuple[str, int]:
+    """The rollout and number of a lease, or of the one that a sandbox for grading is beside."""
+    rollout, _, rest = key.partition("/lease/")
+    return rollout, int(rest.partition("/")[0])
+
+
 def blob_key(rollout: str, digest: str) -> str:
     return f"{rollout}/checkpoint/{digest}"

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from clotho.errors import ClothoError, Unavailable
+from clotho.identifiers.rollout_keys import lease_of
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend
 from clotho.sandbox.threads import with_host
 
@@ -94,8 +95,7 @@ class SandboxReaper:
         """Renew the leases of open rollouts; returns the others."""
         answers, others = True, []
         for held in await self._backend.leases():
-            rollout, _, number = held.lease.partition("/lease/")
-            state = await self._state(rollout, int(number)) if answers else None
+            state = await self._state(*lease_of(held.lease)) if answers else None
             answers = state is not None
             if state in (None, OwnerState.OPEN):
                 await self._renew(held.lease)

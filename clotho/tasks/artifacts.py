@@ -42,6 +42,8 @@ class Artifacts:
     files: tuple[ArtifactFile, ...]
     faults: tuple[str, ...]
     """One sentence for each command that failed and each file that was left out."""
+    whole: bool
+    """Whether no file was left out."""
 
 
 def read_artifacts(
@@ -52,6 +54,7 @@ def read_artifacts(
     every = (Artifact(source=each) if isinstance(each, str) else each for each in (*asked, USUAL))
     wanted = tuple(dict.fromkeys(every))
     listing = ctx.read_bytes(str(ctx.terminal(_listing_command(wanted))["output"]).strip())
+    failed = len(faults)
     files: list[ArtifactFile] = []
     room = MOST_KIB << 10
     for path, name, executable in _found(wanted, listing or b""):
@@ -62,7 +65,7 @@ def read_artifacts(
             continue
         room -= len(content)
         files.append(ArtifactFile(path, name, bool(executable), content))
-    return Artifacts(tuple(files), tuple(faults))
+    return Artifacts(tuple(files), tuple(faults), len(faults) == failed)
 
 
 def _collected(ctx: Sandbox, collect: Collect) -> str | None:

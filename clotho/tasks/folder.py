@@ -62,6 +62,21 @@ class Task:
         return self.file.environment.docker_image or (self.service.image if self.service else None)
 
     @property
+    def grading_dockerfile(self) -> Path | None:
+        """That of the image in which the task is graded, if it has one of its own."""
+        named = self.grading_image is not None
+        return self.path / "tests" / "Dockerfile" if not named and "tests/Dockerfile" in self.sums else None
+
+    @property
+    def grading_image(self) -> str | None:
+        return self.file.verifier.environment.docker_image if self.file.verifier.environment else None
+
+    @property
+    def bundles_tests(self) -> bool:
+        """Whether it is graded by the tests that its verifier's image has."""
+        return self.file.verifier.separate and bool(self.grading_image or self.grading_dockerfile)
+
+    @property
     def build_context(self) -> Path | None:
         return None if self.image else self.path / "environment"
 
@@ -99,7 +114,7 @@ class Task:
     @property
     def downloads(self) -> tuple[str, ...]:
         """Programs by which tests/test.sh downloads, which needs a network and makes grading depend on it."""
-        found = DOWNLOADS.findall(self.tests.content["test.sh"].decode(errors="replace"))
+        found = DOWNLOADS.findall(self.tests.content.get("test.sh", b"").decode(errors="replace"))
         return tuple(dict.fromkeys(found))
 
     @cached_property
@@ -148,6 +163,7 @@ def _read(path: Path, variable: Lookup) -> Task:
     for where, values in (
         ("environment.env", file.environment.env),
         ("verifier.env", file.verifier.env),
+        ("verifier.environment.env", file.verifier.environment.env if file.verifier.environment else {}),
         ("solution.env", file.solution.env),
     ):
         resolved(values, where, variable)
@@ -195,10 +211,15 @@ def _text(path: Path) -> str:
 
 def _missing(path: Path, file: TaskFile) -> Iterator[str]:
     test = path / "tests" / "test.sh"
+    grading = file.verifier.environment
+    bundled = (path / "tests" / "Dockerfile").is_file() or bool(grading and grading.docker_image)
     if not test.is_file():
-        yield "there is no tests/test.sh"
+        if not (file.verifier.separate and bundled):
+            yield "there is no tests/test.sh"
     elif test.read_bytes().partition(b"\n")[0].endswith(b"\r"):
         yield "tests/test.sh: its first line ends in CR LF, so that no interpreter has its name"
+    if file.verifier.separate and (path / "tests" / "docker-compose.yaml").is_file():
+        yield "tests/docker-compose.yaml: a verifier has one container"
     if not (path / "environment").is_dir() and file.environment.docker_image is None:
         yield "there is neither environment/ nor environment.docker_image"
     for name, why in (

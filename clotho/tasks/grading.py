@@ -1,7 +1,7 @@
 """Grading: the task's tests in an instance that the agent didn't touch, and the rewards that they leave."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from clotho.tasks.folder import Task, TaskFiles
@@ -37,6 +37,12 @@ done
 cp -R "$CLOTHO_HIDDEN_FILES"/{HIDDEN}/. /tests/ && chmod +x {_paths("/tests", task.tests, "test.sh")}
 ) > /dev/null 2>&1
 """
+
+
+def fresh_command(executable: Iterable[str]) -> str:
+    """Makes a sandbox ready that has nothing of the agent's, `executable` being paths in it."""
+    modes = "".join(f"chmod +x -- {shlex.quote(path)}\n" for path in executable)
+    return f"mkdir -p /logs/verifier /logs/artifacts\n{modes}"
 
 
 def tests_command(variables: Mapping[str, str]) -> str:

@@ -31,6 +31,36 @@ def container_sandbox(task: Task) -> ItemSandbox:
     return _asked(task).model_copy(update={"backend": config})
 
 
+def grading_sandbox(task: Task) -> ItemSandbox | None:
+    """A container for the tests that has nothing of the agent's; None where they run over the agent's files."""
+    verifier = task.file.verifier
+    if not verifier.separate:
+        return None
+    own, container = verifier.environment, verifier.environment or task.file.environment
+    dockerfile = task.grading_dockerfile or (None if task.image else task.path / "environment" / "Dockerfile")
+    image = task.grading_image or (None if task.grading_dockerfile else task.image)
+    config = DockerConfig(
+        image=image,
+        dockerfile=None if image or dockerfile is None else str(dockerfile.resolve()),
+        workdir=own.workdir if own and (own.workdir or task.bundles_tests) else task.workdir,
+        user=verifier.user,
+        network="default" if (container.network if own else task.network) == "public" else "none",
+        cpus=container.cpus,
+    )
+    asked = _limits(container, task.variables if own is None else own.env)
+    return asked.model_copy(update={"backend": config})
+
+
+def local_grading_sandbox(task: Task) -> ItemSandbox | None:
+    """A local sandbox in place of that container."""
+    verifier = task.file.verifier
+    if not verifier.separate:
+        return None
+    container = verifier.environment or task.file.environment
+    asked = _limits(container, task.variables if verifier.environment is None else container.env)
+    return asked.model_copy(update={"aliases": _aliases(task)})
+
+
 def local_sandbox(task: Task) -> ItemSandbox:
     """A local sandbox in place of the task's container, over the host's own programs.
 
@@ -49,6 +79,7 @@ def check_sandbox(task: Task) -> None:
     """Raises InvalidInput for what no container can have, such as a working directory within another folder."""
     try:
         container_sandbox(task)
+        grading_sandbox(task)
         require_apart(*FOLDERS, *filter(None, [task.workdir]))
     except ValidationError as error:
         raise InvalidInput(f"task {task.path.name}: {field_errors(error, 'its container')}") from error
@@ -57,12 +88,15 @@ def check_sandbox(task: Task) -> None:
 
 
 def _asked(task: Task) -> ItemSandbox:
-    container = task.file.environment
+    return _limits(task.file.environment, task.variables)
+
+
+def _limits(container: task_file.Container, variables: dict[str, str]) -> ItemSandbox:
     return ItemSandbox(
         memory_mb=container.memory_limit_mb,
         disk_mb=container.storage_limit_mb,
         writable_roots=FOLDERS,
-        variables=task.variables,
+        variables=variables,
         healthcheck=_healthcheck(container.healthcheck),
     )
 
@@ -85,8 +119,10 @@ def _of_containers(task: Task) -> Iterator[str]:
         yield f"network {task.network}"
     if task.file.environment.cpus is not None:
         yield "environment.cpus"
-    if task.user is not None:
+    if task.user is not None or (task.file.verifier.separate and task.file.verifier.user is not None):
         yield "a user"
+    if task.bundles_tests:
+        yield "an image with the tests"
     try:
         check_places(FOLDERS, _aliases(task))
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from clotho.tasks.task_file import SERVICE, Agent, Container, TaskFile, Verifier
+from clotho.tasks.task_file import SERVICE, Agent, Container, Network, TaskFile, Verifier
 from clotho.templates import TEMPLATE
 
 
@@ -14,40 +14,47 @@ def unsupported(task: TaskFile) -> Iterator[str]:
         yield "multi_step_reward_strategy: tasks of several steps aren't supported"
     if any(not isinstance(each, str) and each.service not in (None, SERVICE) for each in task.artifacts):
         yield f"artifacts.service: there is no service but {SERVICE}"
-    yield from _of_container(task.environment, task)
-    if task.verifier.user not in (None, task.agent.user):
-        yield "verifier.user: it must be agent.user, since a sandbox has one user"
+    yield from _of_container(task.environment, "environment")
+    yield from _of_phase("agent", task.agent, task.environment, "environment")
+    if task.verifier.separate:
+        grading, table = task.verifier.environment, "verifier.environment"
+        if grading is not None:
+            yield from _of_container(grading, table)
+        yield from _of_phase("verifier", task.verifier, grading or task.environment, table)
+    else:
+        yield from _of_phase("verifier", task.verifier, task.environment, "environment")
+        if task.verifier.user not in (None, task.agent.user):
+            yield "verifier.user: it must be agent.user, since a sandbox has one user"
     if any(TEMPLATE.fullmatch(value) for value in task.solution.env.values()):
         yield "solution.env: its values would be journalled; put variables into [environment] env"
     yield from _of_verifier(task.verifier, task.agent)
 
 
-def _of_container(container: Container, task: TaskFile) -> Iterator[str]:
+def _of_container(container: Container, table: str) -> Iterator[str]:
     if container.os != "linux":
-        yield f"environment.os: {container.os} containers aren't supported"
+        yield f"{table}.os: {container.os} containers aren't supported"
     if container.gpu_types is not None:
-        yield "environment.gpu_types: kinds of GPU can't be chosen"
+        yield f"{table}.gpu_types: kinds of GPU can't be chosen"
     if container.tpu is not None:
-        yield "environment.tpu: there are no TPUs"
+        yield f"{table}.tpu: there are no TPUs"
     if container.mcp_servers:
-        yield "environment.mcp_servers: agents have no MCP client"
+        yield f"{table}.mcp_servers: agents have no MCP client"
     if container.skills_dir is not None:
-        yield "environment.skills_dir: agents have no skills"
+        yield f"{table}.skills_dir: agents have no skills"
     if container.gpus:
-        yield "environment.gpus: there are no GPUs in sandboxes"
+        yield f"{table}.gpus: there are no GPUs in sandboxes"
     if container.network == "allowlist":
-        yield "environment.network_mode: hosts can't be chosen"
-    for name, phase in (("agent", task.agent), ("verifier", task.verifier)):
-        if phase.network_mode not in (None, container.network):
-            yield f"{name}.network_mode: it must be that of [environment]"
-        elif phase.allowed_hosts not in (None, container.allowed_hosts):
-            yield f"{name}.allowed_hosts: they must be those of [environment]"
+        yield f"{table}.network_mode: hosts can't be chosen"
+
+
+def _of_phase(name: str, phase: Network, container: Container, table: str) -> Iterator[str]:
+    if phase.network_mode not in (None, container.network):
+        yield f"{name}.network_mode: it must be that of [{table}]"
+    elif phase.allowed_hosts not in (None, container.allowed_hosts):
+        yield f"{name}.allowed_hosts: they must be those of [{table}]"
 
 
 def _of_verifier(verifier: Verifier, agent: Agent) -> Iterator[str]:
-    if verifier.separate:
-        part = "environment" if verifier.environment is not None else "environment_mode"
-        yield f"verifier.{part}: verification has the agent's image and files, in an instance of its own"
     if any(each.service != SERVICE for each in verifier.collect):
         yield f"verifier.collect.service: there is no service but {SERVICE}"
     if any(each.user not in (None, agent.user) for each in verifier.collect):

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from clotho.config import Settings, load_settings, variable
@@ -19,7 +21,7 @@ from clotho.environment.loading import sources_of
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.tools import own_tools
 from clotho.environment.workspace import Workspace
-from clotho.errors import InvalidInput, WorkspaceRefused
+from clotho.errors import EnvironmentFailed, InvalidInput, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id
 from clotho.models.messages import ChatMessage, ToolCall
@@ -157,19 +159,31 @@ class SandboxedTask:
 
         async def create() -> SandboxInstance:
             private = await asyncio.to_thread(sources_of, self._name)
-            sandbox = await self._backend.create(LEASE, spec, private=private)
-            for path, content in as_bytes(files).items():
-                await sandbox.write_file(path, content)
-            if (check := asked_of_sandbox.healthcheck) is not None:
-                await until_healthy(sandbox, check, partial(job_key, LEASE, "healthcheck"))
-            return sandbox
+            return await self._created(LEASE, asked_of_sandbox, spec, private, as_bytes(files))
 
         async def attached() -> SandboxInstance:
             return self._sandbox
 
+        self._run_spec = run
+
         self._sandbox = self._wait(create())
         self._workspace = self._workspace_of("agent", attached)
         self.agent = self._context(self._workspace)
+
+    async def _created(
+        self,
+        key: str,
+        asked: ItemSandbox,
+        spec: SandboxSpec,
+        private: Sequence[Path],
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> SandboxInstance:
+        sandbox = await self._backend.create(key, spec, private=private)
+        for path, content in files.items():
+            await sandbox.write_file(path, content)
+        if asked.healthcheck is not None:
+            await until_healthy(sandbox, asked.healthcheck, partial(job_key, key, "healthcheck"))
+        return sandbox
 
     def _drawn(self, number: int) -> Item:
         for _ in range(number + 1):
@@ -224,6 +238,14 @@ class SandboxedTask:
 
         return self._workspace_of("verifier", open_instance, start)
 
+    async def _open_grading(self) -> SandboxInstance:
+        method = self.environment.grading_sandbox
+        asked = await asyncio.wrap_future(self._threads.submit(method, self.item))
+        if asked is None:
+            raise EnvironmentFailed("ctx.grading: grading_sandbox of the environment gives no sandbox")
+        key = f"{LEASE}/grading/{self._epoch}"
+        return await self._created(key, asked, asked.spec(self._run_spec, variable), ())
+
     def _workspace_of(
         self, name: str, opened: Callable[[], Coroutine[Any, Any, SandboxInstance]], start: str | None = None
     ) -> Workspace:
@@ -231,6 +253,7 @@ class SandboxedTask:
             rollout=name,
             place=("verify", self._epoch),
             open=opened,
+            open_grading=self._open_grading,
             dispatcher=self._dispatcher,
             tools=self._registry.names,
             settings=self._settings,

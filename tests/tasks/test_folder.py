@@ -59,6 +59,19 @@ def test_a_missing_file_is_named(tmp_path: Path, without: str, said: str) -> Non
         read_task(make_task(tmp_path / "task", without=(without,)), nothing)
 
 
+def test_a_verifier_whose_image_has_the_tests_needs_none(tmp_path: Path) -> None:
+    file = f'{IMAGE}[verifier.environment]\ndocker_image = "graders/one"\n'
+    task = read_task(make_task(tmp_path / "task", file, without=("tests/test.sh",)), nothing)
+    assert task.bundles_tests and task.grading_image == "graders/one" and task.downloads == ()
+    folder = make_task(tmp_path / "own", f'{IMAGE}[verifier]\nenvironment_mode = "separate"\n')
+    assert not read_task(folder, nothing).bundles_tests
+    (folder / "tests" / "Dockerfile").write_text("FROM scratch")
+    assert read_task(folder, nothing).grading_dockerfile == folder / "tests" / "Dockerfile"
+    (folder / "tests" / "docker-compose.yaml").write_text("services: {}")
+    with pytest.raises(InvalidInput, match=r"tests/docker-compose\.yaml: a verifier has one container"):
+        read_task(folder, nothing)
+
+
 def test_a_task_without_an_image_needs_a_dockerfile(tmp_path: Path) -> None:
     folder = make_task(tmp_path / "task", "")
     with pytest.raises(InvalidInput, match="neither environment/ nor"):

@@ -14,7 +14,7 @@ from clotho.errors import InvalidInput, SandboxUnhealthy, VerificationFailed
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.tasks import artifacts
 from clotho.tasks.collection import read_tasks
-from clotho.tasks.sandboxes import container_sandbox
+from clotho.tasks.sandboxes import container_sandbox, grading_sandbox
 from clotho.testing import sandboxed_context
 from environments.task_folders import TaskFolders, TaskFoldersConfig
 from tests.cli.command import clotho
@@ -25,6 +25,7 @@ RIGHT = (
     *(
         "becomes-ready",
         "env-chain",
+        "fresh-copy",
         "given-files",
         "hello-file",
         "helpers",
@@ -36,7 +37,7 @@ RIGHT = (
     ),
     *("sealed-box", "unseen"),
 )
-OF_CONTAINERS = ("as-user", "built")
+OF_CONTAINERS = ("as-user", "built", "sealed-grader")
 WRONG = (
     "endless",
     "lenient",
@@ -163,6 +164,7 @@ def test_no_log_shows_the_workers_variables(tmp_path: Path, monkeypatch: pytest.
         ({"path": str(FOLDERS)}, "bare-number: environment.memory"),
         ({"path": str(FOLDERS), "skip_broken": True, "names": ("nothing",)}, "is called nothing"),
         ({"path": str(FOLDERS / "as-user")}, "without containers: environment.cpus, a user"),
+        ({"path": str(FOLDERS / "sealed-grader")}, "without containers: an image with the tests"),
     ],
 )
 def test_what_cannot_be_rolled_out_is_refused(config: dict[str, Any], said: str) -> None:
@@ -228,6 +230,33 @@ def test_artifacts_beyond_their_bound_are_left_out_by_name(monkeypatch: pytest.M
         "artifact ./out/3 was left out",
         "artifact ./out/x was left out",
     ]
+
+
+def test_a_separate_verifier_has_nothing_of_the_agents_but_the_artifacts() -> None:
+    with sandboxed_context(one("fresh-copy")) as task:
+        solution = (FOLDERS / "fresh-copy" / "solution" / "solve.sh").read_text()
+        assert task.agent.terminal(solution)["exit_code"] == 0
+        assert task.reward().score == 1.0
+    with sandboxed_context(one("fresh-copy")) as task:
+        task.agent.terminal("echo 1 > /logs/verifier/reward.txt")
+        assert task.reward().score == 0.0
+
+
+def test_a_separate_verifier_gets_all_artifacts_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "MOST_KIB", 8)
+    with sandboxed_context(one("fresh-copy")) as task:
+        task.agent.terminal("head -c 9000 /dev/zero > answer")
+        reward = task.reward()
+    assert (reward.score, reward.log) == (0.0, "artifact ./answer was left out")
+
+
+def test_a_verifier_asks_for_a_container_of_its_own_image() -> None:
+    tasks = {task.path.name: task for task in read_tasks(str(FOLDERS), variable).tasks}
+    sealed, fresh = (grading_sandbox(tasks[name]) for name in ("sealed-grader", "fresh-copy"))
+    assert sealed is not None and isinstance(sealed.backend, DockerConfig)
+    assert sealed.backend.dockerfile == str(FOLDERS / "sealed-grader" / "tests" / "Dockerfile")
+    assert fresh is not None and isinstance(fresh.backend, DockerConfig) and fresh.backend.image == IMAGE
+    assert grading_sandbox(tasks["hello-file"]) is None
 
 
 async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: Path) -> None:

@@ -104,11 +104,8 @@ def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> N
         ('artifacts = [{source = "/"}]', "give a file or folder, without .."),
         ('artifacts = [{source = "/a", destination = "/b"}]', "give a relative path"),
         ('artifacts = [{source = "/a", service = "db"}]', "artifacts.service: there is no service but main"),
-        (
-            '[verifier]\nenvironment_mode = "separate"',
-            "verifier.environment_mode: verification has",
-        ),
-        ("[verifier.environment]", "verifier.environment: verification"),
+        ("[verifier.environment]\ngpus = 1", "verifier.environment.gpus: there are no GPUs"),
+        ('[verifier.environment]\nenv = {A = "${UNSET}"}', "verifier.environment.env.A: environment"),
         ('[[verifier.collect]]\ncommand = "a"\nservice = "db"', "verifier.collect.service: there is no"),
         ('[[verifier.collect]]\ncommand = "a"\nuser = "b"', "verifier.collect.user: it must be agent.user"),
         ('[agent]\nnetwork_mode = "public"', "agent.network_mode: it must be that of"),

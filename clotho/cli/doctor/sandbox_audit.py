@@ -9,6 +9,7 @@ from enum import StrEnum
 from temporalio.client import Client
 
 from clotho.errors import Unavailable
+from clotho.identifiers.rollout_keys import lease_of
 from clotho.journal import Journal
 from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import LeaseRecord, SandboxBackend
@@ -81,10 +82,10 @@ class SandboxAudit:
         client = self._client
         if client is None:
             return OwnerStatus.UNREACHABLE
-        rollout, _, number = record.lease.partition("/lease/")
+        rollout, number = lease_of(record.lease)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                if await is_superseded(self._journal, rollout, int(number)):
+                if await is_superseded(self._journal, rollout, number):
                     return OwnerStatus.SUPERSEDED
                 if not namespace_labels(client, self._journal.store_identity).same_namespace(record.labels):
                     return OwnerStatus.EXPIRED if record.expires < time.time() else OwnerStatus.ELSEWHERE
