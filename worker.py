@@ -6,7 +6,7 @@ kill a paid call. Without --roles this starts one process of each kind and keeps
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -191,6 +191,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     host = host_name(settings)
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
+        on_drained: list[Callable[[], Coroutine[Any, Any, None]]] = []
         if "llm" in roles:
             slot = ProcessSlot(cache_folder() / "processes" / host)
             own_queue = f"{parts.task_queues.model.queue}-{host}-{slot.number}"
@@ -201,6 +202,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         if "tools" in roles:
             folder = settings.sandbox.folder_of(journal.store_identity)
             backend = open_backend(settings.sandbox, folder)
+            on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             sandbox_host = Host(client, journal, backend, Environments(), host_queue)
             workers += parts.tools(sandbox_host, host_queue)
@@ -224,6 +226,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         log.info("draining")
         await asyncio.gather(*(worker.shutdown() for worker in workers))
         await journal.drain()
+        for close in on_drained:
+            await close()
         for task in background:
             task.cancel()
 

@@ -113,6 +113,8 @@ class SandboxSettings(Section):
     """The socket of this host's container engine, as unix://PATH. Empty: DOCKER_HOST, else the usual ones.
 
     The usual ones are those of rootless podman and Docker in XDG_RUNTIME_DIR, then those of the host."""
+    warm: int = Field(default=0, ge=0)
+    """Containers that a host keeps ready for each image, with the same settings, that rollouts have asked for."""
     ssh: tuple[SshHost, ...] = ()
     """The hosts of `ssh`, each with the fields that the page on sandboxes names."""
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))

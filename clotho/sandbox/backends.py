@@ -71,5 +71,9 @@ class Backends:
     async def expired(self) -> Sequence[str]:
         return (*await self.own.expired(), *await self.containers.expired())
 
+    async def close(self) -> None:
+        """Let go of what this process keeps ready for sandboxes to come."""
+        await self.containers.close()
+
     async def probe(self) -> IsolationReport:
         return await self.own.probe()

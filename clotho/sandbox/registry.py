@@ -104,7 +104,8 @@ def open_backend(settings: SandboxSettings, folder: Path) -> "Backends":
     from clotho.sandbox.containers.backend import ContainerBackend
 
     address = settings.docker_host or variable("DOCKER_HOST")
-    return Backends(_own_backend(settings, folder), ContainerBackend(folder / "containers", address))
+    containers = ContainerBackend(folder / "containers", address, settings.warm)
+    return Backends(_own_backend(settings, folder), containers)
 
 
 def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":

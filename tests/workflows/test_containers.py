@@ -73,6 +73,29 @@ async def test_a_rollout_in_a_container_earns_its_reward(workers: Cluster, engin
     await eventually(nothing_left, "the containers gone")
 
 
+async def test_containers_made_ahead_end_with_their_worker(private_cluster: Cluster, engine: str) -> None:
+    """The second rollout takes one of them."""
+    cluster = private_cluster
+    worker = await cluster.start_worker(CLOTHO_SANDBOX__DOCKER_HOST=engine, CLOTHO_SANDBOX__WARM="1")
+    ahead = "sandboxes/*/containers/pool/*/*/sandbox.json"
+
+    async def made_ahead() -> bool:
+        return any(cluster.folder.glob(ahead))
+
+    turns = (run("echo -n 1 > /app/score"), say("Done."))
+    async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
+        await (await start(cluster, "cold", url, settings=SETTINGS)).result()
+        await eventually(made_ahead, "a container made ahead")
+        await (await start(cluster, "warm", url, settings=SETTINGS)).result()
+    end = await read_end(cluster.open_journal(), "warm/g000000/r0")
+    assert end is not None and end.summary.score == 1.0
+    await eventually(made_ahead, "another one made ahead")
+    await worker.stop()
+    assert not await made_ahead()
+    found = docker.DockerClient(base_url=engine).containers.list(all=True)
+    assert not [each for each in found if str(cluster.folder) in each.labels.get("clotho.root", "")]
+
+
 @pytest.mark.slow
 async def test_an_image_that_does_not_exist_fails_its_group_without_a_reward(workers: Cluster) -> None:
     async with serving(

@@ -28,10 +28,12 @@ from clotho.sandbox.containers.folders import (
     folders,
     is_left,
     labelled,
+    members,
     record_of,
 )
 from clotho.sandbox.containers.host import ContainerHost, groups_of, make_folders
 from clotho.sandbox.containers.leftovers import reap_leftovers
+from clotho.sandbox.containers.pool import WarmPool
 from clotho.sandbox.containers.view import ContainerView, instance_of
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
@@ -45,13 +47,17 @@ log = logging.getLogger("clotho")
 
 
 class ContainerBackend:
-    """Sandboxes below `root`, in containers of the engine at `address` (None: where it usually is)."""
+    """Sandboxes below `root`, in containers of the engine at `address` (None: where it usually is).
 
-    def __init__(self, root: Path, address: str | None = None) -> None:
+    `warm` of each kind are made ahead, until `close`.
+    """
+
+    def __init__(self, root: Path, address: str | None = None, warm: int = 0) -> None:
         self._root = root.absolute()
         self._engine = Engine(address)
         self._host = ContainerHost(self._root, self._engine)
         self._beginnings = Beginnings(self._root, self._host)
+        self._pool = WarmPool(self._root, self._host, warm, self._make)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,7 +84,9 @@ class ContainerBackend:
             if found is not None:
                 return found
         record, seed = await self._beginnings.of(lease, spec, spec.backend, labels)
-        return await with_sandbox(lease, self._create, record, seed, restore)
+        made = await with_sandbox(lease, self._create, record, seed, restore)
+        self._pool.ask(record, seed)
+        return made
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SupervisedSandbox:
         return await with_sandbox(lease, self._attach, lease, incarnation, labels)
@@ -112,10 +120,14 @@ class ContainerBackend:
         return await with_host(self._reap)
 
     async def expired(self) -> Sequence[str]:
-        return await with_host(lambda: [each.name for each in folders(self._root) if is_left(each)])
+        return await with_host(self._expired)
 
     async def probe(self) -> IsolationReport:
         return await with_host(self._probe)
+
+    async def close(self) -> None:
+        """End the containers that this process has made ahead."""
+        await with_host(self._pool.close)
 
     def holds(self, lease: str) -> bool:
         """Whether there is, or was a moment ago, a sandbox of this lease here."""
@@ -133,7 +145,7 @@ class ContainerBackend:
     ) -> SupervisedSandbox | None:
         """The sandbox, where it lives and was made from the same checkpoint."""
         found = folder.read_record()
-        if found is None:
+        if found is None or not found.lease:
             return None
         found = labelled(folder, found, labels)
         control = found.control_at(folder.control())
@@ -150,6 +162,10 @@ class ContainerBackend:
             found = self._found(folder, record.labels, restore)
             if found is not None:
                 return found
+            if restore is None and self._pool.claim(folder, record):
+                found = self._found(folder, record.labels, restore)
+                if found is not None:
+                    return found
             self._host.end(folder)  # one that is lost, or that an attempt before this one left unfinished
             return self._make(folder, record, restore or seed, _digest(restore))
 
@@ -258,19 +274,24 @@ class ContainerBackend:
         return tuple(
             LeaseRecord(lease=record.lease, labels=record.labels, expires=expiry(folder))
             for folder, record in found
-            if record is not None
+            if record is not None and record.lease
         )
 
     def _reap(self) -> Sequence[str]:
         """No engine is asked where there has never been a sandbox: it may be none that works."""
         if not (self._root / "sandboxes").exists():
             return ()
-        reaped = [folder.name for folder in folders(self._root) if self._reaped(folder)]
+        reaped = self._pool.reap()
+        reaped += [folder.name for folder in folders(self._root) if self._reaped(folder)]
         try:
             return (*reaped, *reap_leftovers(self._root, self._engine))
         except InvalidInput as error:  # the settings have changed: what is in other sandboxes goes on
             log.warning("containers not reaped: %s", error)
             return reaped
+
+    def _expired(self) -> Sequence[str]:
+        dead = [each.name for each in members(self._root) if self._pool.is_dead(each)]
+        return (*dead, *(each.name for each in folders(self._root) if is_left(each)))
 
     def _reaped(self, folder: ContainerFolder) -> bool:
         """Reap a sandbox unless another process is making or ending it: the next pass looks again."""

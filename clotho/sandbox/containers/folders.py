@@ -65,6 +65,7 @@ class ContainerFolder:
 
     root: Path
     name: str
+    place: str = "sandboxes"
 
     @classmethod
     def of_lease(cls, root: Path, lease: str) -> "ContainerFolder":
@@ -72,12 +73,22 @@ class ContainerFolder:
 
     @property
     def files(self) -> Path:
-        return self.root / "sandboxes" / self.name
+        return self.root / self.place / self.name
 
     @property
     def container(self) -> str:
         """Name of the agent's container: another backend of its engine may hold a lease of the same name."""
+        with suppress(FileNotFoundError):
+            return self._container_name.read_text()
         return f"clotho-{identity_of(self.root)[:8]}-{self.name}"
+
+    @property
+    def _container_name(self) -> Path:
+        return self.files / "container"
+
+    def keep_container_name(self) -> None:
+        """Have the container go by its name also when the folder has got another."""
+        self._container_name.write_text(self.container)
 
     def verifier_container(self, epoch: int) -> str:
         return f"{self.container}-verifier-{epoch}"
@@ -146,6 +157,12 @@ class ContainerFolder:
         with open(unfinished, "w", opener=private) as file:
             file.write(record.model_dump_json())
         unfinished.rename(self.files / "sandbox.json")
+
+
+def members(root: Path, key: str = "*") -> Iterator[ContainerFolder]:
+    """Containers made ahead, of one kind or of all."""
+    for path in root.glob(f"pool/{key}/*"):
+        yield ContainerFolder(root, path.name, f"pool/{path.parent.name}")
 
 
 def folders(root: Path) -> Iterator[ContainerFolder]:
@@ -221,7 +238,8 @@ def is_left(folder: ContainerFolder) -> bool:
     """Whether a sandbox is expired or unfinished. Ask again with the lock held: its maker has died then."""
     if not folder.files.exists():
         return False
-    return folder.read_record() is None or expiry(folder) + GRACE_SECONDS < time.time()
+    record = folder.read_record()
+    return record is None or not record.lease or expiry(folder) + GRACE_SECONDS < time.time()
 
 
 def expiry(folder: ContainerFolder) -> float:

@@ -39,10 +39,9 @@ class ContainerHost:
 
     def start(self, view: ContainerView, container: str, image: str, control: ControlDirectory) -> str:
         """Start a container whose supervisor serves `control`; returns its incarnation."""
-        machine = _machine(view.record.machine)
-        control.write(control.path / "filter", seccomp_program(machine))
+        control.write(control.path / "filter", seccomp_program(_machine(view.record.machine)))
         control.set_deadline(view.record.spec.lease_seconds)
-        self.engine.start(image, container, view.settings(control.path, self._program(machine)))
+        self.engine.start(image, container, view.settings(control.path, self.program(view.record.machine)))
         deadline, look = time.monotonic() + READY_SECONDS, time.monotonic() + LOOK_SECONDS
         while not (incarnation := (control.text_of("ready") or "").strip()):
             if (now := time.monotonic()) > look:
@@ -53,9 +52,9 @@ class ContainerHost:
             time.sleep(0.002)
         return incarnation
 
-    def _program(self, machine: str) -> Path:
+    def program(self, architecture: str) -> Path:
         """A copy of the supervisor that no installation of another version replaces under a container."""
-        content = supervisor_path(machine).read_bytes()
+        content = supervisor_path(_machine(architecture)).read_bytes()
         path = self._root / "programs" / hashlib.sha256(content).hexdigest()[:16]
         if not path.exists():
             path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.containers.engine import Engine, Made
-from clotho.sandbox.containers.folders import GRACE_SECONDS, folders, identity_of
+from clotho.sandbox.containers.folders import GRACE_SECONDS, folders, identity_of, members
 
 log = logging.getLogger("clotho")
 
@@ -20,7 +20,8 @@ log = logging.getLogger("clotho")
 def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
     """The names of the containers that were removed."""
     containers, images = engine.containers(), engine.left_images()
-    own, known = identity_of(root), tuple(folder.container for folder in folders(root))
+    made_here = (*members(root), *folders(root))  # in the order in which they move
+    own, known = identity_of(root), tuple(folder.container for folder in made_here)
     left = [each.name for each in _left(containers, own, known)]
     for name in left:
         engine.remove(name)
