@@ -8,7 +8,7 @@ counts as diverged. The fidelity is recorded, so that training can leave inexact
 import asyncio
 import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,7 @@ from clotho.environment.tools import EnvironmentTools
 from clotho.errors import SandboxUnhealthy
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id, call_order
-from clotho.identifiers.rollout_keys import final_key, lease_key, prompt_key
+from clotho.identifiers.rollout_keys import call_part_key, final_key, lease_key, prompt_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry
@@ -35,7 +35,7 @@ from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
 from clotho.tools.shell import SLOT, last_job
-from clotho.tools.tool import CallContext
+from clotho.tools.tool import CallContext, ToolOutcome
 
 log = logging.getLogger("clotho")
 
@@ -224,6 +224,7 @@ class Restorer:
                 state=state,
                 instance=sandbox,
                 seconds_left=call.entry.seconds_left,
+                once=journalled_parts(self._journal, request.rollout, call.call),
             )
             function = call.asked.function
             again = await dispatcher.replay(
@@ -244,3 +245,14 @@ class Restorer:
 def _unpacked(checkpoint: Checkpoint | None) -> Fidelity:
     """The fidelity of a sandbox restored from a checkpoint without a replay."""
     return Fidelity.EXACT if checkpoint is None or checkpoint.exact else Fidelity.RESTORED
+
+
+def journalled_parts(
+    journal: Journal, rollout: str, call: str
+) -> Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]]:
+    """Does parts of a call, each journalled under its name: an attempt that follows finds those that are done."""
+
+    async def once(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
+        return await journal.once(call_part_key(rollout, call, name), ToolOutcome, work)
+
+    return once

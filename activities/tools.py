@@ -3,14 +3,14 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 from temporalio import activity
 
 from activities.guard import activity_guard
-from activities.restore import JournalledCall
+from activities.restore import JournalledCall, journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
@@ -105,7 +105,7 @@ class Tools:
 
     async def _call(self, request: CallRequest, inputs: CallInputs, progress: Progress) -> CallEntry:
         asked = inputs.turn.tool_calls[request.index]
-        context = _context(request, asked, inputs, progress, lambda: self._claim(request))
+        context = self._context(request, asked, inputs, progress)
         started = time.time()
         clock = time.monotonic()
         dispatched = await self._dispatched(request, asked, inputs, context)
@@ -129,6 +129,24 @@ class Tools:
             return entry
         last = request.index == len(inputs.turn.tool_calls) - 1
         return await self._kept(request, inputs.manifest, context, entry, last)
+
+    def _context(
+        self, request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress
+    ) -> CallContext:
+        call = call_id(request.turn, request.index)
+        return CallContext(
+            rollout=request.rollout,
+            call=("call", call),
+            lease=request.lease,
+            tool_call_id=asked.id,
+            settings=inputs.manifest.tool_settings,
+            state=inputs.state,
+            instance=inputs.instance,
+            seconds_left=request.seconds_left,
+            progress=progress.seen,
+            claim=lambda: self._claim(request),
+            once=journalled_parts(self._journal, request.rollout, call),
+        )
 
     async def _claim(self, request: CallRequest) -> bool:
         """Whether this attempt is the first that begins the call."""
@@ -209,25 +227,3 @@ class Tools:
         """Characters of this turn's earlier results."""
         keys = [call_key(request.rollout, call_id(request.turn, index)) for index in range(request.index)]
         return sum(len(entry.content) for entry in await self._journal.read_many(keys, CallEntry) if entry)
-
-
-def _context(
-    request: CallRequest,
-    asked: ToolCall,
-    inputs: CallInputs,
-    progress: Progress,
-    claim: Callable[[], Awaitable[bool]],
-) -> CallContext:
-    call = call_id(request.turn, request.index)
-    return CallContext(
-        rollout=request.rollout,
-        call=("call", call),
-        lease=request.lease,
-        tool_call_id=asked.id,
-        settings=inputs.manifest.tool_settings,
-        state=inputs.state,
-        instance=inputs.instance,
-        seconds_left=request.seconds_left,
-        progress=progress.seen,
-        claim=claim,
-    )

@@ -32,6 +32,11 @@ def call_begun_key(rollout: str, call: str) -> str:
     return f"{rollout}/begun/{call}"
 
 
+def call_part_key(rollout: str, call: str, part: str) -> str:
+    """Of a part of a call, such as a tool call made by code."""
+    return f"{rollout}/part/{call}/{part}"
+
+
 def lease_key(rollout: str, number: int) -> str:
     return f"{rollout}/lease/{number}"
 

@@ -102,7 +102,7 @@ class Dispatcher:
         accepted = None if tool is None else _accepted(tool, arguments)
         if tool is None or accepted is None or isinstance(accepted, ToolOutcome):
             return None
-        context = replace(context, dispatcher=self)
+        context = replace(context, dispatcher=self, offered=frozenset(self.names))
         work = (
             tool.replay(accepted, context, shown)
             if _may_change(tool, accepted)

@@ -47,6 +47,10 @@ async def _first() -> bool:
     return True
 
 
+async def _each_time(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
+    return await work()
+
+
 @dataclass(frozen=True)
 class CallContext:
     """One call's place in its rollout. Its job keys derive from `call` and `lease`: every attempt has the same."""
@@ -68,6 +72,10 @@ class CallContext:
     """Report how much of a long command's output was seen."""
     claim: Callable[[], Awaitable[bool]] = field(default=_first)
     """Mark the call as begun, for good; False where an earlier attempt has done so, and left no answer."""
+    once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]] = field(
+        default=_each_time
+    )
+    """Do a part of the call and journal its outcome under a name, or find that of an earlier attempt."""
     dispatcher: "Dispatcher | None" = None
     """For calls of other tools within this one."""
     offered: frozenset[str] = frozenset()

@@ -20,6 +20,8 @@ from clotho.rollouts.task_queues import TaskQueues
 from clotho.sandbox import reaper
 from clotho.sandbox.local.bubblewrap import VERIFIER_TMP
 from clotho.sandbox.local.disk import RESERVE_MB, RESERVED_FILES
+from clotho.tools import execute_code
+from clotho.tools.output import OUTPUT_CHARS
 from tests.docs.markdown import text_of
 from workflows.sandbox_session import MOST_LOSSES
 from workflows.steps import QUEUE_TIMEOUT
@@ -58,6 +60,9 @@ CLAIMS = (
     ("docs/durability.md", f"takes the task for {QUEUE_TIMEOUT.total_seconds():g} s"),
     ("docs/durability.md", f"silent in the store for {LIVENESS_SECONDS:g} s"),
     ("docs/durability.md", f"more than {word(MOST_LOSSES)} losses"),
+    ("docs/tools.md", f"At most {execute_code.MOST_CALLS} calls and {execute_code.SECONDS:g} seconds"),
+    ("docs/tools.md", f"shown {OUTPUT_CHARS:,} characters"),
+    ("docs/tools.md", f"and {execute_code.STDERR_CHARS:,} of what goes"),
     ("docs/how-to/own-tools.md", f"at most {MOST_STATE_CHARS:,} characters"),
     ("docs/how-to/cluster.md", f"{HOURS[0]:g} to {HOURS[-1]:g} hours"),
     ("docs/how-to/cluster.md", f"silent for {LIVENESS_SECONDS:g} s"),

@@ -40,6 +40,12 @@ class Row:
 
 LONG_CHARS = 1_000
 LINES = "\n".join(f"line {number} of many" for number in range(300))
+CODE = """
+from clotho_tools import terminal, write_file
+open("log", "a").write("run\\n")
+write_file("made", "made\\n")
+print(terminal("cat log")["output"])
+"""
 TASKS = [{"id": "1", "content": "look", "status": "pending"}]
 
 ROWS: dict[str, Row] = {
@@ -108,6 +114,16 @@ ROWS: dict[str, Row] = {
         effect="none",
         long={"pattern": "line", "limit": 200},
         long_before=(("write_file", {"path": "lines", "content": LINES}),),
+    ),
+    "execute_code": Row(
+        good={"code": CODE},
+        spelled={"code": CODE, "timeout": None},
+        bad={"program": "open('touched', 'w')"},
+        effect="once",
+        lost="repeated",
+        shows="cat log made",
+        prints="run\nmade\n",
+        long={"code": "print('long ' * 1000)"},
     ),
     "todo": Row(
         good={"todos": TASKS},

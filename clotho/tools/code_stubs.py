@@ -1,0 +1,98 @@
+"""The Python module through which code in the sandbox calls tools, and the shell script that runs the code.
+
+A call is a file `{number}.request` in a folder of the execution, made by a link so that its number is its own, also
+among threads and forked processes. Its answer is the file `{number}.answer`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from clotho.tools.tool import Tool
+
+MODULE = "clotho_tools"
+ALIAS = "hermes_tools"
+"""The name by which code in datasets imports it."""
+FOLDER = "/tmp/.clotho-code"
+STDERR_BYTES = 400_000
+
+EXCHANGE = '''\
+"""Tools of the rollout. Each call waits for its answer."""
+import json, os, time
+_folder = os.path.dirname(os.path.abspath(__file__))
+
+
+def _call(_tool, **given):
+    arguments = {{name: value for name, value in given.items() if value is not None}}
+    request = json.dumps({{"tool": _tool, "arguments": arguments}})
+    draft = os.path.join(_folder, "draft-%d-%d" % (os.getpid(), time.monotonic_ns()))
+    with open(draft, "w") as file:
+        file.write(request)
+    for number in range({most}):
+        try:
+            os.link(draft, os.path.join(_folder, "%d.request" % number))
+        except FileExistsError:
+            continue
+        os.unlink(draft)
+        return _answer(os.path.join(_folder, "%d.answer" % number))
+    os.unlink(draft)
+    raise RuntimeError("code may make at most {most} tool calls")
+
+
+def _answer(path):
+    pause = 0.001
+    while not os.path.exists(path):
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    with open(path) as file:
+        text = file.read()
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+'''
+
+SCRIPT = """\
+rm -rf {root}; mkdir -p {folder} && cat > {folder}/code.py && cat > {folder}/{module}.py <<'{end}'
+{stubs}
+{end}
+printf 'from {module} import *' > {folder}/{alias}.py; mkfifo {folder}/errors
+{{ head -c {stderr} > {folder}/stderr; cat > /dev/null; }} < {folder}/errors & reader=$!
+export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}" PYTHONUNBUFFERED=1
+python3 {folder}/code.py 2> {folder}/errors < /dev/null
+code=$?
+for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 $reader 2> /dev/null || break; sleep 0.02; done
+exit $code
+"""
+"""A process that the code leaves behind may hold the pipe of its errors: that isn't waited for."""
+
+
+def stubs(tools: Iterable[Tool], most_calls: int) -> str:
+    """The module's text: a function for each tool, with its parameters."""
+    return EXCHANGE.format(most=most_calls) + "".join(_function(tool) for tool in tools)
+
+
+def _function(tool: Tool) -> str:
+    schema: Any = tool.parameters
+    required = list(schema["required"])
+    optional = [name for name in schema["properties"] if name not in required]
+    parameters = ", ".join([*required, *(f"{name}=None" for name in optional)])
+    given = ", ".join(f"{name}={name}" for name in (*required, *optional))
+    body = f"    {tool.description!r}\n    return _call({tool.name!r}, {given})"
+    return f"\n\ndef {tool.name}({parameters}):\n{body}\n"
+
+
+def script(key: str, text: str) -> str:
+    """Runs the code on its standard input with the stubs `text`, in the folder of execution `key`."""
+    return SCRIPT.format(
+        root=FOLDER,
+        folder=folder_of(key),
+        module=MODULE,
+        alias=ALIAS,
+        end=f"END-{key}",
+        stubs=text,
+        stderr=STDERR_BYTES,
+    )
+
+
+def folder_of(key: str) -> str:
+    return f"{FOLDER}/{key}"

@@ -1,0 +1,166 @@
+"""The `execute_code` tool: Python in the sandbox that calls other tools.
+
+The code is a job, which outlives the worker. Its calls of tools are numbered, and each is journalled under its
+number before it is answered: an attempt that follows a worker's death goes on with the calls that aren't.
+"""
+
+import asyncio
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from clotho.errors import FileRefused
+from clotho.sandbox.backend import FileContent, Job, JobState, JobStatus
+from clotho.tools import code_stubs, shell
+from clotho.tools.output import plain, shown_output, truncated
+from clotho.tools.results import RAN_OUT, text
+from clotho.tools.schemas import object_schema, string
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+
+SECONDS = 300.0
+MOST_CALLS = 50
+STDERR_CHARS = 10_000
+MOST_REQUEST_BYTES = 2_000_000
+CALLABLE = frozenset(
+    {"web_search", "web_extract", "read_file", "write_file", "search_files", "patch", "terminal"}
+)
+"""The tools that code may call, where the model is offered them."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.1
+"""Seconds between two looks for a request of the code's."""
+
+
+class ExecuteCode(Tool):
+    name = "execute_code"
+    toolset = "code_execution"
+    description = (
+        "Run Python 3 in the sandbox, where it can call tools: `from clotho_tools import read_file, write_file, "
+        "patch, search_files, terminal, web_search, web_extract` (those that you are offered). A call takes the "
+        "tool's arguments and returns its result as a dict. Use it for loops over many calls, and to filter what "
+        f"they return: only what the code prints comes back. At most {MOST_CALLS} calls and {SECONDS:g} seconds."
+    )
+    parameters = object_schema("code", code=string("The Python program"))
+
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
+        return await self.run(arguments, context)
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        assert context.dispatcher is not None, "code was run without a dispatcher"
+        callable_ = [tool for tool in context.dispatcher.registry if tool.name in CALLABLE & context.offered]
+        key = context.job_key()
+        previous = shell.last_command(context)
+        job = Job(
+            key=key,
+            script=code_stubs.script(key, code_stubs.stubs(callable_, MOST_CALLS)),
+            after=previous,
+            workdir=None if previous else context.settings.terminal_cwd,
+            timeout=SECONDS if context.seconds_left is None else min(SECONDS, context.seconds_left),
+            stdin=arguments["code"].encode(),
+        )
+        await context.sandbox.start(job)
+        execution = Execution(job, context)
+        status = await execution.follow()
+        return ToolOutcome(
+            content=await _result(job, status, context, execution.calls), state=execution.state
+        )
+
+
+class Execution:
+    """Code that runs, and the calls that it makes."""
+
+    def __init__(self, job: Job, context: CallContext) -> None:
+        self.calls = 0
+        self.state: dict[str, JsonValue] = {}
+        self._job = job
+        self._context = context
+        self._folder = code_stubs.folder_of(job.key)
+
+    async def follow(self) -> JobStatus:
+        """Answer the code's calls until it has ended. Raises SandboxLost where it was lost with its sandbox."""
+        sandbox, pause = self._context.sandbox, FIRST_PAUSE
+        while True:
+            if self.calls < MOST_CALLS and await self._answer_next():
+                pause = FIRST_PAUSE
+                continue
+            status = await sandbox.wait(self._job.key, pause)
+            self._context.progress(status.output_size)
+            if status.state is JobState.LOST:
+                raise shell.lost(f"code {self._job.key} was running in a sandbox that is gone", status)
+            if status.state not in shell.UNFINISHED:
+                return status
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _answer_next(self) -> bool:
+        """Make the next call, if the code has asked for it."""
+        sandbox, number = self._context.sandbox, self.calls
+        asked = await sandbox.read_file(f"{self._folder}/{number}.request", MOST_REQUEST_BYTES)
+        if asked.error is not None and asked.error != "too_large":
+            return False
+        self.calls += 1
+        outcome = await self._outcome(number, asked)
+        self.state |= outcome.state
+        content = outcome.content.encode(errors="replace")
+        with suppress(FileRefused):  # the code has put something else there, and waits in vain
+            key = self._context.job_key("answer", number)
+            await sandbox.write_file(f"{self._folder}/{number}.answer", content, key=key)
+        return True
+
+    async def _outcome(self, number: int, asked: FileContent) -> ToolOutcome:
+        context = self._context
+        assert context.dispatcher is not None
+        dispatcher = context.dispatcher
+        name, arguments = _request(asked)
+        inner = replace(
+            context,
+            call=(*context.call, "inner", number),
+            tool_call_id=f"{context.tool_call_id}-{number}",
+            state={**context.state, **self.state},
+        )
+
+        async def made() -> ToolOutcome:
+            done = await dispatcher.run(name, arguments, CALLABLE & context.offered, inner)
+            return ToolOutcome(content=done.content, state=done.state)
+
+        tool = dispatcher.registry.get(name)
+        # A call in a lost sandbox has to be made in the next one, too; a search hasn't.
+        in_sandbox = tool is None or tool.sandboxed
+        asked_for = hashlib.sha256(f"{name} {arguments}".encode(errors="replace")).hexdigest()[:16]
+        place = f"l{context.lease}" if in_sandbox else asked_for
+        return await context.once(f"{number:02}-{place}", made)
+
+
+def _request(asked: FileContent) -> tuple[str, str]:
+    """The tool and its arguments as JSON text; whatever the file holds, the dispatcher has an answer for it."""
+    try:
+        request = json.loads(asked.content)
+        return str(request["tool"]), json.dumps(request["arguments"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "", "{}"
+
+
+async def _result(job: Job, status: JobStatus, context: CallContext, calls: int) -> str:
+    output = await shown_output(context.sandbox, job.key, status.output_size)
+    errors = await context.sandbox.read_file(
+        f"{code_stubs.folder_of(job.key)}/stderr", code_stubs.STDERR_BYTES
+    )
+    stderr = truncated(await asyncio.to_thread(plain, errors.content), STDERR_CHARS)
+    notices = {
+        JobState.TIMEOUT: f"The code was ended after {job.timeout:g} s",
+        JobState.OUTPUT_LIMIT: f"The code was ended: it printed more than {job.max_output:,} bytes",
+    }
+    notice = notices.get(status.state) or (RAN_OUT[status.exhausted] if status.exhausted else None)
+    said = "\n".join(filter(None, (stderr.rstrip("\n"), notice)))
+    failed = status.exit_code != 0
+    fields: dict[str, Any] = {
+        "status": "timeout" if status.state is JobState.TIMEOUT else "error" if failed else "success",
+        "output": output,
+        "exit_code": status.exit_code,
+        "tool_calls_made": calls,
+        "error": said or f"The code ended with exit code {status.exit_code}" if failed else None,
+    }
+    if said and not failed:
+        fields["stderr"] = said
+    return text(**fields)
