@@ -93,9 +93,9 @@ class Task:
     @property
     def network(self) -> NetworkMode | None:
         """None where neither file says anything."""
-        if self.file.environment.network is None and self.service is not None and self.service.network_mode:
+        if self.file.agent_network is None and self.service is not None and self.service.network_mode:
             return "no-network"
-        return self.file.environment.network
+        return self.file.agent_network
 
     @property
     def variables(self) -> dict[str, str]:

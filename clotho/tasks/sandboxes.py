@@ -44,7 +44,7 @@ def grading_sandbox(task: Task) -> ItemSandbox | None:
         dockerfile=None if image or dockerfile is None else str(dockerfile.resolve()),
         workdir=own.workdir if own and (own.workdir or task.bundles_tests) else task.workdir,
         user=verifier.user,
-        network="default" if (container.network if own else task.network) == "public" else "none",
+        network="default" if task.file.grading_network == "public" else "none",
         cpus=container.cpus,
     )
     asked = _limits(container, task.variables if own is None else own.env)

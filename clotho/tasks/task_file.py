@@ -218,6 +218,18 @@ class TaskFile(Table):
     verifier: Verifier = Verifier()
     environment: Container = Container()
 
+    @property
+    def agent_network(self) -> NetworkMode | None:
+        """None where the file says nothing."""
+        return self.agent.network_mode or self.environment.network
+
+    @property
+    def grading_network(self) -> NetworkMode | None:
+        """Of the tests: what [verifier] says, else what the sandbox has in which they run."""
+        if self.verifier.environment is not None:
+            return self.verifier.network_mode or self.verifier.environment.network
+        return self.verifier.network_mode or self.environment.network or self.agent.network_mode
+
 
 def known_keys(path: tuple[str | int, ...]) -> Mapping[str, object]:
     """The keys of the table at `path`; none where it isn't a table of the schema."""

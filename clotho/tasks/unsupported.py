@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from clotho.tasks.task_file import SERVICE, Agent, Container, Network, TaskFile, Verifier
+from clotho.tasks.task_file import SERVICE, Agent, Container, TaskFile, Verifier
 from clotho.templates import TEMPLATE
 
 
@@ -15,16 +15,17 @@ def unsupported(task: TaskFile) -> Iterator[str]:
     if any(not isinstance(each, str) and each.service not in (None, SERVICE) for each in task.artifacts):
         yield f"artifacts.service: there is no service but {SERVICE}"
     yield from _of_container(task.environment, "environment")
-    yield from _of_phase("agent", task.agent, task.environment, "environment")
     if task.verifier.separate:
-        grading, table = task.verifier.environment, "verifier.environment"
-        if grading is not None:
-            yield from _of_container(grading, table)
-        yield from _of_phase("verifier", task.verifier, grading or task.environment, table)
+        if task.verifier.environment is not None:
+            yield from _of_container(task.verifier.environment, "verifier.environment")
     else:
-        yield from _of_phase("verifier", task.verifier, task.environment, "environment")
+        if task.grading_network != task.agent_network:
+            yield "verifier.network_mode: it must be the agent's, unless the verifier is separate"
         if task.verifier.user not in (None, task.agent.user):
             yield "verifier.user: it must be agent.user, since a sandbox has one user"
+    for name, phase in (("agent", task.agent), ("verifier", task.verifier)):
+        if phase.network_mode == "allowlist":
+            yield f"{name}.network_mode: hosts can't be chosen"
     if any(TEMPLATE.fullmatch(value) for value in task.solution.env.values()):
         yield "solution.env: its values would be journalled; put variables into [environment] env"
     yield from _of_verifier(task.verifier, task.agent)
@@ -45,13 +46,6 @@ def _of_container(container: Container, table: str) -> Iterator[str]:
         yield f"{table}.gpus: there are no GPUs in sandboxes"
     if container.network == "allowlist":
         yield f"{table}.network_mode: hosts can't be chosen"
-
-
-def _of_phase(name: str, phase: Network, container: Container, table: str) -> Iterator[str]:
-    if phase.network_mode not in (None, container.network):
-        yield f"{name}.network_mode: it must be that of [{table}]"
-    elif phase.allowed_hosts not in (None, container.allowed_hosts):
-        yield f"{name}.allowed_hosts: they must be those of [{table}]"
 
 
 def _of_verifier(verifier: Verifier, agent: Agent) -> Iterator[str]:

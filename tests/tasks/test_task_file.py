@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.tasks.folder import Task, read_task
+from clotho.tasks.sandboxes import container_sandbox, grading_sandbox
 from tests.tasks.making import IMAGE, make_task
 
 VARIABLES = {"SET": "given", "EMPTY": ""}
@@ -108,7 +110,11 @@ def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> N
         ('[verifier.environment]\nenv = {A = "${UNSET}"}', "verifier.environment.env.A: environment"),
         ('[[verifier.collect]]\ncommand = "a"\nservice = "db"', "verifier.collect.service: there is no"),
         ('[[verifier.collect]]\ncommand = "a"\nuser = "b"', "verifier.collect.user: it must be agent.user"),
-        ('[agent]\nnetwork_mode = "public"', "agent.network_mode: it must be that of"),
+        ('[agent]\nnetwork_mode = "allowlist"', "agent.network_mode: hosts can't be chosen"),
+        (
+            '[environment]\nallow_internet = true\n[agent]\nnetwork_mode = "no-network"',
+            "verifier.network_mode: it must be the agent's, unless the verifier is separate",
+        ),
         ('[task]\nname = "plain"', "task.name: String should match"),
         ("[verifier]\nenv = {A = '${UNSET}'}", "verifier.env.A: environment variable UNSET is not set"),
         ("[environment]\nenv = {'A B' = ''}", "'A B' is no name of an environment variable"),
@@ -122,6 +128,34 @@ def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path, file: str, said
         read(tmp_path / "task", whole)
     assert str(refused.value).startswith("task task: ")
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "agents", "graders"),
+    [
+        ('[agent]\nnetwork_mode = "public"\n', "default", None),
+        ('[agent]\nnetwork_mode = "no-network"\n[verifier]\nnetwork_mode = "no-network"\n', "none", None),
+        (
+            '[agent]\nnetwork_mode = "no-network"\n[verifier]\nenvironment_mode = "separate"\n'
+            'network_mode = "public"\n[verifier.environment]\n',
+            "none",
+            "default",
+        ),
+        ("allow_internet = true\n[verifier.environment]\nallow_internet = false\n", "default", "none"),
+        ('allow_internet = true\n[verifier]\nenvironment_mode = "separate"\n', "default", "default"),
+    ],
+)
+def test_agent_and_separate_verifier_have_a_network_each(
+    tmp_path: Path, file: str, agents: str, graders: str | None
+) -> None:
+    task = read(tmp_path / "task", f"{IMAGE}{file}")
+    agent, grader = container_sandbox(task).backend, grading_sandbox(task)
+    assert isinstance(agent, DockerConfig) and agent.network == agents
+    if graders is None:
+        assert grader is None
+    else:
+        assert grader is not None and isinstance(grader.backend, DockerConfig)
+        assert grader.backend.network == graders
 
 
 def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
