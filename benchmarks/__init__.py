@@ -1,1 +1,1 @@
-"""What Clotho costs, beside what it stands on; `make bench` prints all of it."""
+"""Costs of Clotho, beside those of its foundations; `make bench` prints all of them."""

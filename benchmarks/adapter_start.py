@@ -1,4 +1,4 @@
-"""How long the adapter takes to start, beside the import of Atropos that it can't do without."""
+"""Start time of the adapter, beside that of the import of Atropos that it needs."""
 
 import asyncio
 import statistics

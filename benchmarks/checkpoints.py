@@ -1,4 +1,4 @@
-"""What a checkpoint costs, and a restore: of workspaces of several kinds, and of one that hasn't changed.
+"""Costs of a checkpoint and a restore: of workspaces of several kinds, and of one that hasn't changed.
 
 python -m benchmarks.checkpoints
 """

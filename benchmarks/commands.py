@@ -1,4 +1,4 @@
-"""What a command costs: through a sandbox's supervisor, and started plainly, all in one run.
+"""Costs of a command: through a sandbox's supervisor, and started plainly, all in one run.
 
 python -m benchmarks.commands
 """

@@ -1,4 +1,4 @@
-"""What a sandbox in a container costs beside a local one, in one run: its life, and a command in it.
+"""Costs of a sandbox in a container beside a local one, in one run: its life, and a command in it.
 
 python -m benchmarks.containers
 """

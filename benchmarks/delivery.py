@@ -1,4 +1,4 @@
-"""What a turn costs on its way into the journal, and a group on its way from there to the trainer's API."""
+"""Costs of a turn on its way into the journal, and of a group on its way from there to the trainer's API."""
 
 import asyncio
 import random

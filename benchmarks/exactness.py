@@ -103,7 +103,7 @@ class _Answer:
 
 
 async def _asked_again(http: httpx.AsyncClient, turn: SampledTurn) -> _Answer:
-    """What the server samples for the same prompt ids, parameters and seed: the same to the last bit."""
+    """The server's answer to the same prompt ids, parameters and seed: the same to the last bit."""
     assert turn.tokens is not None
     sampling = turn.sampling.model_dump(mode="json", exclude={"extra_body"}) | {"logprobs": 0}
     body = {"token_ids": turn.tokens.prompt_ids, "sampling_params": sampling}

@@ -1,4 +1,4 @@
-"""What keeping a run alive costs: checkpoints on and off, and a pause that reaches a thousand rollouts."""
+"""Costs of keeping a run alive: checkpoints on and off, and a pause that reaches a thousand rollouts."""
 
 import asyncio
 import statistics

@@ -140,7 +140,7 @@ class InMemory(BaseEnv):  # type: ignore[misc]
 
 
 def lease_name(number: int) -> str:
-    """Of the sandbox of a process' rollout `number`."""
+    """The lease's name for the sandbox of a process' rollout `number`."""
     return f"in-memory-{number}"
 
 

@@ -1,4 +1,4 @@
-"""What it costs a trainer's API to have a group's rows on the disk before it says that it has them."""
+"""Cost of having a group's rows on the disk before a trainer's API acknowledges them."""
 
 import asyncio
 import gzip

@@ -83,7 +83,7 @@ def _wait_for_one() -> bool:
 
 @contextmanager
 def _adopted_orphans() -> Iterator[None]:
-    """What a launcher leaves behind when it ends is this process's own child then, and its time counts."""
+    """Adopt the processes that a launcher leaves behind, so that their time counts as this process's."""
     libc = ctypes.CDLL(None)
     libc.prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:

@@ -1,4 +1,4 @@
-"""What an entry costs in a folder and in S3: written and read, one after another and many at once, in one run.
+"""Costs of an entry in a folder and in S3: written and read, one after another and many at once, in one run.
 
 python -m benchmarks.stores
 """

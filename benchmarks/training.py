@@ -88,11 +88,11 @@ async def measure(measured: Bench) -> list[Row]:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast groups came after the first wave, and all that came."""
+    """The rate of groups after the first wave, and their number."""
 
     groups_a_minute: float
     cpu_ms: float
-    """That a rollout took, everything that served it counted."""
+    """Processor time of a rollout, with everything that served it."""
     taken: list[Group]
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Pace:
 
 
 async def pace(api: TrainersEnd, environment: ChildProcess, at_once: int) -> Pace:
-    """Of the groups that the trainer takes from `environment`."""
+    """The pace of the groups that the trainer takes from `environment`."""
     await api.begin(GROUP_SIZE)
     await environment.start()
     taken: list[Group] = []

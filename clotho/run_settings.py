@@ -20,7 +20,7 @@ class Acquire(StrEnum):
     """When a rollout's sandbox is made."""
 
     ON_FIRST_CALL = "on_first_call"
-    """By the first call, or the verification, that needs one."""
+    """Made by the first call, or the verification, that needs one."""
     AT_START = "at_start"
     """While the first turn is sampled, if the run offers a tool that needs one."""
 

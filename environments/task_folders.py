@@ -37,7 +37,7 @@ from clotho.templates import resolved
 MOST_MODES = 500
 """Files whose mode one command sets."""
 MOST_FAULTS = 10
-"""Of artifacts, in the reward's log."""
+"""Most faults of artifacts in the reward's log."""
 
 
 class TaskFoldersConfig(EnvironmentConfig):

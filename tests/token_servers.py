@@ -136,7 +136,7 @@ class SGLangShape:
 
 
 EOS = 2
-"""Of the tokenizer of the embedded policy."""
+"""The end token of the embedded policy's tokenizer."""
 WORDS = tuple(range(300, 332))
 
 

@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Declaration:
-    """What an author declares of a function beside its signature."""
+    """An author's declaration of a function, beside its signature."""
 
     toolset: str
     idempotent: bool

@@ -38,7 +38,7 @@ MOST_ERROR_CHARS = 300
 
 
 class NotJson(Exception):
-    """What a function returned, or the state that it left, is no JSON."""
+    """A function's result, or the state that it left, that is no JSON."""
 
 
 class FunctionTool(Tool):
@@ -142,7 +142,7 @@ def _workspace(context: CallContext) -> Workspace:
 
 
 def _as_text(returned: Any) -> str:
-    """What the model is shown: a string as it is, an object as JSON, anything else as `{"result": …}`."""
+    """The result for the model: a string as it is, an object as JSON, anything else as `{"result": …}`."""
     try:
         plain = to_jsonable_python(returned)
         if not isinstance(plain, str):

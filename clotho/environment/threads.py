@@ -15,7 +15,7 @@ class TimedOut(Exception):
 
 
 async def in_thread(function: Callable[[], Any], seconds: float) -> Any:
-    """What `function` returns, or what its coroutine does, in an event loop of the thread's own.
+    """The result of `function`, or of its coroutine in an event loop of the thread's own.
 
     A thread can't be ended: after `seconds` it is left alone, and a coroutine in it cancelled. Raises TimedOut
     then, and RuntimeError for what a function may raise that is no Exception.

@@ -28,7 +28,7 @@ class Workspace:
 
     rollout: str
     place: tuple[str | int, ...]
-    """Where in the rollout its calls are made: their keys derive from it."""
+    """The place of its calls in the rollout: their keys derive from it."""
     open: Callable[[], Coroutine[Any, Any, SandboxInstance]]
     dispatcher: Dispatcher
     tools: tuple[str, ...]

@@ -28,7 +28,7 @@ def call_key(rollout: str, call: str) -> str:
 
 
 def call_begun_key(rollout: str, call: str) -> str:
-    """Of a call that may be made only once."""
+    """The key that marks the beginning of a call that may be made only once."""
     return f"{rollout}/begun/{call}"
 
 

@@ -22,7 +22,7 @@ run_lock_prefix = below("~lock/")
 
 
 def artifact_key(run: str, digest: str) -> str:
-    """Of an archive of files that rollouts left."""
+    """The key of an archive of files that rollouts left."""
     return f"{run}/~artifact/{digest}"
 
 

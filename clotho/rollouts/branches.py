@@ -11,11 +11,10 @@ added isn't. `clotho/atropos/scored.py` turns a branch's mask into a row of Atro
 from clotho.errors import JournalCorrupt
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.rollout_keys import turn_key
-from clotho.journal import Journal
 from clotho.models.backend import LogprobsMode, SampledTokens, SampledTurn, VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
-from clotho.rollouts.transcript import Transcript, read_transcript
+from clotho.rollouts.transcript import Transcript
 
 
 class SampledSpan(FrozenModel):
@@ -63,11 +62,6 @@ class Branch(FrozenModel):
     @property
     def turns(self) -> tuple[int, ...]:
         return tuple(span.turn for span in self.spans)
-
-
-async def read_branches(journal: Journal, rollout: str, turns: int) -> tuple[Branch, ...]:
-    """The branches of the first `turns` turns of `rollout`. Raises JournalCorrupt."""
-    return branches_of(rollout, await read_transcript(journal, rollout, turns))
 
 
 def branches_of(rollout: str, transcript: Transcript) -> tuple[Branch, ...]:

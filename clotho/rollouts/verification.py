@@ -42,7 +42,7 @@ class ArtifactArchive(FrozenModel):
     """Files of a rollout's sandbox that were kept, in one archive."""
 
     sha256: str
-    """Of the archive, a zstandard-compressed tar: its address in the run."""
+    """SHA-256 of the archive, a zstandard-compressed tar: its address in the run."""
     files: tuple[ArtifactFile, ...]
 
 

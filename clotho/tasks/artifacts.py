@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from clotho.tasks.task_file import Artifact, Collect
 
 USUAL = Artifact(source="/logs/artifacts", exclude=(".keep",))
-"""What every task keeps."""
+"""The artifact that every task keeps."""
 MOST_FILES = 10_000
 MOST_KIB = 64 << 10
 """KiB of a rollout's artifacts together."""
@@ -19,7 +19,7 @@ COMMAND_CHARACTERS = 100
 
 
 class Sandbox(Protocol):
-    """What is needed of the verifier's tools."""
+    """The verifier's tools that artifacts need."""
 
     def terminal(self, command: str, timeout: float = ..., /) -> dict[str, Any]: ...
 
@@ -121,7 +121,7 @@ def _path(artifact: Artifact) -> str:
 
 
 def _excluded(path: str, patterns: tuple[str, ...]) -> bool:
-    """As tar excludes: a pattern may match from any slash on, the file or a folder above it."""
+    """Whether tar would exclude it: a pattern may match from any slash on, the file or a folder above it."""
     parts = path.split("/")
     spans = ["/".join(parts[start:end]) for start, end in combinations(range(len(parts) + 1), 2)]
     return any(fnmatchcase(span, pattern.rstrip("/")) for pattern in patterns for span in spans)

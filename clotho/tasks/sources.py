@@ -18,7 +18,7 @@ from clotho.errors import InvalidInput, Unavailable
 from clotho.frozen_model import FrozenModel
 
 ENVIRONMENT = "task_folders"
-"""Which makes items of task folders."""
+"""The environment that makes items of task folders."""
 REPOSITORY = re.compile(r"(?P<url>(?:https|ssh|file)://[^\s#]+)@(?P<commit>[^@#/]*)(?:#(?P<folder>.+))?")
 REGISTRY = re.compile(r"(?P<file>.+\.json)#(?P<name>[^@]+)(?:@(?P<version>.+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")

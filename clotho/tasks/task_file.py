@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 SERVICE = "main"
-"""Of a compose file, in which the agent works."""
+"""The service of a compose file in which the agent works."""
 SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG])", re.IGNORECASE)
 MIB = {"k": 1 / 1024, "m": 1.0, "g": 1024.0}
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 
 import httpx
@@ -51,16 +51,6 @@ class TrainingGroup(BaseModel):
         if not isinstance(said, list):
             return None
         return [[str(version) for version in row] if isinstance(row, list) else [] for row in said]
-
-
-def without_repeats(batches: Iterable[list[TrainingGroup]]) -> Iterator[list[TrainingGroup]]:
-    """Leaves out a batch that is served twice in a row: the API died before it knew that it had arrived."""
-    last: set[str | None] = set()
-    for batch in batches:
-        names = {group.group_id for group in batch}
-        if names != last or None in names:
-            yield batch
-        last = names
 
 
 class TrainerApi:

@@ -141,7 +141,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def alive(pids: set[int]) -> set[int]:
-    """Those of `pids` that run; ended ones that wait for their parent don't."""
+    """The `pids` that run; ended ones that wait for their parent don't."""
     running = set()
     for pid in pids:
         try:

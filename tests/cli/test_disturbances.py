@@ -1,4 +1,4 @@
-"""What happened to a rollout on its way is told wherever its data are, so that it can be left out."""
+"""Disturbances of a rollout are told wherever its data are, so that it can be left out."""
 
 import json
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ RUN = "disturbed-cli"
 async def said(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[dict[str, Finished]]:
-    """Of a group in which one rollout's second sandbox isn't what the lost one was."""
+    """Commands on a group in which one rollout's second sandbox isn't what the lost one was."""
     variants = ((diverging(), say("Done.")), *scoring(0.5).variants)
     async with serving(ScriptedModel(Script(conversations=(Conversation(variants=variants),)))) as url:
         handle = await start(cluster, RUN, url, group_size=2)

@@ -1,4 +1,4 @@
-"""What `clotho run` and `clotho status` say of a run's progress while it goes on."""
+"""The progress of a run in `clotho run` and `clotho status` while it goes on."""
 
 import time
 

@@ -63,7 +63,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the commands run: with an older export, and a link to it."""
+    """The folder of the commands, with an older export, and a link to it."""
     folder = tmp_path_factory.mktemp("exports")
     (folder / "old.jsonl").write_text("old")
     (folder / "link.jsonl").symlink_to("old.jsonl")
@@ -72,7 +72,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def said(finished: Finished, cluster: Cluster, exports: Path) -> dict[str, Finished]:
-    """What the commands say of the finished run."""
+    """The commands' output about the finished run."""
     store = place(cluster)[:2]
     export = ("export", "whole-cli", *store)
     return await clotho_many(

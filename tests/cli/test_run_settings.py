@@ -1,4 +1,4 @@
-"""What a user asks of a run, by flag, in clotho.yaml or of the adapter, is what its rollouts get, and on record."""
+"""Settings of a run, by flag, in clotho.yaml or of the adapter, reach its rollouts and are on record."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -45,7 +45,7 @@ TRIED = (
     run("printf '%03500d' 1"),
     run("echo the key is hidden-value-1"),
 )
-"""What a rollout does to see what it got."""
+"""The commands by which a rollout shows its settings."""
 SCRIPT = Script(conversations=(Conversation(variants=((*TRIED, say("Done.")),)),))
 
 
@@ -69,7 +69,7 @@ def flags(asked: Mapping[str, Any]) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """As flags take it."""
+    """The value as flags take it."""
     if isinstance(value, list):
         return ",".join(value)
     return json.dumps(value) if isinstance(value, dict) else str(value)

@@ -61,7 +61,7 @@ async def tried(author: Path, command: str, *options: str) -> Finished:
 
 
 def left(author: Path) -> list[str]:
-    """What a try leaves beside the author's files."""
+    """Files that a try leaves beside the author's."""
     own = {"numbers_task.py", "clotho.yaml", "__pycache__"}
     beside = [path.name for path in author.iterdir() if path.name not in {*own, "sandboxes"}]
     return beside + [path.name for path in (author / "sandboxes").glob("*")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clotho.processes.child import ChildProcess
-from examples.trainer.api import TrainingGroup, without_repeats
+from examples.trainer.api import TrainingGroup
 from examples.trainer.checks import Limits, check_batch
 from tests.atropos_api.service import ENV, Api, running
 from tests.support import eventually
@@ -76,20 +76,6 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], fault: str) -> None:
 def test_a_batch_of_the_wrong_size_is_a_fault() -> None:
     groups = [TrainingGroup.model_validate(group(number)) for number in (1, 2)]
     assert "8 rows instead of 4" in check_batch(groups, LIMITS).faults
-
-
-def test_a_batch_that_is_served_twice_is_left_out() -> None:
-    one, two, nameless = (
-        [TrainingGroup.model_validate(group(number, **changes))]
-        for number, changes in ((1, {}), (2, {}), (3, {"group_id": None}))
-    )
-    assert list(without_repeats([one, one, two, one, nameless, nameless])) == [
-        one,
-        two,
-        one,
-        nameless,
-        nameless,
-    ]
 
 
 async def test_the_trainer_prints_a_line_a_batch_and_waits_while_the_api_is_down(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What each backend passed of the conformance suite, as a table."""
+"""The results of each backend in the conformance suite, as a table."""
 
 from tests.conformance_table import Results, passed_of
 

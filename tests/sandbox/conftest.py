@@ -63,7 +63,7 @@ OFFERED = {
     "ssh": {"isolation", "places"},
 }
 QUICK = ("test_conformance_leases", "test_conformance_verifier", "test_conformance_places")
-"""What SLOW backends are held to in every run of the tests; the rest takes minutes."""
+"""Tests of SLOW backends in every run of the tests; the rest takes minutes."""
 SLOW = ("podman", "remote", "ssh")
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""

@@ -13,7 +13,7 @@ from clotho.sandbox.remote.instance import RemoteInstance
 from clotho.sandbox.supervised.control import ControlDirectory
 
 folders: set[Path] = set()
-"""Where hosts that are this machine have sandboxes."""
+"""Folders where hosts that are this machine have sandboxes."""
 
 
 def control_of(sandbox: RemoteInstance) -> ControlDirectory:

@@ -142,7 +142,7 @@ def _holds(process: Path, inodes: set[str]) -> bool:
 
 
 def _link(descriptor: Path) -> str:
-    """What it is open on; nothing for a file whose path is too long to be told, or that is closed by now."""
+    """The file that it is open on; nothing if its path is too long to be told, or it is closed by now."""
     try:
         return os.readlink(descriptor)
     except OSError:

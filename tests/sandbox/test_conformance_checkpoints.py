@@ -94,7 +94,7 @@ async def test_odd_trees_come_back_the_same(own: Shell, copies: Copies) -> None:
 
 
 async def test_archive_is_a_tar_that_others_read(own: Shell, copies: Copies, tmp_path: Path) -> None:
-    """Of files, sparse ones and links, in GNU tar's understanding."""
+    """GNU tar reads its files, sparse ones and links."""
     await own.run(ODDITIES)
     await own.run(f"{UNLOCK}; rm -r deep-directory; touch old")
     taken = await copies.take(own)

@@ -178,7 +178,7 @@ async def test_processes_that_come_and_go_are_all_stopped(own: Shell, kind: str)
 
 
 async def test_archive_that_nobody_reads_ends_by_itself(own: Shell, kind: str) -> None:
-    """As when the worker is stopped in the middle."""
+    """The worker may be stopped in the middle."""
     await own.run("mkdir closed; touch closed/x; chmod 000 closed")
     await start_ticking(own)
     archive = await freeze(own, timeout_ms="400")

@@ -114,7 +114,7 @@ async def test_foreground_job_can_have_a_terminal(shell: Shell) -> None:
     "given", [{"stdin": b"given\n"}, {"session": "pipe"}, {"session": "pty", "pty": True}]
 )
 async def test_what_is_open_can_be_opened_again(shell: Shell, given: dict[str, Any]) -> None:
-    """As scripts do that write to /dev/stderr and read /dev/stdin."""
+    """Scripts do so that write to /dev/stderr and read /dev/stdin."""
     job = shell.job("read line < /dev/stdin; echo $line >> /dev/stdout; echo told >> /dev/stderr", **given)
     await shell.sandbox.start(job)
     if job.session is not None:

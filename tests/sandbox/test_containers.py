@@ -433,7 +433,7 @@ async def test_a_lease_that_ends_ends_the_container(
 async def test_containers_of_hosts_long_gone_are_reaped_after_their_lease(
     containers: ContainerBackend, made: Made, sdk: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that have ended and that no folder tells of; what other workers may be about to start is left alone."""
+    """Containers that have ended without a folder are removed; those that others may be about to start are not."""
     await made()
     other = {LABEL: "another backend", LEASE_LABEL: "0"}
     create = partial(sdk.containers.create, IMAGE, ["true"])

@@ -1,4 +1,4 @@
-"""What an engine answers, or doesn't: which of its failures pass, and which stay."""
+"""Answers and silences of an engine: which of its failures pass, and which stay."""
 
 import asyncio
 from pathlib import Path

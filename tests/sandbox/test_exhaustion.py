@@ -1,4 +1,4 @@
-"""What a command ran out of is told with its result."""
+"""The resource that a command ran out of is told with its result."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What goes wrong around a local sandbox: processes killed at random, and disks that fill up."""
+"""Faults around a local sandbox: processes killed at random, and disks that fill up."""
 
 import asyncio
 import os
@@ -105,7 +105,7 @@ async def test_disk_of_the_host_fills_up_under_a_command(
 async def test_worker_with_mounts_of_its_own_finds_sandboxes(
     isolated: Shell, folder: Path, lease: str
 ) -> None:
-    """As under a service manager that gives each start of a worker a mount namespace."""
+    """A service manager may give each start of a worker a mount namespace."""
     finder = f"""
 import asyncio
 from pathlib import Path

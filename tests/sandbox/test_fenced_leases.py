@@ -70,7 +70,7 @@ def request(number: int) -> LeaseRequest:
 async def test_a_lease_that_another_followed_is_fenced_while_its_sandbox_lives(
     journal: Journal, folder: Path
 ) -> None:
-    """As on a host that was cut off, and for a workflow that has lost its history and begins with lease 0."""
+    """This happens on a host that was cut off, and to a workflow without its history, which begins with lease 0."""
     async with (
         host(journal, folder / "host-one") as one,
         host(journal, folder / "host-two") as two,

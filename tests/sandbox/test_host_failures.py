@@ -47,7 +47,7 @@ Step = Callable[["Rollout"], Awaitable[None]]
 
 
 class Rollout:
-    """What a rollout does in its sandbox; each step may be tried again, as an activity is."""
+    """The steps of a rollout in its sandbox, each of which may be tried again, as an activity is."""
 
     def __init__(self, backend: LocalBackend, lease: str, folder: Path) -> None:
         self.backend, self.lease, self.folder = backend, lease, folder
@@ -62,7 +62,7 @@ class Rollout:
         self.incarnation = (await self.backend.create(self.lease, SPEC, labels)).incarnation
 
     async def tool(self, name: str, arguments: dict[str, Any], again: bool) -> dict[str, Any]:
-        """As the tool activity: attach, and dispatch under the call's own keys."""
+        """Like the tool activity: attach, and dispatch under the call's own keys."""
         self.begun &= again
         self.calls.sandbox = await self.backend.attach(self.lease, self.incarnation)
         call, self.begun = (self.calls.again if self.begun else self.calls), True
@@ -272,7 +272,7 @@ async def wrecked(lease: str, backend: LocalBackend, spec: SandboxSpec) -> Async
 
 @pytest.mark.parametrize("damage", ["", "exited", "exited x y"])
 async def test_a_damaged_result_is_a_lost_sandbox(wrecked: Calls, damage: str) -> None:
-    """As a supervisor without descriptors left one."""
+    """A supervisor without descriptors left such a one."""
     await wrecked("terminal", command="echo")
     control = cast(Any, wrecked.sandbox).control
     (control.path / "c" / wrecked.last.job_key() / "done").write_text(damage)

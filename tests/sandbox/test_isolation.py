@@ -1,4 +1,4 @@
-"""What commands of a local sandbox can't do."""
+"""Commands of a local sandbox can't reach beyond it."""
 
 import asyncio
 import os

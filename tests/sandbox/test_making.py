@@ -1,4 +1,4 @@
-"""What sandboxes are made from: disks from a template, processes by one program, folders under a root."""
+"""The making of sandboxes: disks from a template, processes by one program, folders under a root."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""What a process that is killed leaves half made: others clear it away, and leave alone what is being made."""
+"""Sandboxes that a killed process left half made are cleared away by others; those being made are not."""
 
 import asyncio
 import sys

@@ -58,6 +58,6 @@ class Calls:
         return result
 
     async def shell(self, command: str) -> str:
-        """What a command prints, in the directory and with the variables of the last one."""
+        """The output of a command, in the directory and with the variables of the last one."""
         output: str = (await self("terminal", command=command))["output"]
         return output

@@ -15,7 +15,7 @@ from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTokens, VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.rendering.resolve import open_renderer
-from clotho.rollouts.branches import branches_of, read_branches
+from clotho.rollouts.branches import branches_of
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import Step, Transcript, read_transcript
@@ -130,7 +130,7 @@ async def test_a_rollout_read_at_any_turn_goes_on_from_the_same_tokens(tmp_path:
         again = open_renderer(str(POLICY), tool_call_parser="hermes")
         read = await read_transcript(Journal(FilesystemStore(tmp_path)), ROLLOUT, turn)
         assert again.next_prompt(read.messages, TOOLS, read.prior) == prompts[turn]
-    (branch,) = await read_branches(Journal(FilesystemStore(tmp_path)), ROLLOUT, 4)
+    (branch,) = branches_of(ROLLOUT, await read_transcript(Journal(FilesystemStore(tmp_path)), ROLLOUT, 4))
     assert branch.turns == (0, 1, 2, 3)
     assert branch.ids[: len(prompts[3])] == prompts[3]
     assert branch.messages == (*read.messages, message)

@@ -13,7 +13,7 @@ from tests.cluster import Cluster
 from tests.support import eventually
 
 WAITS = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done; echo -n 1 > /work/score"
-"""What runs when the sandbox is lost, and goes on in the next."""
+"""A command that runs when the sandbox is lost, and again in the next."""
 
 
 def supervisor(cluster: Cluster, rollout: str, number: int) -> int:
@@ -56,7 +56,7 @@ async def made(cluster: Cluster, rollout: str, lease: int, name: str) -> Path | 
 
 
 def diverging() -> ScriptedTurn:
-    """What its sandbox holds after a replay is another thing each time."""
+    """A turn whose replay leaves another result in the sandbox each time."""
     commands = ("cat /proc/sys/kernel/random/uuid > /work/id", WAITS)
     return ScriptedTurn(
         calls=tuple(ScriptedCall(name="terminal", arguments={"command": command}) for command in commands)

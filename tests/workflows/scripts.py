@@ -1,4 +1,4 @@
-"""What scripted models say in these tests."""
+"""Turns of scripted models."""
 
 from clotho.testing.script import Conversation, ScriptedCall, ScriptedTurn
 

@@ -47,7 +47,7 @@ def model(*turns: ScriptedTurn) -> ScriptedModel:
 
 
 class Stops:
-    """Where a worker of sandboxes stops, and waits to be let go."""
+    """Points where a worker of sandboxes stops until it is released."""
 
     def __init__(self, cluster: Cluster, *rules: str) -> None:
         self.cluster = cluster
@@ -110,7 +110,7 @@ async def test_a_checkpoint_that_a_late_call_replaces_while_it_is_restored(
 async def test_a_restore_tried_again_after_a_late_call_has_its_effect(
     private_cluster: Cluster, link: Link
 ) -> None:
-    """What a killed process has restored from an older checkpoint isn't taken for the newer one's."""
+    """A sandbox that a killed process restored from an older checkpoint isn't taken for the newer one's."""
     cluster = private_cluster
     await cluster.start_worker("workflows,llm")
     async with serving(model(*LOGGED)) as url:

@@ -56,7 +56,7 @@ async def test_a_run_goes_on_without_its_database(folder: Path) -> None:
 
 @pytest.mark.slow
 async def test_an_emptied_store_is_said_to_be_one(private_cluster: Cluster) -> None:
-    """What Temporal has as completed can't be done again by that name: a whole group, and one of two siblings."""
+    """A group, and one of two siblings, that Temporal has as completed can't be started again by that name."""
     cluster = private_cluster
     turns = ((run("true"), say("Done.")), (run("sleep 5"), say("Done.")))
     model = ScriptedModel(Script(conversations=(Conversation(variants=turns),)))

@@ -15,7 +15,7 @@ from tests.workflows.scripts import run, say
 ENVIRONMENT = "tests.environments.exit_codes:ExitCodes"
 SIBLINGS = 4
 FEWEST = 3
-"""Of descriptors: those that are open stay, and no other can be opened."""
+"""Fewest descriptors: open ones stay, and no other can be opened."""
 STARVED_SECONDS, FED_SECONDS = 3.0, 2.0
 SCRIPT = Script(
     conversations=(

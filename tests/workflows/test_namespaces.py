@@ -35,7 +35,7 @@ async def other(private_cluster: Cluster, temporal: TemporalServer) -> Cluster:
 
 @asynccontextmanager
 async def keeper_looking(cluster: Cluster) -> AsyncIterator[None]:
-    """As a worker of the cluster does every minute, all the time."""
+    """Look at the sandboxes all the time, as a worker of the cluster does every minute."""
 
     async def look() -> None:
         while True:

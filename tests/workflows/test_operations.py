@@ -110,7 +110,7 @@ async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) ->
 
 @pytest.mark.slow
 async def test_a_cancelled_paused_run_is_retried_as_it_was_ordered(cluster: Cluster, tmp_path: Path) -> None:
-    """By the real command, which needs none of the options that the run was started with."""
+    """The real command needs none of the options that the run was started with."""
     model = ScriptedModel(SLOW.model_copy(update={"latency": 1.2}))
     where = ("--store", str(cluster.store), "--temporal", cluster.address)
     async with serving(model) as url:
@@ -172,7 +172,7 @@ async def test_retry_starts_nothing_that_the_run_does_not_have(cluster: Cluster)
 
 @pytest.mark.slow
 async def test_a_deleted_run_is_gone_and_its_name_stays_taken(cluster: Cluster, tmp_path: Path) -> None:
-    """By the real command; a run that goes on is refused, another whose name begins alike stays."""
+    """The real command refuses a run that goes on, and leaves another alone whose name begins alike."""
     slow = ScriptedModel(SLOW.model_copy(update={"latency": 1.0}))
     where = ("--store", str(cluster.store), "--temporal", cluster.address)
     journal = cluster.open_journal()

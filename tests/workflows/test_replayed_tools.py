@@ -1,4 +1,4 @@
-"""What follows a lost sandbox holds what tools can repeat; what they can't is on record."""
+"""The sandbox after a lost one holds whatever tools can repeat; what they can't is on record."""
 
 import json
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ def terminal(command: str, **given: Any) -> tuple[str, dict[str, Any]]:
 
 
 async def losses(cluster: Cluster, name: str, *turns: ScriptedTurn) -> tuple[Fidelity, ...]:
-    """Of a rollout that takes these turns, and loses its sandbox at the command that waits."""
+    """The fidelities of a rollout that takes these turns, and loses its sandbox at the command that waits."""
     rollout = f"{name}/g000000/r0"
     script = Script(conversations=(Conversation(variants=((*turns, say("Done.")),)),))
     async with serving(ScriptedModel(script)) as url:
@@ -103,7 +103,7 @@ async def test_a_process_that_is_replayed_keeps_its_name(noting: Cluster) -> Non
 
 
 async def test_a_long_result_is_again_where_the_model_was_told(noting: Cluster) -> None:
-    """That of a tool that only looks, too: its file is part of the sandbox."""
+    """The result of a tool that only looks is, too: its file is part of the sandbox."""
     name = "long-result"
     wide = run("for n in $(seq 900); do printf '%0400d over\\n' $n; done > /work/wide")
     looked = ("search_files", {"pattern": "over", "limit": 900})

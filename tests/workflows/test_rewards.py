@@ -113,7 +113,7 @@ async def test_an_author_s_exception_is_not_repaired(cluster: Cluster) -> None:
 async def test_a_run_may_score_failed_verifiers_zero_and_has_them_flagged(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """What the sandbox does to a verifier is not the verifier's failure: it is no reward in such a run either."""
+    """A sandbox's failure isn't the verifier's: it is no reward in such a run either."""
     journal, output = cluster.open_journal(), tmp_path / "zero.jsonl"
     zero = RunSettings(on_reward_error=OnRewardError.ZERO)
     async with serving(ScriptedModel(SCRIPT)) as url:

@@ -303,7 +303,7 @@ async def test_what_an_attempt_in_a_lost_sandbox_journals_late_is_done_in_the_ne
 
 
 async def write_late(cluster: Cluster, key: str, lease: int) -> None:
-    """What an attempt would write that was cut off from its sandbox's end, and from Temporal."""
+    """Write the entry of an attempt that was cut off from its sandbox's end, and from Temporal."""
     state: dict[str, JsonValue] = {SLOT: {"job": "0" * 32}}
     content = json.dumps({"output": "", "exit_code": 0, "error": None})
     entry = CallEntry(

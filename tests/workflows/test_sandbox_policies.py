@@ -1,4 +1,4 @@
-"""What a run says of its sandboxes' losses: when checkpoints are taken, whether inexact ones are kept, how many."""
+"""A run's settings about lost sandboxes: when checkpoints are taken, whether inexact ones are kept, how many."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ from tests.workflows.losses import WAITS, diverging, kill_sandbox, lose_while_wa
 from tests.workflows.scripts import run, say, scoring
 
 MOST_LOSSES = 10
-"""What a rollout survives in all, as docs/durability.md says."""
+"""Losses that a rollout survives in all, as docs/durability.md says."""
 
 
 def calls(*commands: str) -> ScriptedTurn:
@@ -46,7 +46,7 @@ def played(*turns: ScriptedTurn) -> ScriptedModel:
 async def test_a_checkpoint_is_taken_when_the_run_says(
     cluster: Cluster, policy: CheckpointPolicy, checkpointed: list[bool], fidelity: Fidelity, runs: str
 ) -> None:
-    """What was called since the last one is replayed; after every call, that is nothing."""
+    """The calls since the last checkpoint are replayed; after every call, there are none."""
     name = f"policy-{policy}".replace("_", "-")
     rollout = f"{name}/g000000/r0"
     turns = (run("echo first > /work/log"), calls("echo second >> /work/log", WAITS), run("cat /work/log"))

@@ -7,7 +7,8 @@ from clotho.identifiers.rollout_keys import stream_prefix, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import Inference, SampledTurn
 from clotho.models.rendering.rendering import Rendering
-from clotho.rollouts.branches import read_branches
+from clotho.rollouts.branches import branches_of
+from clotho.rollouts.transcript import read_transcript
 from clotho.rollouts.turn import TurnEntry
 from clotho.runs.groups import scored_groups
 from clotho.runs.manifest import read_capabilities
@@ -62,7 +63,9 @@ async def test_every_sampled_token_of_a_run_is_in_one_branch(
             turns = await turns_of(journal, sibling.rollout)
             for turn in turns:
                 await assert_as_sampled(embedded_model.url, turn)
-            branches = await read_branches(journal, sibling.rollout, len(turns))
+            branches = branches_of(
+                sibling.rollout, await read_transcript(journal, sibling.rollout, len(turns))
+            )
             trained = [
                 (token, logprob)
                 for branch in branches
@@ -90,7 +93,7 @@ async def test_turns_name_the_trainers_step_where_the_server_has_no_versions(
             rendering=RENDERING,
         )
         await handle.result()
-    (branch,) = await read_branches(journal, f"{name}/g000000/r0", 1)
+    (branch,) = branches_of(f"{name}/g000000/r0", await read_transcript(journal, f"{name}/g000000/r0", 1))
     assert {span.version for span in branch.versions} == {"step:12"}
     assert sum(span.end - span.start for span in branch.versions) == sum(branch.mask) > 0
     served = await read_capabilities(journal, name)

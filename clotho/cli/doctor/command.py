@@ -150,7 +150,8 @@ async def containers(backend: SandboxBackend) -> Finding:
     """The state of the container engine, which only runs with `--sandbox docker` need."""
     report = await backend.probe()
     if not report.isolated:
-        return Finding(f"containers: none here ({'; '.join(report.missing)})")
+        reasons = "; ".join(missing.removeprefix("starts at all: ") for missing in report.missing)
+        return Finding(f"containers: none here ({reasons})")
     return Finding(f"containers: an engine answers; bounds: memory {report.memory}, disk {report.disk}")
 
 

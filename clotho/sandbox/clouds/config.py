@@ -10,7 +10,7 @@ from clotho.sandbox.places import AGENT_HOME, PATH, TMP, WORKSPACE
 
 
 class CloudConfig(FrozenModel):
-    """What all clouds can do."""
+    """Settings that all clouds share."""
 
     kind: str
     image: str | None = Field(default=None, min_length=1, max_length=400)
@@ -53,7 +53,7 @@ class ModalConfig(CloudConfig):
     cpus: float | None = Field(default=None, gt=0)
     """Processors of a sandbox, reserved and at most; None: Modal's default."""
     region: str | None = None
-    """Where sandboxes run, as Modal calls it; None: anywhere."""
+    """The region of sandboxes, by Modal's name; None: anywhere."""
 
 
 class E2bConfig(CloudConfig):

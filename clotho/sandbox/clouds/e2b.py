@@ -112,7 +112,7 @@ class E2bMachines:
                 await made.kill()
 
     async def extend(self, name: str, lifetime_seconds: float) -> None:
-        """What goes beyond the account's plan is refused: then it ends when it would have."""
+        """Extend the machine's life. Beyond the account's plan this is refused: then it ends when it would have."""
         sandbox = await self._sandbox(name)
         with suppress(InvalidInput), self._told_of(name):
             await sandbox.set_timeout(self._seconds(lifetime_seconds))
@@ -164,7 +164,7 @@ class E2bMachines:
         return math.ceil(min(lifetime, self.max_lifetime_seconds))
 
     async def _listed(self, metadata: Mapping[str, str]) -> Sequence[e2b.SandboxInfo]:
-        """Those that run, the oldest first."""
+        """The running machines with this metadata, the oldest first."""
         query = e2b.SandboxQuery(metadata=dict(metadata), state=[e2b.SandboxState.RUNNING])
         pages = e2b.AsyncSandbox.list(query, **self._options())
         found: list[e2b.SandboxInfo] = []

@@ -1,4 +1,4 @@
-"""What a program in a cloud's machine writes, from a package that hands it over in its own time."""
+"""The output of a program in a cloud's machine, from a package that hands it over in its own time."""
 
 import asyncio
 

@@ -25,7 +25,7 @@ from clotho.sandbox.threads import with_image
 
 @dataclass(frozen=True)
 class Beginnings:
-    """Those of the sandboxes of a backend, whose files are below `root`."""
+    """The beginnings of a backend's sandboxes, whose files are below `root`."""
 
     root: Path
     host: ContainerHost

@@ -1,4 +1,4 @@
-"""What an image has in the folders that sandboxes write to: archived once for an image, unpacked in each sandbox.
+"""The content of an image in the folders that sandboxes write to: archived once, unpacked in each sandbox.
 
 These folders are mounted over the image's own. Its content there is packed by a supervisor in a container of the
 image, and unpacked by that of the sandbox, as a checkpoint is: no program of this host looks inside.
@@ -55,7 +55,7 @@ class Seeds:
         return ContainerView(ContainerFolder(self.root, ""), record).layout().archived.items()
 
     def of(self, record: ContainerRecord) -> Seed:
-        """What the image of `record` has where the sandbox's folders are mounted."""
+        """The content of the image of `record` where the sandbox's folders are mounted."""
         folder, key = self.root / "seeds", self.key(record)
         description, blob = folder / f"{key}.json", folder / f"{key}.tar.zst"
         if not description.exists():
@@ -97,7 +97,7 @@ class Seeds:
 async def _looked_up(
     sandbox: SandboxInstance, places: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Those of `places`, by their labels in the archive, that are folders in the image; and its users."""
+    """The `places` that are folders in the image, by their labels in the archive; and the image's users."""
     found = {label: await sandbox.read_file(path, 1) for label, path in places.items()}
     there = {label: path for label, path in places.items() if found[label].error == "is_directory"}
     accounts = (await sandbox.read_file("/etc/passwd", PASSWD_BYTES)).content.decode(errors="replace")

@@ -18,14 +18,6 @@ NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 NO_FILE = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 
 
-def names_in(folder: Path) -> list[str]:
-    """Keys of the entries there, sorted; what is being staged has no such name. Raises SandboxLost."""
-    try:
-        return sorted(filter(KEY.fullmatch, os.listdir(folder)))
-    except FileNotFoundError:
-        raise SandboxLost("the sandbox was destroyed") from None
-
-
 @contextmanager
 def opened(path: StrPath) -> Iterator[int]:
     """A descriptor for reading. Nothing that commands do to the file may hold us up: a lease on it, another kind.
