@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -26,8 +25,8 @@ COMPLETION_SECONDS = 150.0
 POLL_SECONDS = 0.2
 
 
-GIVEN_UP_SECONDS = 10.0
-"""Of a trainer that asks all the time: what it hasn't got by then, though all was delivered, is lost."""
+ANSWERS_WITHOUT_BATCH = 2
+"""After all was delivered: the first may be to a question that was asked before."""
 
 
 async def play_all(names: Sequence[Name], keep: Callable[[DeliveryResult], None], lanes: int) -> None:
@@ -74,20 +73,29 @@ async def measured(
     for file in files:
         await reached(stage, file)
     struck = frozenset[str]().union(*[await asyncio.to_thread(groups_at, file) for file in files])
+    died_with = struck if phase.trainer == "has" and fault.trainer_alone_dies else frozenset[str]()
     known, since = await had(stage), time.monotonic()
-    await stage.kill(fault.parts)
+    await stage.kill(fault.parts, between_batches=phase.trainer == "idle")
     for file in files:
         file.unlink()
     await stage.start_again(fault.parts)
-    recovering = asyncio.create_task(recovery(stage, struck, known, since))
+
+    def went_on(now: frozenset[str]) -> bool:
+        return len(known | died_with) == GROUPS or (struck - died_with <= now and now != known)
+
+    recovering = asyncio.create_task(recovery(stage, went_on, since))
     try:
-        run = await completion(stage)
-        went_on, _ = await asyncio.wait([recovering], timeout=GIVEN_UP_SECONDS)
-        seconds = recovering.result() if went_on else None
+        run = await completion(stage, GROUPS - len(died_with))
+        seconds = await recovering if went_on(await had(stage)) else None
     finally:
         recovering.cancel()
     to_reaper, orphans = await orphaned(stage)
-    found = {"recovery": seconds, "to_reaper": to_reaper, "orphans": tuple(orphans)}
+    found = {
+        "recovery": 0.0 if len(known | died_with) == GROUPS else seconds,
+        "died_with": tuple(sorted(died_with)),
+        "to_reaper": to_reaper,
+        "orphans": tuple(orphans),
+    }
     return result.model_copy(update=found), run
 
 
@@ -107,23 +115,21 @@ def groups_at(point: Path) -> frozenset[str]:
     )
 
 
-async def recovery(
-    stage: DeliveryStage, struck: frozenset[str], known: frozenset[str], since: float
-) -> float:
+async def recovery(stage: DeliveryStage, went_on: Callable[[frozenset[str]], bool], since: float) -> float:
     """Seconds until the trainer has the groups that were struck; where it had them, its next group."""
-    if len(known) == GROUPS:
-        return 0.0
 
     async def goes_on() -> bool:
-        now = await had(stage)
-        return struck <= now and now != known
+        return went_on(await had(stage))
 
     await until(goes_on, "its next group", COMPLETION_SECONDS, POLL_SECONDS)
     return round(time.monotonic() - since, 1)
 
 
-async def completion(stage: DeliveryStage) -> Delivered:
-    """What the trainer had once all was delivered. Raises Stuck if a part ends by itself, NotReached."""
+async def completion(stage: DeliveryStage, groups: int = GROUPS) -> Delivered:
+    """What the trainer had once all was delivered, and it had so many groups or the API had none for it any more.
+
+    Raises Stuck if a part ends by itself, NotReached.
+    """
 
     async def delivered() -> bool:
         """Every group of the dataset is acknowledged, or dropped for good."""
@@ -131,12 +137,15 @@ async def completion(stage: DeliveryStage) -> Delivered:
         deliveries = await stage.deliveries()
         return len(deliveries) == GROUPS and None not in deliveries.values()
 
-    async def arrived() -> bool:
-        return len(await had(stage)) == GROUPS
-
     await until(delivered, "the end of every delivery", COMPLETION_SECONDS, POLL_SECONDS)
-    with suppress(NotReached):
-        await until(arrived, "the trainer", GIVEN_UP_SECONDS, POLL_SECONDS)
+    asked = await stage.answers_without_batch()
+
+    async def arrived() -> bool:
+        check(stage)
+        answered = await stage.answers_without_batch()
+        return len(await had(stage)) == groups or answered >= asked + ANSWERS_WITHOUT_BATCH
+
+    await until(arrived, "the trainer", COMPLETION_SECONDS, POLL_SECONDS)
     check(stage)
     return Delivered(batches=tuple(await stage.received()), queued=await queued(stage))
 

@@ -1,6 +1,7 @@
 """What may be killed on the way of groups to the trainer, and when."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from chaos.delivery.stage import ADAPTER, API, TRAINER, WORKER
 
@@ -12,6 +13,11 @@ class DeliveryFault:
     title: str
     parts: tuple[str, ...]
 
+    @property
+    def trainer_alone_dies(self) -> bool:
+        """Whether the API lives, and knows that the trainer had its batch."""
+        return TRAINER in self.parts and API not in self.parts
+
 
 @dataclass(frozen=True)
 class DeliveryPhase:
@@ -19,6 +25,8 @@ class DeliveryPhase:
 
     title: str
     points: tuple[str, ...]
+    trainer: Literal["idle", "asks", "has"] = "idle"
+    """Where a trainer is killed: with no batch under way, waiting for one, or when it has read one."""
 
     @property
     def rules(self) -> str:
@@ -47,6 +55,9 @@ PHASES = {
     "acknowledged": DeliveryPhase(
         "acknowledged, not yet fetched", ("batch.asking:pause@2", "delivery.acknowledged:pause@3")
     ),
-    "popped": DeliveryPhase("a batch taken for the trainer, not answered", ("batch.popped[?*]:pause",)),
-    "fetched": DeliveryPhase("a batch fetched", ("batch.fetched:pause",)),
+    "popped": DeliveryPhase(
+        "a batch taken for the trainer, not answered", ("batch.popped[?*]:pause",), "asks"
+    ),
+    "taken": DeliveryPhase("a batch read by the trainer, not yet noted", ("batch.taken:pause",), "has"),
+    "fetched": DeliveryPhase("a batch noted by the trainer", ("batch.fetched:pause",)),
 }

@@ -29,6 +29,10 @@ which one doesn't:
 ⁵ So many groups came to the trainer a second time, in a batch that the API had served before it was killed.
 That can't be 0: fetching has no acknowledgement, so an API that dies before the next fetch doesn't know whether
 its batch arrived, and would lose it otherwise. Only a killed API may do so, and its queue held the groups once.
+
+⁶ So many groups were in a batch that the trainer had read, whole, and not noted when it was killed. They are the
+trainer's by then: fetching has no acknowledgement, so the API can't tell a trainer that has noted its batch from
+one that hasn't. In all other columns a trainer is killed where the column says, or between two batches.
 """
 
 

@@ -30,6 +30,8 @@ class DeliveryResult(FrozenModel):
     served_again: int = 0
     """Groups that the trainer got again though the API's queue held them once: in a batch of an API that died."""
     api_died: bool = False
+    died_with: tuple[str, ...] = ()
+    """Groups that a trainer had read, and not noted, when it was killed."""
     changed: int = 0
     """Groups with other tokens, masks, scores or logprobs than undisturbed."""
     faulty: int = 0
@@ -61,6 +63,7 @@ class DeliveryResult(FrozenModel):
         """As the matrix's legend explains them."""
         notes = [f"³({self.to_reaper})"] if self.to_reaper else []
         notes += [f"⁵({self.served_again})"] if self.served_again else []
+        notes += [f"⁶({len(self.died_with)})"] if self.died_with else []
         return notes
 
 
@@ -69,7 +72,7 @@ def compare(result: DeliveryResult, run: Delivered, undisturbed: Delivered) -> D
     times = Counter(name for name, _ in run.groups)
     queued_twice = max(0, run.queued - len(expected))
     counts = {
-        "lost": len(expected.keys() - times.keys()),
+        "lost": len(expected.keys() - times.keys() - set(result.died_with)),
         "queued_twice": queued_twice,
         "served_again": max(0, times.total() - len(times) - queued_twice),
         "changed": len({name for name, digest in run.groups if expected.get(name) != digest}),

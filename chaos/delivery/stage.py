@@ -3,12 +3,12 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.delivery.size import GROUP_SIZE
-from chaos.delivery.trainer import Received, received
+from chaos.delivery.trainer import Received, answers_without_batch, one_batch, received
 from chaos.stage import MOST_LEASES, RUN, SEED, Servers, destroy_sandboxes, sandbox_folder_of
 from clotho.atropos.ledger import Ledger
 from clotho.config import TemporalSettings
@@ -54,8 +54,16 @@ class DeliveryStage:
             self._parts[part] = ChildProcess(command, self.cluster.folder / f"{part}.log")
             await self._parts[part].start()
 
-    async def kill(self, parts: Collection[str]) -> None:
-        await asyncio.gather(*(self._parts[part].kill() for part in parts))
+    async def kill(self, parts: Collection[str], *, between_batches: bool = False) -> None:
+        """SIGKILL; a trainer among them is struck while no batch is on its way into its record, if so asked."""
+        with ExitStack() as idle:
+            if TRAINER in parts and between_batches:
+                await asyncio.to_thread(idle.enter_context, one_batch(self._record))
+            await asyncio.gather(*(self._parts[part].kill() for part in parts))
+
+    async def answers_without_batch(self) -> int:
+        """How often the API had no batch for a trainer."""
+        return await asyncio.to_thread(answers_without_batch, self._record)
 
     async def start_again(self, parts: Collection[str]) -> None:
         """Fail points fire once: they stay quiet in the new processes."""

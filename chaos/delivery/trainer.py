@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -38,19 +40,48 @@ def received(record: Path) -> Iterator[Received]:
                 yield Received.model_validate_json(line)
 
 
+@contextmanager
+def one_batch(record: Path) -> Iterator[None]:
+    """Held from before a batch is asked for until it is written down, and by others to keep that from beginning."""
+    descriptor = os.open(record.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def answers_without_batch(record: Path) -> int:
+    """How often the API had none."""
+    file = record.with_suffix(".none")
+    return file.stat().st_size if file.exists() else 0
+
+
 async def train(api: str, record: Path) -> None:
     registration = Registration(batch_size=BATCH, max_token_len=MAX_TOKEN_LEN, num_steps=STEPS)
     async with httpx.AsyncClient(base_url=api, timeout=TIMEOUT) as http:
         await asked(http, "POST", "/register", registration.model_dump())
         while True:
             await failpoints.reach("batch.asking", "")
-            batch = (await asked(http, "GET", "/batch"))["batch"]
-            if batch:
-                assert isinstance(batch, list)
-                groups = [TrainingGroup.model_validate(group) for group in batch]
+            with one_batch(record):
+                groups = await fetched(http)
+                if groups:
+                    await failpoints.reach("batch.taken", names(groups))
                 await asyncio.to_thread(write_down, groups, record)
-                await failpoints.reach("batch.fetched", ",".join(str(group.group_id) for group in groups))
+            if groups:
+                await failpoints.reach("batch.fetched", names(groups))
             await asyncio.sleep(POLL_SECONDS)
+
+
+async def fetched(http: httpx.AsyncClient) -> list[TrainingGroup]:
+    """The API's next batch; empty where it has none."""
+    batch = (await asked(http, "GET", "/batch"))["batch"] or []
+    assert isinstance(batch, list)
+    return [TrainingGroup.model_validate(group) for group in batch]
+
+
+def names(groups: list[TrainingGroup]) -> str:
+    return ",".join(str(group.group_id) for group in groups)
 
 
 async def asked(
@@ -68,12 +99,16 @@ async def asked(
 
 
 def write_down(groups: list[TrainingGroup], record: Path) -> None:
+    if not groups:
+        with record.with_suffix(".none").open("ab") as file:
+            file.write(b".")
+        return
     faults = check_batch(groups, Limits(BATCH, MAX_TOKEN_LEN)).faults
     line = Received(groups=tuple((str(group.group_id), digest(group)) for group in groups), faults=faults)
-    with record.open("a") as file:
-        file.write(line.model_dump_json() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    with record.open("a") as noted:
+        noted.write(line.model_dump_json() + "\n")
+        noted.flush()
+        os.fsync(noted.fileno())
 
 
 def digest(group: TrainingGroup) -> str:

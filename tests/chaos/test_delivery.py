@@ -9,7 +9,7 @@ from chaos.delivery.results import Delivered, DeliveryResult, compare
 from chaos.delivery.trainer import Received
 from chaos.table import Name
 
-CELLS: tuple[Name, ...] = (("trainer", "popped"), ("api", "posting"))
+CELLS: tuple[Name, ...] = (("trainer", "popped"), ("trainer", "taken"), ("api", "posting"))
 CLEAN = DeliveryResult(fault="adapter", phase="posted", recovery=1.0)
 FIRST, SECOND = ("a", "1"), ("b", "2")
 
@@ -35,6 +35,8 @@ def test_what_differs_from_the_undisturbed_run_is_counted() -> None:
     faulty = Delivered(batches=(batch(FIRST), batch(SECOND, faults=("bad",))), queued=2)
     assert missed(faulty) == ["faulty batches 1"]
     assert missed(UNDISTURBED, recovery=None) == ["never went on"]
+    assert missed(Delivered(batches=(batch(FIRST),), queued=2), died_with=("b",)) == []
+    assert missed(Delivered(batches=(), queued=2), died_with=("b",)) == ["lost 1"]
 
 
 def test_only_an_api_that_was_killed_may_serve_a_batch_again() -> None:
