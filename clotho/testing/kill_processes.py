@@ -18,8 +18,8 @@ from clotho.testing.execution_markers import MARKS
 
 def kill_supervisors(root: Path, lease: str) -> None:
     """SIGKILL to the PID 1 of every instance, with which the kernel ends the rest; files stay."""
-    in_containers = ContainerFolder.of_lease(root / "containers", lease).instances().values()
-    for path in (*SandboxFolder.of_lease(root, lease).instances(), *in_containers):
+    folders = (SandboxFolder.of_lease(root, lease), ContainerFolder.of_lease(root / "containers", lease))
+    for path in (path for folder in folders for path in folder.control_directories()):
         alive = ControlDirectory(path, None).alive_file
         if alive.exists() and (pid := lock_holder(alive)) is not None:
             os.kill(pid, signal.SIGKILL)

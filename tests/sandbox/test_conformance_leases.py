@@ -13,8 +13,8 @@ import pytest
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, Labels, SandboxSpec
-from clotho.sandbox.local.lease_state import GRACE_SECONDS
 from clotho.sandbox.remote.instance import RemoteInstance
+from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.backends import Backend

@@ -20,9 +20,9 @@ from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.folders import ContainerFolder
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.sandbox.local.lease_state import GRACE_SECONDS
 from clotho.sandbox.reaper import OwnerState, SandboxReaper
 from clotho.sandbox.registry import backends_beside
+from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from tests.sandbox.conftest import SPECS, needs_root
 from tests.sandbox.fake_engine import ServedEngine
 from tests.sandbox.shell import until_true
@@ -120,7 +120,7 @@ async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(fo
         await left_behind.create(lease, SPEC)
     expired, alive = (SandboxFolder.of_lease(host / "left-behind", lease) for lease in LEASES)
     past = time.time() - GRACE_SECONDS - 1
-    for path in (expired.files, *(each / "deadline" for each in expired.instances())):
+    for path in (expired.files, *(each / "deadline" for each in expired.control_directories())):
         os.utime(path, (past, past))
     others = partial(backends_beside, SandboxSettings(), host / "served")
     await SandboxReaper(served, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED, others).look()

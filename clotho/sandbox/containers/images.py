@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clotho.errors import InvalidInput
 from clotho.sandbox.containers.engine import Engine, sdk
-from clotho.sandbox.containers.folders import lock
+from clotho.sandbox.supervised.folders import lock
 
 REPOSITORY = "localhost/clotho-build"
 

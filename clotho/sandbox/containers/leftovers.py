@@ -12,7 +12,8 @@ from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.containers.engine import Engine, Made
-from clotho.sandbox.containers.folders import GRACE_SECONDS, folders, identity_of, members
+from clotho.sandbox.containers.folders import ContainerFolder, identity_of, members
+from clotho.sandbox.supervised.folders import GRACE_SECONDS
 
 log = logging.getLogger("clotho")
 
@@ -20,7 +21,7 @@ log = logging.getLogger("clotho")
 def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
     """The names of the containers that were removed."""
     containers, images = engine.containers(), engine.left_images()
-    made_here = (*members(root), *folders(root))  # in the order in which they move
+    made_here = (*members(root), *ContainerFolder.all_in(root))  # in the order in which they move
     own, known = identity_of(root), tuple(folder.container for folder in made_here)
     left = [each.name for each in _left(containers, own, known)]
     for name in left:

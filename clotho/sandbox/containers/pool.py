@@ -23,9 +23,10 @@ from pathlib import Path
 
 from clotho.errors import ClothoError, SandboxLost
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, lock, members
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, members
 from clotho.sandbox.containers.host import ContainerHost
 from clotho.sandbox.containers.view import ContainerView
+from clotho.sandbox.supervised.folders import lock
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 LEASE_SECONDS = 60.0

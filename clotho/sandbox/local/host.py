@@ -197,7 +197,7 @@ class LocalHost:
         if folder.control_image.exists():
             with suppress(SandboxUnavailable):  # a damaged one: its processes are found by group and user
                 disk.mount(folder.control_image, folder.controls)
-        for path in folder.instances():
+        for path in folder.control_directories():
             launch.end(ControlDirectory(path, None))
         cgroups.end(self._controllers, folder.control_group)
         self._wait_for_ended()
@@ -215,7 +215,7 @@ class LocalHost:
 
     def end_verifiers(self, folder: SandboxFolder) -> None:
         """End superseded verifiers; one that was never started is removed, so that it can be started anew."""
-        for path in folder.verifiers():
+        for path in map(folder.verifier_control, folder.verifier_epochs()):
             control = ControlDirectory(path, None)
             launch.end(control)
             if not control.was_started():

@@ -1,0 +1,187 @@
+"""The folder of a sandbox on this host: its record, and what every backend keeps there alike."""
+
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Self, TypeVar
+
+from pydantic import ValidationError
+
+from clotho.errors import InvalidInput
+from clotho.frozen_model import FrozenModel
+from clotho.sandbox.backend import Labels, SandboxSpec
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.launch import private
+
+AGENT = "agent"
+GRACE_SECONDS = 120.0
+"""Seconds that a supervisor has, after its lease, to end by itself."""
+
+
+class SupervisedRecord(FrozenModel):
+    """The record of a sandbox, in its folder."""
+
+    lease: str
+    """Empty as long as no lease has it."""
+    labels: Labels | None = None
+    spec: SandboxSpec
+    restored: str | None = None
+    """Digest of the checkpoint that it was made from."""
+
+    def control_at(self, path: Path) -> ControlDirectory:
+        """A control directory of this sandbox."""
+        return ControlDirectory(path, None)
+
+
+Record = TypeVar("Record", bound=SupervisedRecord)
+
+
+@dataclass(frozen=True)
+class SupervisedFolder(ABC, Generic[Record]):
+    """The paths of one sandbox under a backend's root."""
+
+    root: Path
+    name: str
+
+    @classmethod
+    def of_lease(cls, root: Path, lease: str) -> Self:
+        return cls(root, hashlib.sha256(lease.encode()).hexdigest()[:20])
+
+    @classmethod
+    def all_in(cls, root: Path) -> list[Self]:
+        return [cls(root, path.name) for path in root.glob("sandboxes/*")]
+
+    @property
+    def files(self) -> Path:
+        return self.root / "sandboxes" / self.name
+
+    # ---- instances ----
+
+    @property
+    @abstractmethod
+    def controls(self) -> Path:
+        """Holds the control directories."""
+
+    def control(self, instance: str = AGENT) -> Path:
+        return self.controls / instance
+
+    def verifier_control(self, epoch: int) -> Path:
+        return self.control(f"verifier-{epoch}")
+
+    def verifier_epochs(self) -> list[int]:
+        """Sorted; none where the sandbox is just being ended."""
+        with suppress(FileNotFoundError):
+            names = (path.name.partition("-") for path in self.controls.iterdir())
+            return sorted(int(epoch) for kind, _, epoch in names if kind == "verifier")
+        return []
+
+    def control_directories(self) -> list[Path]:
+        """Those of the agent's instance, first, and of verifiers."""
+        return [self.control(), *map(self.verifier_control, self.verifier_epochs())]
+
+    def private(self, epoch: int) -> Path | None:
+        """The private folder of an epoch's verifier, whose name was drawn when it was made."""
+        return next(self.files.glob(f"private-{epoch}-*"), None)
+
+    def draw_private(self, epoch: int) -> Path:
+        return self.files / f"private-{epoch}-{secrets.token_hex(16)}"
+
+    # ---- the record ----
+
+    @contextmanager
+    def locked(self, *, wait: bool = True) -> Iterator[bool]:
+        """The lock under which the sandbox is made or ended; it is released with its process.
+
+        Yields whether it is held: always, unless the caller doesn't `wait`.
+        """
+        locks = self.root / "locks"
+        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with lock(locks / self._lock_name, wait=wait) as held:
+            yield held
+
+    @property
+    def _lock_name(self) -> str:
+        """Some sandboxes share one, so that the number of locks is bounded."""
+        return self.name[:4]
+
+    @property
+    def _record(self) -> Path:
+        return self.files / "sandbox.json"
+
+    @abstractmethod
+    def _parsed(self, text: str) -> Record:
+        """Raises ValidationError."""
+
+    def read_record(self) -> Record | None:
+        """None where there is no sandbox, or one that was never finished."""
+        try:
+            return self._parsed(self._record.read_text())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def write_record(self, record: Record) -> None:
+        unfinished = self.files / ".sandbox.json"
+        with open(unfinished, "w", opener=private) as file:
+            file.write(record.model_dump_json())
+        unfinished.rename(self._record)
+
+    # ---- whose it is, and whether that is over ----
+
+    def labelled(self, record: Record, labels: Labels | None) -> Record:
+        """The record with `labels`, to be called with the lock held.
+
+        A rollout is its store's, but the cluster or namespace that runs it may be another one after a restart.
+        """
+        if labels in (None, record.labels):
+            return record
+        owners = [(each.store, each.rollout) if each else None for each in (record.labels, labels)]
+        if owners[0] != owners[1]:
+            raise InvalidInput(
+                f"lease {record.lease} is held by {record.labels}, not by {labels}: use another folder"
+            )
+        record = record.model_copy(update={"labels": labels})
+        self.write_record(record)
+        return record
+
+    def is_unfinished(self) -> bool:
+        """Whether it has no record, or no lease: it is being made, or its maker or ender has died."""
+        record = self.read_record()
+        return self.files.exists() and (record is None or not record.lease)
+
+    def is_left(self) -> bool:
+        """Whether it is expired or unfinished. Ask again with the lock held: its maker has died then."""
+        return self.is_unfinished() or (self.files.exists() and self.expiry() + GRACE_SECONDS < time.time())
+
+    def expiry(self) -> float:
+        """Unix seconds of a lease's end; without a deadline, by the age of its folder."""
+        deadlines = (path / "deadline" for path in self.control_directories())
+        return _last_change(deadlines) or _last_change([self.files])
+
+
+def _last_change(paths: Iterable[Path]) -> float:
+    """Unix seconds; 0 where there is none of them, or they have just gone."""
+    last = 0.0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            last = max(last, path.stat().st_mtime)
+    return last
+
+
+@contextmanager
+def lock(file: Path, *, wait: bool = True) -> Iterator[bool]:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        held = False
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        yield held
+    finally:
+        os.close(descriptor)
