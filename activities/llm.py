@@ -48,7 +48,7 @@ class TurnInputs:
     tools: ToolManifest
     transcript: Transcript
     endpoint: Endpoint | None
-    """None where no model acts."""
+    """The model server; None where no model acts."""
 
 
 class Model:

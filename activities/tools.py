@@ -51,7 +51,7 @@ class CallInputs:
     turn: TurnEntry
     state: Mapping[str, JsonValue]
     instance: SandboxInstance | None
-    """None for a tool that needs no sandbox."""
+    """The sandbox; None for a tool that needs none."""
 
 
 class Tools:

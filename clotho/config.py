@@ -41,11 +41,11 @@ class TemporalSettings(Section):
     """The address of the Temporal server. API keys and certificates come from Temporal's own variables."""
 
     address: str | None = None
-    """None: TEMPORAL_ADDRESS or a Temporal profile, else `default_address`."""
+    """Temporal's address. None: TEMPORAL_ADDRESS or a Temporal profile, else `default_address`."""
     default_address: str = "127.0.0.1:7233"
     """Used where no other address is given. A running `clotho dev` for the same store sets it."""
     namespace: str | None = None
-    """None: TEMPORAL_NAMESPACE or a Temporal profile, else `default`."""
+    """Temporal's namespace. None: TEMPORAL_NAMESPACE or a Temporal profile, else `default`."""
     ui: str = "http://127.0.0.1:8233"
     """Address of Temporal's web page, for the links that are shown."""
 
@@ -155,7 +155,7 @@ class S3Settings(Section):
     endpoint: str | None = None
     """URL of a server that isn't AWS's; None: what AWS's own configuration says."""
     region: str | None = None
-    """None: what AWS's own configuration says, else us-east-1."""
+    """The bucket's region. None: from AWS's own configuration, else us-east-1."""
     timeout: float = 15.0
     """Seconds without a byte after which an attempt counts as lost."""
 

@@ -1,4 +1,4 @@
-"""Checks of finished groups before delivery: staleness, and what Atropos drops without a word."""
+"""Checks of finished groups before delivery: staleness, and reasons for which Atropos drops groups silently."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def check_staleness(claim: Claim, branch_groups: Sequence[BranchGroup], step: in
 
 
 def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], limits: TrainerLimits) -> None:
-    """Raise GroupRejected for groups that BaseEnv would drop without a word."""
+    """Raise GroupRejected for groups that BaseEnv would drop silently."""
     if not groups:
         raise GroupRejected("withheld", f"{claim.group}: the environment's hooks returned nothing")
     for group in groups:

@@ -27,7 +27,13 @@ from clotho.atropos.main import main
 from clotho.atropos.processing import process_groups
 from clotho.atropos.reconnecting import ReconnectingEnv
 from clotho.atropos.run_lock import held
-from clotho.atropos.run_setup import as_asked, manifest_of, open_connections, served_model, with_tokenizer
+from clotho.atropos.run_setup import (
+    manifest_of,
+    open_connections,
+    served_model,
+    with_run_settings,
+    with_tokenizer,
+)
 from clotho.atropos.scored import (
     BranchGroup,
     Sibling,
@@ -149,7 +155,7 @@ class ClothoEnv(ReconnectingEnv):
         """Open Temporal, the store and the run, and hold the run's lock."""
         connections = await open_connections(self.config)
         endpoint, model = served_model(self.server_configs, self.config)
-        manifest = as_asked(self.make_manifest(model), connections.settings, self.config)
+        manifest = with_run_settings(self.make_manifest(model), connections.settings, self.config)
         async with held(connections.journal, manifest.run) as run_lock:
             self.adapter_run = await open_run(
                 connections,

@@ -14,7 +14,7 @@ from clotho.atropos.adapter_run import AdapterRun
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.evaluation_statistics import mean_of_items, pass_at
 from clotho.atropos.ledger import Claim, Ledger
-from clotho.atropos.run_setup import as_asked, evaluation_manifest
+from clotho.atropos.run_setup import evaluation_manifest, with_run_settings
 from clotho.environment.loading import make_environment
 from clotho.errors import GroupRejected
 from clotho.journal import Journal
@@ -48,7 +48,7 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
     started = time.time()
     training = env.adapter_run.manifest.run
     manifest = evaluation_manifest(env.config, env.adapter_run.manifest.model, env.curr_step)
-    manifest = as_asked(manifest, env.adapter_run.connections.settings, env.config)
+    manifest = with_run_settings(manifest, env.adapter_run.connections.settings, env.config)
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
     async with paused(env.adapter_run.connections.journal, training) if stops else nullcontext():
         entries, failed = await roll_out_set(env, manifest)

@@ -30,7 +30,7 @@ class Items:
         self._drawn_before = Counter(drawn)
 
     async def next(self) -> Item | None:
-        """Raises EnvironmentFailed for an item that isn't a JSON object."""
+        """Draw the next item. Raises EnvironmentFailed for one that isn't a JSON object."""
         while (drawn := await self._draw()) is not None:
             item = json_item(drawn)
             name = item_name(item)

@@ -35,7 +35,7 @@ class Connections:
 
 
 async def open_connections(config: ClothoEnvConfig) -> Connections:
-    """Raises InvalidInput where Temporal or the store can't be used as configured."""
+    """Connect to Temporal and open the store. Raises InvalidInput where they can't be used as configured."""
     settings = load_settings(config.store, config.temporal)
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
@@ -75,17 +75,17 @@ def with_tokenizer(configs: Any, tokenizer: str) -> Any:
 
 
 def manifest_of(config: ClothoEnvConfig, model: str) -> RunManifest:
-    """The training run's. Raises InvalidInput for an unknown environment or bad fields of its configuration."""
+    """The manifest of the training run. Raises InvalidInput for an unknown environment or bad configuration."""
     return _manifest(config, model, config.run, config.training_set, config.group_size)
 
 
 def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunManifest:
-    """The held-out set's, as the trainer's step `step` is evaluated."""
+    """The manifest of the evaluation on the held-out set at the trainer's step `step`."""
     run = f"{config.run}-eval-{step}"
     return _manifest(config, model, run, config.held_out_set, config.evaluation_group_size)
 
 
-def as_asked(manifest: RunManifest, settings: Settings, config: ClothoEnvConfig) -> RunManifest:
+def with_run_settings(manifest: RunManifest, settings: Settings, config: ClothoEnvConfig) -> RunManifest:
     """The manifest with the dataset and the run settings of clotho.yaml and of the adapter's configuration."""
     return _with_dataset(manifest, settings.dataset).with_settings(settings.run, config)
 
@@ -117,7 +117,7 @@ def rendering_of(config: ClothoEnvConfig) -> Rendering | None:
     )
 
 
-def thinking(manifest: RunManifest, config: ClothoEnvConfig) -> RunManifest:
+def with_reasoning(manifest: RunManifest, config: ClothoEnvConfig) -> RunManifest:
     """The manifest with Atropos' reasoning fields applied to requests and prompt."""
     asked = ReasoningConfig.from_env_config(config).build_extra_body()
     update: dict[str, object] = {}
@@ -143,4 +143,4 @@ def _manifest(
         seed=config.seed,
         group_size=group_size,
     )
-    return thinking(manifest, config)
+    return with_reasoning(manifest, config)

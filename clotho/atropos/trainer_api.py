@@ -55,7 +55,7 @@ class TrainerApi:
         return await self._json("POST", path, body)
 
     async def status(self, env_id: int) -> dict[str, Any]:
-        """Raises EnvUnknown where the API has no such environment."""
+        """The environment's status. Raises EnvUnknown where the API has no such environment."""
         try:
             return await self._json("GET", "/status-env", {"env_id": env_id})
         except ApiUnavailable as error:
@@ -66,7 +66,7 @@ class TrainerApi:
         await self.post("/disconnect-env", {"env_id": env_id})
 
     async def send(self, groups: list[dict[str, Any]]) -> Receipt:
-        """Raises GroupRejected where the API refuses them for good."""
+        """Send groups. Raises GroupRejected where the API refuses them for good."""
         body, headers = await asyncio.to_thread(_encoded, groups)
         answer = await self._request("POST", "/scored_data_list", body, headers)
         said = _parsed(answer, self.url)

@@ -99,7 +99,7 @@ class Counting:
 
 
 async def count_now(counter: RunCounter) -> RunCounts | None:
-    """None where Temporal or the store can't tell now."""
+    """The run's counts; None where Temporal or the store can't tell now."""
     try:
         async with asyncio.timeout(COUNT_SECONDS):  # the client itself tries again for ever
             return await counter.count()

@@ -22,14 +22,14 @@ class View:
     """A run's progress at one moment."""
 
     progress: CampaignProgress | None = None
-    """None before a worker answers for the campaign."""
+    """The campaign's progress; None before a worker answers."""
     counts: RunCounts | None = None
-    """None before they were first counted."""
+    """The run's counts; None before they were first counted."""
     group_size: int = 1
     seconds_left: float | None = None
-    """None where it can't be told."""
+    """Seconds that the run may still take; None where it can't be told."""
     trouble: str | None = None
-    """Why the run makes no headway."""
+    """The reason why the run makes no headway."""
 
     @property
     def totals(self) -> Work:
@@ -72,7 +72,7 @@ class TimeLeft:
         self._first: tuple[float, int] | None = None
 
     def seconds_left(self, view: View) -> float | None:
-        """None before a rollout was scored, and while the run is paused."""
+        """Seconds that the run may still take; None before a rollout was scored, and while the run is paused."""
         if view.progress is None or view.counts is None or view.progress.paused is not None:
             return None
         now, scored = time.monotonic(), view.counts.rollouts

@@ -182,7 +182,7 @@ class RunOptions(DatasetOptions):
     redact: Annotated[str | None, asked(LIMITS, "redact", "NAME,NAME")] = None
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
-        """Raises InvalidInput that names the option at fault."""
+        """The run's manifest. Raises InvalidInput that names the option at fault."""
         environment, folder = named_environment(environment)
         dataset = self.dataset_config(settings.dataset)
         items = {"dataset": dataset.model_dump(mode="json")} if dataset is not None else {}
@@ -228,7 +228,7 @@ class RunOptions(DatasetOptions):
             raise InvalidInput("; ".join(faults)) from error
 
     def rendering(self) -> Rendering | None:
-        """None in chat mode; raises InvalidInput for options that say nothing there."""
+        """The rendering; None in chat mode. Raises InvalidInput for options that have no effect there."""
         if self.inference is not Inference.CHAT:
             return Rendering(
                 tokenizer=self.tokenizer or "",

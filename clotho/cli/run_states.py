@@ -71,7 +71,7 @@ async def run_state(
 
 
 async def _drawn_state(journal: Journal, client: Client, run: str) -> str | None:
-    """None for a run that a campaign drives."""
+    """The state of a run that an adapter drives; None for one of a campaign."""
     if await read_adapter_config(journal, run) is None:
         return None
     running = await client.count_workflows(f"{RUN} = '{run}' AND ExecutionStatus = 'Running'")

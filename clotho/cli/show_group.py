@@ -21,7 +21,7 @@ Row = tuple[str, ...]
 
 
 async def show_group(console: Console, journal: Journal, group: str) -> None:
-    """Raises InvalidInput for a group that was never begun."""
+    """Show a group at a glance. Raises InvalidInput for one that was never begun."""
     keys = await journal.keys(f"{group}/")
     rollouts = sorted({"/".join(key.split("/")[:3]) for key in keys if key.count("/") > 2 and _is_of(key)})
     scored = await journal.read(scored_key(group), GroupEntry)

@@ -6,7 +6,7 @@ from clotho.errors import InvalidInput, Unavailable
 
 
 def packaged_rows(config: DatasetConfig) -> Rows:
-    """Raises InvalidInput for what isn't there, and Unavailable where the hub can't be reached."""
+    """Rows of a dataset of the hub. Raises InvalidInput if it isn't there, Unavailable if the hub isn't reached."""
     try:
         from datasets import DatasetDict, load_dataset
     except ImportError as error:

@@ -29,7 +29,7 @@ class Environments:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="environment")
 
     async def get(self, manifest: RunManifest) -> Environment:
-        """Raises InvalidInput for an unknown name or a bad configuration, EnvironmentFailed from its setup."""
+        """The run's instance. Raises InvalidInput for a bad configuration, EnvironmentFailed if setup fails."""
         key = f"{manifest.environment} {sorted(manifest.environment_config.items())}"
         if (task := self._ready.get(key)) is None:
             task = self._ready[key] = asyncio.create_task(self.fresh(manifest))

@@ -47,7 +47,7 @@ class _Untitled(GenerateJsonSchema):
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """Raises InvalidInput for a function without a docstring, or with a parameter that no JSON schema describes."""
+    """The signature of a tool. Raises InvalidInput without a docstring, or for parameters without a JSON schema."""
     named = f"tool {function.__name__!r} ({function.__module__})"
     text = inspect.getdoc(function)
     if not text:

@@ -24,7 +24,7 @@ class EnvironmentTools:
         return (await self.dispatcher(environment)).registry
 
     async def dispatcher(self, environment: str) -> Dispatcher:
-        """Raises as `registry_of` does."""
+        """The dispatcher of an environment's tools. Raises as `registry_of` does."""
         if environment not in self._made:
             registry = await asyncio.to_thread(registry_of, environment)
             self._made.setdefault(environment, Dispatcher(registry, self._variable))

@@ -17,7 +17,7 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Access:
-    """Raises Refused for a request whose headers rule it out.
+    """Checks of a request's headers: host, origin and token. Raises Refused.
 
     Addresses, localhost and this machine's name are known hosts always. A page whose own name was made to resolve
     to this server (DNS rebinding) asks under that name.

@@ -36,7 +36,7 @@ class OpenAIChat:
 
     @property
     def capabilities(self) -> None:
-        """None: chat mode has no tokens."""
+        """The server's capabilities: None, since chat mode has no tokens."""
 
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
         """Sample one assistant message, once. Raises ModelUnavailable, ModelRejected or ContextOverflow."""

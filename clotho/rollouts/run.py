@@ -62,7 +62,7 @@ class RunManifest(FrozenModel):
     """The model's name, as its server knows it; the agent's kind where no model acts."""
     sampling: Sampling
     rendering: Rendering | None = None
-    """None: chat mode, in which the server renders and returns no tokens."""
+    """The rendering. None: chat mode, in which the server renders and returns no tokens."""
     seed: int
     system_prompt: str | None
     selection: ToolSelection

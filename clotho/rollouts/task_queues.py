@@ -39,4 +39,4 @@ class TaskQueues(FrozenModel):
         heartbeat_timeout=timedelta(seconds=10),
     )
     verification: ActivityQueue | None = None
-    """None: where the rollout's sandbox is."""
+    """The queue of verifications. None: that of the rollout's sandbox."""

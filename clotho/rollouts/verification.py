@@ -58,6 +58,6 @@ class RewardEntry(FrozenModel):
     refused: str | None = None
     """The reason why the agent's files could not be verified, where the score is 0 for that alone."""
     artifacts: ArtifactArchive | None = None
-    """None where there are no files."""
+    """The archive of files that the rollout left; None where there are none."""
     in_agents_instance: bool = False
     """True if verified beside the agent's own processes, which the environment asked to keep."""

@@ -58,7 +58,7 @@ class RunCounter:
         self._failures: dict[str, Failure] = {}
 
     async def count(self) -> RunCounts:
-        """Raises RPCError and StoreUnavailable."""
+        """Count the run's rollouts. Raises RPCError and StoreUnavailable."""
         started = datetime.now(UTC)
         if self._looked is None:
             if not (groups := await group_ids(self._journal, self._run)):

@@ -40,7 +40,7 @@ class RunRequest(FrozenModel):
     groups: int
     max_open_groups: int
     items: tuple[Item, ...] | None = None
-    """None: the environment's own."""
+    """Items of the run; None: the environment's own."""
     task_queues: TaskQueues = TaskQueues()
     repairs: RepairBounds = RepairBounds()
     stop_after_failures: int = 8

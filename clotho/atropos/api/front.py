@@ -1,4 +1,4 @@
-"""The ASGI application: atroposlib's own, mounted so that no answer leaves before the disk has what it says."""
+"""The ASGI application: atroposlib's own, whose answers leave once the disk has what they say."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ class DurableFront:
         self._unpacking = asyncio.Lock()
         """Held while a body of groups is unpacked: one at a time has to fit into memory."""
         self._astray = False
-        """Memory may differ from the file."""
+        """True while memory may differ from the file."""
         self._answering: dict[Client, FetchedBatch] = {}
         """The last batch that each connection was sent."""
         self._taking_back: set[asyncio.Task[None]] = set()
@@ -95,7 +95,7 @@ class DurableFront:
         async with self._unpacking:
             body = await asyncio.to_thread(self._bodies.unpacked, sent, encoding)
             groups = await asyncio.to_thread(read_groups, body, many=many)
-            async with self._alone():
+            async with self._exclusive():
                 upstream.admit(groups)
                 fresh = _first_of_each_id(groups, await self._on_disk(self._file.known, _ids(groups)))
                 if len(fresh) < len(groups):
@@ -126,7 +126,7 @@ class DurableFront:
             await self._commit(_ids(groups))
 
     async def _serve_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._alone():
+        async with self._exclusive():
             self._mirror.drop_arrived()
             upstream.watch_batches()
             answer = await asked(scope, b"")
@@ -136,7 +136,7 @@ class DurableFront:
         connection = scope["client"]
         self._answering[connection] = served
         if await Request(scope, receive).is_disconnected():
-            return await self._take_back(served)
+            return await self._requeue(served)
         await answer.send(send)
         served.answered = not served.torn
 
@@ -144,21 +144,21 @@ class DurableFront:
         """The client at this connection can't have received the whole of the last answer."""
         if (served := self._answering.pop(connection, None)) is not None:
             served.torn, served.answered = True, False
-            task = asyncio.ensure_future(self._take_back(served))
+            task = asyncio.ensure_future(self._requeue(served))
             self._taking_back.add(task)
             task.add_done_callback(self._taking_back.discard)
 
     def connection_ended(self, connection: Client) -> None:
         self._answering.pop(connection, None)
 
-    async def _take_back(self, served: FetchedBatch) -> None:
+    async def _requeue(self, served: FetchedBatch) -> None:
         """Serve the batch again to the next client: this one is gone."""
-        async with self._alone():
+        async with self._exclusive():
             self._mirror.requeue(served)
             await self._commit()
 
     async def _reset(self, scope: Scope) -> Answer:
-        async with self._alone():
+        async with self._exclusive():
             answer = await asked(scope, b"")
             upstream.forget_start()
             self._mirror.drop_served()
@@ -169,7 +169,7 @@ class DurableFront:
         encoding = Headers(scope=scope).get("content-encoding", "")
         body = await asyncio.to_thread(self._bodies.unpacked, sent, encoding)
         request = read_request(scope["path"], body)
-        async with self._alone():
+        async with self._exclusive():
             upstream.admit_request(request)
             if scope["path"] == "/status-env" and isinstance(request, EnvironmentNumber):
                 upstream.check_environment(request.env_id)
@@ -178,14 +178,14 @@ class DurableFront:
         return answer
 
     async def _commit(self, accepted: Sequence[str] = (), *, forget_accepted: bool = False) -> None:
-        """Write what changed. Raises sqlite3.Error if the disk doesn't take it: see `_alone`."""
+        """Write what changed. Raises sqlite3.Error if the disk doesn't take it: see `_exclusive`."""
         changes = self._mirror.changes(accepted, forget_accepted=forget_accepted)
         if changes is None:
             return
         await self._on_disk(self._file.write, changes)
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
+    async def _exclusive(self) -> AsyncIterator[None]:
         """Run one request at a time, on memory that equals the file; a failed request restores that."""
         async with self._turn:
             if self._astray:

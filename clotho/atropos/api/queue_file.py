@@ -88,7 +88,7 @@ class QueueFile:
         return {found[0] for each in ids for found in self._connection.execute(query, (each,))}
 
     def write(self, changes: Changes) -> None:
-        """Raises sqlite3.Error, and leaves the file as it was, if it can't be written."""
+        """Write the changes. Raises sqlite3.Error, and leaves the file as it was, if it can't be written."""
         with self._connection as writing:
             if changes.forget_accepted:
                 writing.execute("DELETE FROM accepted")

@@ -152,14 +152,14 @@ def _batches(groups: Sequence[Held], kind: str) -> list[list[Group]]:
 
 
 def admit_request(asked: Trainer | Environment | EnvironmentNumber) -> None:
-    """Raises Refused for a registration that the application would hold for ever."""
+    """Check a registration. Raises Refused for one that the application would hold for ever."""
     held = {Trainer: "requesters", Environment: "envs"}.get(type(asked))
     if held is not None and len(getattr(app.state, held, ())) >= MOST_REGISTERED:
         raise Refused(409, f"{MOST_REGISTERED} are registered already: /reset_data forgets them")
 
 
 def check_environment(number: int) -> None:
-    """Raises Refused for one whose share of the batches the application can't tell."""
+    """Check an environment's number. Raises Refused if the application can't tell its share of the batches."""
     environments = getattr(app.state, "envs", ())
     if number >= len(environments):
         raise Refused(404, f"no environment {number} is registered")
@@ -168,7 +168,7 @@ def check_environment(number: int) -> None:
 
 
 def admit(groups: Sequence[SentGroup]) -> None:
-    """Raises Refused for groups that no batch could ever hold, or that come before a trainer."""
+    """Check groups. Raises Refused for those that no batch could ever hold, or that come before a trainer."""
     state = app.state
     if not hasattr(state, "queue"):
         # Kept now, they would make atroposlib take the trainer for registered, without its batch size.

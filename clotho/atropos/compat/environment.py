@@ -19,7 +19,7 @@ from clotho.atropos.compat.manual_rollouts import MANUAL, ManualRollouts
 from clotho.atropos.compat.row_hook import current_row, rows_through
 from clotho.atropos.compat.server_handle import ServerHandle, Teacher
 from clotho.atropos.env import ClothoEnv, Trajectories
-from clotho.atropos.run_setup import rendering_of, thinking
+from clotho.atropos.run_setup import rendering_of, with_reasoning
 from clotho.config import Settings, secret
 from clotho.environment import AgentResult, Environment, EnvironmentConfig
 from clotho.environment.instances import Environments
@@ -143,7 +143,7 @@ class CompatEnv(ClothoEnv):
             limits=Limits(max_turns=config.max_agent_turns),
             group_size=config.group_size,
         )
-        return thinking(manifest, config)
+        return with_reasoning(manifest, config)
 
     def task_queues(self, settings: Settings) -> TaskQueues:
         """Rewards look into the sandboxes, so all of these are on the adapter's host."""
@@ -248,7 +248,8 @@ class CompatEnv(ClothoEnv):
         if failed := self.manual_rollouts.take_failed():
             reason = next(iter(failed.values()))
             message = (
-                f"{len(failed)} of the evaluation's rollouts failed, and count as it takes that: {reason}"
+                f"{len(failed)} of the evaluation's rollouts failed, which its figures may count as the policy's: "
+                f"{reason}"
             )
             log.error("%s", message)
             raise EvaluationDistorted(message)
@@ -277,7 +278,7 @@ class EnvironmentAdapter(Environment):
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
         if MANUAL in item:
-            return self._env.manual_rollouts.park(item, result, ctx)
+            return self._env.manual_rollouts.hand_over(item, result, ctx)
         return self._env.compute_reward(item, result, ctx)
 
 

@@ -146,7 +146,7 @@ class ManualRollouts:
         if self._running:
             await asyncio.wait(self._running, timeout=LAST_STEPS)
 
-    def park(self, item: Item, result: AgentResult, context: RewardContext) -> float:
+    def hand_over(self, item: Item, result: AgentResult, context: RewardContext) -> float:
         """Hand the workspace over to the environment until `cleanup`: the verification of a manual rollout."""
         task = open_tasks.get(str(item["id"]))
         if task is None:

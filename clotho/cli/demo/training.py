@@ -37,7 +37,7 @@ class TrainingChain:
     say: Callable[[str], None]
 
     async def run(self, name: str) -> None:
-        """Raises BatchRefused for a faulty batch, Unavailable if a part of the chain ends."""
+        """Run the chain. Raises BatchRefused for a faulty batch, Unavailable if a part of the chain ends."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         queue = self.settings.folder / f"{name}.sqlite"

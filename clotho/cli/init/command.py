@@ -32,7 +32,7 @@ def command(
 
 
 def write_templates(folder: Path) -> list[Path]:
-    """Raises InvalidInput for files that are there already, and for a folder that can't be written."""
+    """Write the templates. Raises InvalidInput for existing files, and for a folder that can't be written."""
     templates = [each for each in resources.files("clotho.cli.init").iterdir() if each.name.endswith(ENDING)]
     files = {folder / each.name.removesuffix(ENDING): each.read_text() for each in templates}
     if there := [str(path) for path in sorted(files) if path.exists()]:

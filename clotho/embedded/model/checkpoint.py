@@ -43,7 +43,7 @@ class Architecture(BaseModel):
 
     @classmethod
     def read(cls, directory: Path) -> "Architecture":
-        """Raises InvalidInput for a model that the forward pass would get wrong."""
+        """Read the architecture. Raises InvalidInput for a model that the forward pass would get wrong."""
         path = directory / "config.json"
         try:
             return cls.model_validate_json(path.read_bytes())

@@ -11,7 +11,7 @@ class Rendering(FrozenModel):
     """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""
     renderer: str | None = None
     tool_call_parser: str | None = None
-    """None: what `models.rendering.resolve` finds for the model's architecture; see the run's served model."""
+    """The parser's name. None: the one that `models.rendering.resolve` finds for the model's architecture."""
     thinking_mode: bool = False
 
     def named(self, model: str) -> "Rendering":

@@ -87,7 +87,7 @@ class Tokenizer:
 
 
 def _require_hub(name: str) -> None:
-    """Raises TokenizerUnavailable where nothing of it is on this machine, and the hub doesn't answer."""
+    """Raise TokenizerUnavailable where nothing of it is on this machine, and the hub doesn't answer."""
     kept = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if HF_HUB_OFFLINE or is_path or Path(name).is_dir() or kept.is_dir():

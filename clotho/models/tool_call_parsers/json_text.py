@@ -13,7 +13,7 @@ DEEPEST = 100
 
 
 def decode(text: str) -> Any:
-    """Raises ValueError."""
+    """Decode JSON as models write it. Raises ValueError."""
     try:
         return _shallow(json.loads(text))
     except RecursionError:
@@ -46,7 +46,7 @@ def _shallow(value: Any) -> Any:
 
 
 def decoded_call(name: JsonValue, arguments: JsonValue) -> ParsedCall:
-    """Raises ValueError where `name` is no text.
+    """The call of a decoded name and arguments. Raises ValueError where `name` is no text.
 
     Arguments that are text already, holding an object, aren't encoded a second time.
     """

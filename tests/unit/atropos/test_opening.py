@@ -7,7 +7,7 @@ import pytest
 from atroposlib.envs.server_handling.server_manager import APIServerConfig, ServerBaseline
 
 from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.run_setup import as_asked, manifest_of, served_model
+from clotho.atropos.run_setup import manifest_of, served_model, with_run_settings
 from clotho.config import Settings
 from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
@@ -91,7 +91,7 @@ def test_a_dataset_is_kept_with_its_absolute_path_and_digest(
     def dataset_of(environment: str, given: dict[str, str] | None = None) -> object:
         config = {"dataset": given} if given else {}
         asked = ClothoEnvConfig(run="r", environment=environment, environment_config=config)
-        return as_asked(manifest_of(asked, "m"), settings, asked).environment_config["dataset"]
+        return with_run_settings(manifest_of(asked, "m"), settings, asked).environment_config["dataset"]
 
     for given, name in ((None, "usual"), ({"source": "given.jsonl"}, "given")):
         found = DatasetConfig.model_validate(dataset_of("word_count", given))

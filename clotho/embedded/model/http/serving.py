@@ -78,7 +78,7 @@ class Serving:
         return self.policy.tokenizer.encode(text)
 
     def check_length(self, least: int) -> None:
-        """Raises Refusal for a prompt of `least` tokens or more, if that is too long already."""
+        """Raise Refusal for a prompt of at least `least` tokens, if that is too long already."""
         limit = self.policy.model.architecture.max_position_embeddings
         if least >= limit:
             raise context_overflow(limit, f"at least {least}")
