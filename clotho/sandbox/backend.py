@@ -14,8 +14,11 @@ from pydantic import model_validator
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
-from clotho.sandbox.exhaustion import Exhausted
 from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.jobs import MAX_OUTPUT_BYTES as MAX_OUTPUT_BYTES
+from clotho.sandbox.jobs import Job as Job
+from clotho.sandbox.jobs import JobStatus as JobStatus
+from clotho.sandbox.jobs import SessionInfo as SessionInfo
 from clotho.sandbox.places import AGENT_HOME as AGENT_HOME
 from clotho.sandbox.places import WORKSPACE as WORKSPACE
 from clotho.sandbox.places import check_places
@@ -24,8 +27,6 @@ from clotho.sandbox.states import JobState as JobState
 from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
-MAX_OUTPUT_BYTES = 50_000_000
-"""Bytes that a command may write."""
 MAX_CHECKPOINT_BYTES = 1 << 30
 MAX_CHECKPOINT_SECONDS = 60.0
 """Bounds of a checkpoint: on an archive before compression, and on the time for which commands stand still."""
@@ -61,48 +62,6 @@ class SandboxSpec(FrozenModel):
     def _places(self) -> "SandboxSpec":
         check_places(self.writable_roots, self.aliases)
         return self
-
-
-class Job(FrozenModel):
-    """A command and the key under which it runs at most once."""
-
-    key: str
-    """32 hexadecimal digits."""
-    script: str
-    """Given to a fresh `bash -c`."""
-    after: str | None = None
-    """Key of the job whose working directory and exported variables this one inherits."""
-    workdir: str | None = None
-    """Overrides the inherited directory."""
-    timeout: float | None = None
-    """Seconds after which the whole process tree is ended."""
-    max_output: int = MAX_OUTPUT_BYTES
-    """Bytes of output after which it is ended."""
-    stdin: bytes | None = None
-    session: str | None = None
-    """Set for a background job that the agent talks to later: it then has a writable standard input."""
-    pty: bool = False
-
-
-class JobStatus(FrozenModel):
-    state: JobState
-    exit_code: int | None
-    """A shell's exit code: 124 after a time-out, 137 when killed; None while running, absent or lost."""
-    output_size: int
-    pid: int | None = None
-    exhausted: Exhausted | None = None
-    """The resource that a failed or lost command had used up."""
-
-
-class SessionInfo(FrozenModel):
-    """A background job of the agent, as `process list` shows it."""
-
-    key: str
-    session: str
-    script: str
-    started: float
-    """Unix seconds."""
-    status: JobStatus
 
 
 class Labels(FrozenModel):
