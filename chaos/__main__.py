@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-from chaos import lanes, matrix, soak
+from chaos import lanes, matrix, soak, ssh_host
+from chaos.containers import engine
 from chaos.containers import matrix as container_matrix
 from chaos.containers.faults import FAULTS as CONTAINER_FAULTS
 from chaos.delivery import matrix as delivery_matrix
@@ -75,6 +76,12 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def playable() -> list[str]:
+    """The faults of the first table that this machine has what it takes for."""
+    far = ssh_host.can_be_started()
+    return [name for name, fault in faults().items() if far or not fault.through_ssh]
+
+
 def chosen(options: argparse.Namespace, kinds: Collection[str], phases: Collection[str]) -> list[Name]:
     """The cells of one table that are asked for."""
     return [
@@ -91,7 +98,7 @@ def main() -> None:
     quiet = TelemetryConfig(logging=LoggingConfig(filter=TelemetryFilter("ERROR", "ERROR")))
     Runtime.set_default(Runtime(telemetry=quiet))
     if options.soak:
-        repeatable = [name for name, fault in faults().items() if not fault.for_good]
+        repeatable = [name for name, fault in faults().items() if not (fault.for_good or fault.through_ssh)]
         kinds = [name for name in repeatable if name in (options.fault or repeatable)]
         if not kinds:
             sys.exit(f"--soak strikes with {', '.join(repeatable)}")
@@ -100,8 +107,8 @@ def main() -> None:
     rollouts = Results(RESULTS / version, CellResult)
     contained = Results(RESULTS / version / "containers", CellResult)
     deliveries = Results(RESULTS / version / "delivery", DeliveryResult)
-    of_rollouts = chosen(options, faults(), PHASES)
-    of_contained = chosen(options, CONTAINER_FAULTS, PHASES)
+    of_rollouts = chosen(options, playable(), PHASES)
+    of_contained = chosen(options, CONTAINER_FAULTS if engine.can_be_started() else (), PHASES)
     of_deliveries = chosen(options, DELIVERY_FAULTS, DELIVERY_PHASES)
     names = left(of_rollouts, rollouts, options)
     expected = None

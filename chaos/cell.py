@@ -66,6 +66,7 @@ async def play(
         small_disks=(fault.small_disk,) if fault.small_disk else (),
         slow=phase.slow(rollout),
         images=images,
+        through_ssh=fault.through_ssh,
     ) as stage:
         try:
             result = await measured(stage, fault, phase, rollout, expected, result)

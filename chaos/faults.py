@@ -27,6 +27,7 @@ MODEL_OUTAGE = 2.0
 STOPPED = HEARTBEAT + 7.0
 SLOW_WRITE_RULE = "journal.write:delay=2"
 STARVED = 6.0
+HOST_OUTAGE = 4.0
 FEWEST = 3
 """Descriptors: fewer than any process has open."""
 PARTITION = 60.0
@@ -53,6 +54,8 @@ class Fault:
     rules: str = ""
     most_losses: int | None = None
     """Sandboxes that a rollout may lose to it; None: no target."""
+    through_ssh: bool = False
+    """The stage's sandboxes are made through ssh."""
     for_good: bool = False
     """The stage is another one afterwards: nothing can strike it a second time."""
 
@@ -100,6 +103,13 @@ async def destroy_sandbox(stage: Stage, hit: Hit, rollout: str) -> None:
 async def kill_supervisor(stage: Stage, hit: Hit, rollout: str) -> None:
     await sandboxes.kill_supervisors(stage, rollout)
     hit.release()
+
+
+async def kill_far_host(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.far.kill(stage.sandbox_folder, stage.possible_leases())
+    hit.release()
+    await asyncio.sleep(HOST_OUTAGE)
+    await stage.far.start()
 
 
 async def slow_store(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -221,6 +231,11 @@ def faults(partition_seconds: float = PARTITION) -> dict[str, Fault]:
         "model": Fault("SIGKILL of the model server", kill_model),
         "sandbox": Fault("a sandbox destroyed, files and all", destroy_sandbox),
         "supervisor": Fault("SIGKILL of a sandbox's supervisor", kill_supervisor),
+        "ssh-host": Fault(
+            f"SIGKILL of a sandbox host reached through ssh, and of its sandboxes, back after {HOST_OUTAGE:g} s",
+            kill_far_host,
+            through_ssh=True,
+        ),
         "store-slow": Fault("store: every write takes 2 s more", slow_store, rules=SLOW_WRITE_RULE),
         "store-refuses": Fault(
             f"store refuses writes for {STORE_OUTAGE:g} s", refuse_writes, small_disk=STORE

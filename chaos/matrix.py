@@ -27,7 +27,8 @@ doesn't:
 - **recovery**: for workers within the heartbeat timeout ({HEARTBEAT:g} s here) + 5 s, for Temporal + 10 s.
 
 Every play of this version counts: a cell that missed a target once stays ✗, however often it is played again.
-A cell is played once by default: a ✓ says that it held then, not how often it holds.
+A cell is played once by default: a ✓ says that it held then, not how often it holds. A – stands for one that the
+machine lacks a program for.
 
 ¹ A call, of this rollout or another, was answered into a process that was killed before it could write the
 answer to the journal. That can't be 0: the provider has charged, and the answer is lost. The next attempt asks

@@ -13,6 +13,7 @@ from pathlib import Path
 from chaos.containers.engine import PodmanEngine, engine_in
 from chaos.disk import SmallDisk
 from chaos.link import Link
+from chaos.ssh_host import SandboxHost, sandbox_host_in
 from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
@@ -96,7 +97,9 @@ class Stage:
     """Those that were asked for, by the folder that is on them."""
     size: Size
     engine: PodmanEngine | None = None
-    """That of its sandboxes; None where they are local."""
+    """That of its sandboxes; None where they are in no container."""
+    ssh: SandboxHost | None = None
+    """The host of its sandboxes; None where they are made by workers."""
     deaths: list[float] = field(default_factory=list)
     """When a process that calls models was killed."""
     unexpected_exits: int = 0
@@ -116,6 +119,11 @@ class Stage:
     def podman(self) -> PodmanEngine:
         assert self.engine is not None, "its sandboxes are in containers"
         return self.engine
+
+    @property
+    def far(self) -> SandboxHost:
+        assert self.ssh is not None, "its sandboxes are made through ssh"
+        return self.ssh
 
     def groups(self) -> list[str]:
         return [group_id(RUN, number) for number in range(self.size.groups)]
@@ -167,8 +175,14 @@ class Stage:
             groups=self.size.groups,
             group_size=self.size.group_size,
             seed=SEED,
-            settings=RunSettings() if self.engine is None else CONTAINED,
+            settings=self._settings,
         )
+
+    @property
+    def _settings(self) -> RunSettings:
+        if self.engine is not None:
+            return CONTAINED
+        return RunSettings() if self.ssh is None else RunSettings(sandbox="ssh")
 
     @property
     def last_words(self) -> str:
@@ -225,7 +239,7 @@ class Stage:
 
 
 def sandbox_folder_of(cluster: Cluster) -> Path:
-    return SandboxSettings(root=cluster.folder / "sandboxes").folder_of(cluster.store_identity)
+    return SandboxSettings(root=cluster.sandbox_root).folder_of(cluster.store_identity)
 
 
 def journalled(store: Path, key: str) -> bool:
@@ -241,6 +255,7 @@ async def stage_on(
     small_disks: Collection[str],
     slow: Mapping[str, int],
     images: Path | None = None,
+    through_ssh: bool = False,
 ) -> AsyncIterator[Stage]:
     """Everything ends with it: workers, sandboxes and mounts. With `images`, sandboxes are in containers."""
     folder = servers.folder / name
@@ -256,11 +271,18 @@ async def stage_on(
             await disk.mount()
             stack.push_async_callback(disk.unmount)
         engine = await stack.enter_async_context(engine_in(folder / "engine", images)) if images else None
-        cluster = Cluster(client, folder, link.address, docker_host=engine.address if engine else None)
+        far = await stack.enter_async_context(sandbox_host_in(folder)) if through_ssh else None
+        cluster = Cluster(
+            client,
+            folder,
+            link.address,
+            docker_host=engine.address if engine else None,
+            ssh_host=far.settings if far else None,
+        )
         provider = Provider(servers.model.url, lambda key: journalled(cluster.store, key), slow)
         provider.touched = OUTSIDE if engine else ""
         url = await stack.enter_async_context(serving(provider))
-        stage = Stage(servers, cluster, provider, url, link, disks, size, engine)
+        stage = Stage(servers, cluster, provider, url, link, disks, size, engine, far)
         stack.push_async_callback(end, stage)
         yield stage
 

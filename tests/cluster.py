@@ -30,6 +30,7 @@ from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import open_backend
+from clotho.ssh_host import SshHost
 from clotho.temporal.connection import connect
 from clotho.temporal.states import RolloutOwners, namespace_labels
 
@@ -54,6 +55,8 @@ class Cluster:
     """The host name that workers use; empty: the namespace's."""
     docker_host: str | None = None
     """Address of the engine of sandboxes in containers."""
+    ssh_host: SshHost | None = None
+    """This machine under another name: where sandboxes are made through ssh."""
 
     def in_namespace(self, client: Client) -> "Cluster":
         """The same store, sandboxes and host, in the client's namespace."""
@@ -76,6 +79,11 @@ class Cluster:
     def store_identity(self) -> str:
         return filesystem_identity(self.store)
 
+    @property
+    def sandbox_root(self) -> Path:
+        """The root of the sandboxes' folders, on the machine that they are made on."""
+        return self.folder / "sandboxes" if self.ssh_host is None else Path(self.ssh_host.root)
+
     def open_journal(self) -> Journal:
         """A reader of its own, without the cache of another."""
         return Journal(FilesystemStore(self.store))
@@ -83,8 +91,11 @@ class Cluster:
     @property
     def host_variables(self) -> dict[str, str]:
         """Environment variables of every process on the host of this cluster's sandboxes."""
-        of_engine = {"CLOTHO_SANDBOX__DOCKER_HOST": self.docker_host} if self.docker_host else {}
-        return of_engine | {
+        places = {"CLOTHO_SANDBOX__DOCKER_HOST": self.docker_host} if self.docker_host else {}
+        if self.ssh_host is not None:
+            hosts = f"[{self.ssh_host.model_dump_json()}]"
+            places |= {"CLOTHO_SANDBOX__BACKEND": "ssh", "CLOTHO_SANDBOX__SSH": hosts}
+        return places | {
             "CLOTHO_TEMPORAL__NAMESPACE": self.client.namespace,
             "CLOTHO_SANDBOX__ROOT": str(self.folder / "sandboxes"),
             "CLOTHO_HOST": self.host_name,
@@ -107,7 +118,7 @@ class Cluster:
 
     def sandboxes(self) -> SandboxBackend:
         """The sandboxes of this cluster's workers."""
-        settings = SandboxSettings(root=self.folder / "sandboxes", docker_host=self.docker_host)
+        settings = SandboxSettings(root=self.sandbox_root, docker_host=self.docker_host)
         return open_backend(settings, settings.folder_of(self.store_identity))
 
     def reaper(self, lease_seconds: float = 600.0) -> SandboxReaper:

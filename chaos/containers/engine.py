@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +27,11 @@ lock_type = "file"
 """
 """Podman's engines on a machine share locks and a folder by default: what one leaves when it dies meets others."""
 ANSWER_SECONDS = 60.0
+
+
+def can_be_started() -> bool:
+    """Whether this machine and this user can have an engine of their own."""
+    return os.geteuid() == 0 and all(map(shutil.which, ("podman", "runc")))
 
 
 class PodmanEngine:

@@ -2,8 +2,6 @@
 
 import asyncio
 import io
-import os
-import shutil
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 
 from chaos import __main__ as program
 from chaos.containers import matrix
-from chaos.containers.engine import PodmanEngine, engine_in
+from chaos.containers.engine import PodmanEngine, can_be_started, engine_in
 from chaos.containers.faults import FAULTS
 from chaos.delivery import matrix as delivery_matrix
 from chaos.lanes import play_all
@@ -33,8 +31,7 @@ CELLS: tuple[Name, ...] = (
     ("container-rm", "reward"),
 )
 needs_podman = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("podman") or not shutil.which("runc"),
-    reason="an engine of its own takes root, podman and runc",
+    not can_be_started(), reason="an engine of its own takes root, podman and runc"
 )
 
 

@@ -7,6 +7,7 @@ import pytest
 from chaos.faults import faults
 from chaos.lanes import play_all
 from chaos.results import CellResult
+from chaos.ssh_host import can_be_started
 from chaos.table import Name
 
 pytestmark = pytest.mark.slow
@@ -22,6 +23,7 @@ CELLS: tuple[Name, ...] = (
     ("database", "between-calls"),
     ("terminate-group", "seal"),
     ("model", "mid-call"),
+    *((("ssh-host", "mid-command"),) if can_be_started() else ()),
 )
 
 
