@@ -187,6 +187,7 @@ class Groups:
             distribution=selection.distribution,
             seed=derived_seed(manifest.seed, group, "toolsets"),
             only=selection.tools,
+            settings=manifest.tool_settings,
         )
         return ToolManifest(
             toolsets=resolution.toolsets,

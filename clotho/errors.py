@@ -3,6 +3,7 @@
 ClothoError
 ├── InvalidInput            names, configuration, items, fingerprints: the user can correct it
 ├── ModelRejected           a permanent refusal of the model server: 401, 403, unknown model
+├── ServiceRejected         a service that a tool uses refuses for good: no key, or a wrong one
 ├── InexactTokens           a server's tokens can't be trained on: ids or logprobs missing, or not finite
 ├── ContextOverflow         the prompt no longer fits the model: an outcome of a rollout, not a failure
 ├── JournalCorrupt          an entry is damaged, or not Clotho's; names the key
@@ -20,6 +21,7 @@ ClothoError
 └── Unavailable             an outage
     ├── ModelUnavailable    429, 5xx, time-outs, dropped connections; carries Retry-After
     │   └── TokenizerUnavailable  its hub can't be reached, and this machine has none of its files
+    ├── ServiceUnavailable  429, 5xx and time-outs of a service that a tool uses; carries Retry-After
     ├── StoreUnavailable
     ├── SandboxUnavailable
     └── HostUnavailable     this machine is out of descriptors, memory, threads or disk, or its disk fails
@@ -45,6 +47,10 @@ class LeaseElsewhere(InvalidInput):
 
 class ModelRejected(ClothoError):
     """The model server refuses for good: authentication, permission, or an unknown model."""
+
+
+class ServiceRejected(ClothoError):
+    """A service that a tool uses refuses for good: a key is missing or wrong."""
 
 
 class InexactTokens(ClothoError):
@@ -133,6 +139,14 @@ class ModelUnavailable(Unavailable):
 
 class TokenizerUnavailable(ModelUnavailable):
     """A tokenizer isn't on this machine, and can't be fetched now."""
+
+
+class ServiceUnavailable(Unavailable):
+    """A service that a tool uses, such as a search provider, can't answer now."""
+
+    def __init__(self, message: str, retry_after: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class StoreUnavailable(Unavailable):

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 SIZES = TypeAdapter(dict[str, int])
+TEXTS = TypeAdapter(dict[str, str])
 
 
 class CheckpointPolicy(StrEnum):
@@ -92,6 +93,10 @@ class RunSettings(BaseModel):
     result_chars: dict[str, int] | str | None = Field(
         default=None, description="max_result_chars of single tools, as JSON."
     )
+    web: dict[str, str] | str | None = Field(
+        default=None,
+        description="Where web_search searches, as JSON: provider, url, key and corpus (the page on tools).",
+    )
     redact: tuple[str, ...] | str | None = Field(
         default=None,
         description="Environment variables of the workers whose values no tool result may show.",
@@ -103,6 +108,11 @@ class RunSettings(BaseModel):
     @classmethod
     def _sizes(cls, value: dict[str, int] | str | None) -> dict[str, int] | None:
         return SIZES.validate_json(value) if isinstance(value, str) else value
+
+    @field_validator("web")
+    @classmethod
+    def _web(cls, value: dict[str, str] | str | None) -> dict[str, str] | None:
+        return TEXTS.validate_json(value) if isinstance(value, str) else value
 
     @field_validator("redact")
     @classmethod

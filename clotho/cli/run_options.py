@@ -180,6 +180,7 @@ class RunOptions(DatasetOptions):
     preview_chars: Annotated[int | None, asked(LIMITS, "preview_chars", "N")] = None
     result_chars: Annotated[str | None, asked(LIMITS, "result_chars", "JSON")] = None
     redact: Annotated[str | None, asked(LIMITS, "redact", "NAME,NAME")] = None
+    web: Annotated[str | None, asked(LIMITS, "web", "JSON")] = None
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """The run's manifest. Raises InvalidInput that names the option at fault."""

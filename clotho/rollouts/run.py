@@ -4,9 +4,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
-from clotho.frozen_model import FrozenModel
+from clotho.errors import InvalidInput
+from clotho.frozen_model import FrozenModel, field_errors
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
 from clotho.rollouts.agent import Agent
@@ -43,7 +44,7 @@ SETTINGS = {
         "expose_usr_local",
         "unsafe_local",
     ),
-    "tool_settings": ("max_result_chars", "max_turn_chars", "preview_chars", "result_chars", "redact"),
+    "tool_settings": ("max_result_chars", "max_turn_chars", "preview_chars", "result_chars", "web", "redact"),
 }
 """Places of the fields of RunSettings in a manifest: its own, and those of its parts.
 
@@ -113,7 +114,10 @@ class RunManifest(FrozenModel):
 
 
 def _changed(part: FrozenModel, asked: Mapping[str, Any]) -> FrozenModel:
-    return type(part).model_validate({**dict(part), **asked})
+    try:
+        return type(part).model_validate({**dict(part), **asked})
+    except ValidationError as error:
+        raise InvalidInput(field_errors(error)) from error
 
 
 def _of(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class Dispatcher:
 
     def __init__(self, registry: Registry, variable: Callable[[str], str | None]) -> None:
         self.registry = registry
+        self._variable = variable
         self._redactors = Redactors(variable)
 
     @property
@@ -82,7 +83,7 @@ class Dispatcher:
         accepted = _accepted(tool, arguments)
         if isinstance(accepted, ToolOutcome):
             return self._dispatched(name, arguments, accepted, context)
-        context = replace(context, dispatcher=self, offered=frozenset(offered))
+        context = self._completed(context, offered)
         outcome = await _outcome(tool.run(accepted, context))
         done = replace(
             self._dispatched(name, arguments, outcome, context), changes=_may_change(tool, accepted)
@@ -102,7 +103,7 @@ class Dispatcher:
         accepted = None if tool is None else _accepted(tool, arguments)
         if tool is None or accepted is None or isinstance(accepted, ToolOutcome):
             return None
-        context = replace(context, dispatcher=self, offered=frozenset(self.names))
+        context = self._completed(context, self.names)
         work = (
             tool.replay(accepted, context, shown)
             if _may_change(tool, accepted)
@@ -113,6 +114,9 @@ class Dispatcher:
             return None
         done = self._dispatched(name, arguments, outcome, context)
         return await _spilled(done, tool, context) if spilled else done
+
+    def _completed(self, context: CallContext, offered: Collection[str]) -> CallContext:
+        return replace(context, dispatcher=self, offered=frozenset(offered), variable=self._variable)
 
     def _dispatched(
         self, name: str, arguments: str, outcome: ToolOutcome, context: CallContext

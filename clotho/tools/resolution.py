@@ -8,7 +8,9 @@ from pydantic import JsonValue
 from clotho.errors import InvalidInput
 from clotho.tools import catalogue, distributions
 from clotho.tools.registry import Registry
-from clotho.tools.tool import Tool
+from clotho.tools.tool import Tool, ToolSettings
+
+USUAL = ToolSettings()
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,14 @@ def resolve(
     distribution: str | None = None,
     seed: int = 0,
     only: Sequence[str] | None = None,
+    settings: ToolSettings = USUAL,
 ) -> Resolution:
     """Resolve toolset names to tools.
 
     `enabled=None` without a distribution means every tool that this installation has, `[]` means none.
     `disabled` is taken off last; of what is left, `only` names the tools to offer. `seed` fixes what is drawn
-    from `distribution`. Raises InvalidInput for unknown names, and where both `enabled` and `distribution` are
-    given.
+    from `distribution`; `settings` are the run's. Raises InvalidInput for unknown names, and where both `enabled`
+    and `distribution` are given.
     """
     members = _members(registry)
     if distribution is not None:
@@ -55,7 +58,9 @@ def resolve(
         if unknown := sorted(frozenset(only) - known):
             raise InvalidInput(f"unknown tools {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         wanted &= frozenset(only)
-    unavailable = {name: reason for name in sorted(wanted) if (reason := _missing(registry.get(name), name))}
+    unavailable = {
+        name: reason for name in sorted(wanted) if (reason := _missing(registry.get(name), name, settings))
+    }
     tools = tuple(tool for tool in registry if tool.name in wanted and tool.name not in unavailable)
     offered = {tool.name for tool in tools}
     return Resolution(
@@ -89,5 +94,5 @@ def _tools(leaves: Iterable[str], members: Mapping[str, frozenset[str]]) -> froz
     return frozenset().union(*(members[leaf] for leaf in leaves))
 
 
-def _missing(tool: Tool | None, name: str) -> str | None:
-    return catalogue.reason_missing(name) if tool is None else tool.missing()
+def _missing(tool: Tool | None, name: str, settings: ToolSettings) -> str | None:
+    return catalogue.reason_missing(name) if tool is None else tool.missing(settings)

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
+from clotho.tools.web.settings import WebSettings
 
 if TYPE_CHECKING:
     from clotho.tools.dispatch import Dispatcher
@@ -30,6 +31,8 @@ class ToolSettings(FrozenModel):
     preview_chars: int = 1_500
     result_chars: dict[str, int] = {}
     """Per-tool overrides of max_result_chars."""
+    web: WebSettings | None = None
+    """Where the web tools search; None: they aren't offered."""
     redact: tuple[str, ...] = ()
     """Environment variables of the process that runs the tools: no result shows their values."""
 
@@ -76,6 +79,8 @@ class CallContext:
         default=_each_time
     )
     """Do a part of the call and journal its outcome under a name, or find that of an earlier attempt."""
+    variable: Callable[[str], str | None] = field(default=lambda name: None)
+    """Reads an environment variable of the worker: keys are named by theirs."""
     dispatcher: "Dispatcher | None" = None
     """For calls of other tools within this one."""
     offered: frozenset[str] = frozenset()
@@ -111,8 +116,8 @@ class Tool(ABC):
     unlimited_result: ClassVar[bool] = False
     """Exempt from the result budget, because it has a limit of its own."""
 
-    def missing(self) -> str | None:
-        """Why this tool can't be offered on this machine, or None."""
+    def missing(self, settings: ToolSettings) -> str | None:
+        """Why this tool can't be offered to a run with these settings, or None."""
         return None
 
     @abstractmethod

@@ -4,6 +4,7 @@ import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from clotho.config import variable
@@ -12,9 +13,13 @@ from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.web.settings import WebSettings
 from tests.tools.rows import SESSION, Arguments, Call
 
 REGISTRY = Registry.discover()
+SETTINGS = ToolSettings(
+    web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl"))
+)
 CLEAR = "find /work /tmp -mindepth 1 -delete 2>/dev/null; cd /work"
 
 
@@ -53,7 +58,7 @@ class ToolCalls:
     def __init__(self, sandbox: SandboxInstance | None, rollout: str) -> None:
         self.sandbox = sandbox
         self.rollout = rollout
-        self.settings = ToolSettings()
+        self.settings = SETTINGS
         self.dispatcher = Dispatcher(REGISTRY, variable)
         self.number = 0
         self.state: dict[str, Any] = {}
@@ -62,7 +67,7 @@ class ToolCalls:
 
     async def start_over(self) -> None:
         """Empty the sandbox's folders and end its processes."""
-        self.settings, self.state = ToolSettings(), {}
+        self.settings, self.state = SETTINGS, {}
         if self.sandbox is not None:
             for session in await self.sandbox.sessions():
                 await self.sandbox.kill(session.key)

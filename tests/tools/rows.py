@@ -125,6 +125,20 @@ ROWS: dict[str, Row] = {
         prints="run\nmade\n",
         long={"code": "print('long ' * 1000)"},
     ),
+    "web_search": Row(
+        good={"query": "who wove the thread", "limit": 2},
+        spelled={"query": "who wove the thread", "limit": "2"},
+        bad={"query": "thread", "limit": 0},
+        effect="none",
+        long={"query": "thread", "limit": 20},
+    ),
+    "web_extract": Row(
+        good={"urls": ["https://example.org/fates"]},
+        spelled={"urls": "https://example.org/fates"},
+        bad={"urls": []},
+        effect="none",
+        long={"urls": ["https://example.org/long"]},
+    ),
     "todo": Row(
         good={"todos": TASKS},
         spelled={"todos": '[{"id": 1, "content": "look", "status": "pending"}]', "merge": "false"},

@@ -9,14 +9,14 @@ from clotho.errors import SandboxLost
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.arguments import check_schema, coerce, violation
-from clotho.tools.tool import Tool, ToolSettings
-from tests.tools.calls import REGISTRY, ToolCalls, fields
+from clotho.tools.tool import Tool
+from tests.tools.calls import REGISTRY, SETTINGS, ToolCalls, fields
 from tests.tools.rows import LONG_CHARS, ROWS, Row
 
 FUNCTION = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MOST_STEPS = 24
 """Deaths that are tried: a tool that waits asks its sandbox again and again."""
-BOUNDED = ToolSettings(max_turn_chars=LONG_CHARS, preview_chars=100)
+BOUNDED = SETTINGS.model_copy(update={"max_turn_chars": LONG_CHARS, "preview_chars": 100})
 
 
 def tool_of(name: str) -> Tool:

@@ -11,7 +11,8 @@ from clotho.tools import catalogue, registry
 from clotho.tools.distributions import DISTRIBUTIONS, sample
 from clotho.tools.registry import Registry, tools_in
 from clotho.tools.resolution import resolve
-from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
+from clotho.tools.web.settings import WebSettings
 
 
 class Weather(Tool):
@@ -29,7 +30,7 @@ class WebSearch(Weather):
     name = "web_search"
     toolset = "web"
 
-    def missing(self) -> str | None:
+    def missing(self, settings: ToolSettings) -> str | None:
         return "no search key is configured"
 
 
@@ -93,7 +94,8 @@ def test_an_entry_point_that_is_no_tool_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_none_means_everything_and_an_empty_list_nothing(installed: Registry) -> None:
-    everything = resolve(installed)
+    corpus = WebSettings(provider="offline", corpus="pages.jsonl")
+    everything = resolve(installed, settings=ToolSettings(web=corpus))
     assert [tool.name for tool in everything.tools] == list(installed.names)
     assert everything.unavailable == {}
     assert set(everything.toolsets) >= {"terminal", "todo"}
@@ -116,12 +118,13 @@ def test_a_composite_is_its_leaves(installed: Registry) -> None:
     resolution = resolve(installed, ["debugging"])
     assert {"terminal", "process"} <= {tool.name for tool in resolution.tools}
     assert set(resolution.unavailable) == {"web_search", "web_extract"}
+    assert "set `web`" in resolution.unavailable["web_search"]
 
 
 def test_what_is_not_built_is_reported(installed: Registry) -> None:
-    resolution = resolve(installed, ["web", "memory"])
+    resolution = resolve(installed, ["vision", "memory"])
     assert resolution.tools == ()
-    assert resolution.unavailable["web_search"] == "not built in this version"
+    assert resolution.unavailable["vision_analyze"] == "not built in this version"
     assert resolution.unavailable["memory"] == "not available in RL environments"
 
 

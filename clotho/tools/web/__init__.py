@@ -1,0 +1,1 @@
+"""Web tools, and the providers that search for them."""

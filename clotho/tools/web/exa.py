@@ -1,0 +1,21 @@
+"""Exa: POST /search."""
+
+from typing import Any
+
+import httpx
+
+from clotho.tools.web.provider import Found, found
+
+MOST_CHARACTERS = 500
+
+
+class Exa:
+    url = "https://api.exa.ai"
+    key_variable = "EXA_API_KEY"
+
+    def request(self, base: str, key: str, query: str, limit: int) -> httpx.Request:
+        body = {"query": query, "numResults": limit, "contents": {"text": {"maxCharacters": MOST_CHARACTERS}}}
+        return httpx.Request("POST", f"{base}/search", json=body, headers={"x-api-key": key})
+
+    def results(self, answer: Any) -> list[Found]:
+        return found(answer["results"], "text")

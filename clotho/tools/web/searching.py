@@ -1,0 +1,73 @@
+"""One search of a provider: its answer, or a failure that is told by whose doing it is."""
+
+from datetime import timedelta
+
+import httpx
+
+from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
+from clotho.tools.tool import CallContext
+from clotho.tools.web.provider import Found
+from clotho.tools.web.providers import PROVIDERS
+from clotho.tools.web.settings import WebSettings
+
+SECONDS = 30.0
+MOST_BYTES = 4 << 20
+LONGEST_WAIT = timedelta(hours=1)
+REFUSED = (401, 402, 403)
+UNAVAILABLE = (404, 408, 425, 429)
+
+
+async def search(settings: WebSettings, query: str, limit: int, context: CallContext) -> list[Found]:
+    """Results of the run's provider.
+
+    Raises ServiceUnavailable for an outage and 429, ServiceRejected where the key is missing or refused, and
+    InvalidInput for a query that the provider refuses.
+    """
+    provider, name = PROVIDERS[settings.provider], settings.provider
+    base = (settings.url or provider.url or "").rstrip("/")
+    variable = settings.key or provider.key_variable
+    key = context.variable(variable) if variable else ""
+    if key is None:
+        raise ServiceRejected(f"{name}: environment variable {variable} is not set; it must hold its key")
+    request = provider.request(base, key, query, limit)
+    try:
+        async with httpx.AsyncClient(timeout=SECONDS, trust_env=False) as client:
+            answer = await _body(client, request, name)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ServiceUnavailable(f"{name} can't be reached: {type(error).__name__}") from error
+    _require_answer(answer, name)
+    try:
+        return list(provider.results(answer.json()))[:limit]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ServiceUnavailable(f"{name} sent what isn't its answer: {type(error).__name__}") from error
+
+
+async def _body(client: httpx.AsyncClient, request: httpx.Request, name: str) -> httpx.Response:
+    """The response with its body, which is bounded as it is unpacked."""
+    response = await client.send(request, stream=True)
+    content = bytearray()
+    try:
+        async for chunk in response.aiter_bytes():
+            content += chunk
+            if len(content) > MOST_BYTES:
+                raise ServiceUnavailable(f"{name} sent more than {MOST_BYTES:,} bytes")
+    finally:
+        await response.aclose()
+    unpacked = {k: v for k, v in response.headers.items() if k not in ("content-encoding", "content-length")}
+    return httpx.Response(response.status_code, headers=unpacked, content=bytes(content), request=request)
+
+
+def _require_answer(response: httpx.Response, name: str) -> None:
+    status = response.status_code
+    if status in REFUSED:
+        raise ServiceRejected(f"{name} refused the request: HTTP {status}")
+    if status in UNAVAILABLE or status >= 500 or 300 <= status < 400:
+        raise ServiceUnavailable(f"{name} answered HTTP {status}", _wait(response))
+    if status >= 400:
+        raise InvalidInput(f"The search was refused: HTTP {status}. Ask with other words")
+
+
+def _wait(response: httpx.Response) -> timedelta | None:
+    """The seconds that `Retry-After` names, up to an hour."""
+    asked = response.headers.get("retry-after", "")
+    return min(timedelta(seconds=int(asked[:9])), LONGEST_WAIT) if asked.isdecimal() else None

@@ -1,0 +1,27 @@
+"""How a run's tools reach the web, or what stands for it."""
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from clotho.frozen_model import FrozenModel
+
+
+class WebSettings(FrozenModel):
+    """What `web_search` and `web_extract` use."""
+
+    provider: Literal["brave", "exa", "firecrawl", "searxng", "tavily", "offline"]
+    url: str | None = None
+    """The provider's address; None: its usual one, which `searxng` doesn't have."""
+    key: str | None = None
+    """The environment variable of the workers with its key; None: the provider's usual one."""
+    corpus: str | None = None
+    """For `offline`: a folder of text files, or a JSONL file with `url`, `title` and `text` on each line."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "WebSettings":
+        if (self.provider == "offline") != (self.corpus is not None):
+            raise ValueError("provider offline needs a corpus, and no other one has one")
+        if self.provider == "searxng" and self.url is None:
+            raise ValueError("provider searxng needs the url of an installation")
+        return self

@@ -1,0 +1,163 @@
+"""Searches of providers as they answer, on a local server, and of corpora on disk."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
+from clotho.failure_policy import StepAction, policy_for
+from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.web import corpus
+from clotho.tools.web.searching import MOST_BYTES
+from clotho.tools.web.settings import WebSettings
+from tests.tools.calls import REGISTRY, fields
+
+KEY = "key-of-the-provider"
+PAGE = {"title": "Fates", "url": "https://example.org/fates"}
+ANSWERS: dict[str, Any] = {
+    "exa": {"requestId": "1", "results": [{**PAGE, "id": "1", "publishedDate": None, "text": "Three."}]},
+    "tavily": {"query": "q", "answer": None, "results": [{**PAGE, "content": "Three.", "score": 0.9}]},
+    "brave": {"type": "search", "web": {"type": "search", "results": [{**PAGE, "description": "Three."}]}},
+    "firecrawl": {"success": True, "data": {"web": [{**PAGE, "description": "Three."}]}},
+    "searxng": {"query": "q", "results": [{**PAGE, "content": "Three.", "engine": "e"}, PAGE]},
+}
+ASKED: dict[str, tuple[str, str, str, Any]] = {
+    "exa": ("POST", "/search", "x-api-key", {"query": "q", "numResults": 1}),
+    "tavily": ("POST", "/search", "Authorization", {"query": "q", "max_results": 1}),
+    "brave": ("GET", "/res/v1/web/search", "X-Subscription-Token", {"q": "q", "count": "1"}),
+    "firecrawl": ("POST", "/v2/search", "Authorization", {"query": "q", "limit": 1}),
+    "searxng": ("GET", "/search", "", {"q": "q", "format": "json"}),
+}
+
+
+class Service:
+    """A provider's server: it remembers what it was asked, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.status = 200
+        self.body: Any = {}
+        self.headers: dict[str, str] = {}
+        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        given = await request.json() if request.can_read_body else dict(request.query)
+        self.asked.append((request.method, request.path, dict(request.headers), given))
+        body = self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+        return web.Response(status=self.status, body=body, headers=self.headers)
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    made = Service()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+async def searched(settings: WebSettings | None, key: str | None = KEY, limit: int = 1) -> Dispatched:
+    context = CallContext("r", ("call", "0"), "call", ToolSettings(web=settings), {}, None)
+    arguments = json.dumps({"query": "q", "limit": limit})
+    return await Dispatcher(REGISTRY, lambda name: key).run("web_search", arguments, REGISTRY.names, context)
+
+
+@pytest.mark.parametrize("provider", sorted(ANSWERS))
+async def test_a_provider_is_asked_and_understood(service: Service, provider: Any) -> None:
+    service.body = ANSWERS[provider]
+    done = await searched(WebSettings(provider=provider, url=service.url))
+    assert fields(done) == {
+        "success": True,
+        "data": {"web": [{**PAGE, "description": "Three.", "position": 1}]},
+    }
+    [(method, path, headers, given)] = service.asked
+    wanted_method, wanted_path, header, body = ASKED[provider]
+    assert (method, path) == (wanted_method, wanted_path) and given == {**given, **body}
+    assert not header or headers[header].removeprefix("Bearer ") == KEY
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503, 302])
+async def test_an_outage_is_retried_and_never_a_result(service: Service, status: int) -> None:
+    service.status, service.headers = status, {"Retry-After": "7200"}
+    with pytest.raises(ServiceUnavailable, match=f"tavily answered HTTP {status}") as raised:
+        await searched(WebSettings(provider="tavily", url=service.url))
+    assert raised.value.retry_after == timedelta(hours=1)
+    assert KEY not in str(raised.value)
+    assert policy_for("ServiceUnavailable").step is StepAction.RETRY
+
+
+async def test_a_missing_or_refused_key_fails_at_once(service: Service) -> None:
+    settings = WebSettings(provider="tavily", url=service.url)
+    with pytest.raises(ServiceRejected, match="TAVILY_API_KEY is not set"):
+        await searched(settings, key=None)
+    service.status = 401
+    with pytest.raises(ServiceRejected, match="HTTP 401"):
+        await searched(settings)
+    with pytest.raises(ServiceRejected, match="set `web`"):
+        await searched(None)
+
+
+async def test_a_refused_query_is_a_result(service: Service) -> None:
+    service.status = 422
+    done = await searched(WebSettings(provider="brave", url=service.url))
+    assert "HTTP 422" in fields(done)["error"] and done.failure is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>", [], {"results": [{"title": "no url"}]}, {"results": 3}, b" " * (MOST_BYTES + 1)]
+)
+async def test_what_is_no_answer_is_an_outage(service: Service, body: Any) -> None:
+    service.body = body
+    with pytest.raises(ServiceUnavailable):
+        await searched(WebSettings(provider="exa", url=service.url))
+
+
+async def test_a_server_that_is_not_there_is_an_outage(service: Service) -> None:
+    with pytest.raises(ServiceUnavailable, match="can't be reached"):
+        await searched(WebSettings(provider="exa", url="http://127.0.0.1:1"))
+
+
+def test_a_folder_is_a_corpus_and_is_read_anew_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "pages"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "one.md").write_text("Clotho spins.")
+    (folder / "sub" / "two.txt").write_text("Atropos cuts.")
+    assert [found.url for found in corpus.search(str(folder), "who cuts?", 5)] == ["corpus://sub/two.txt"]
+    assert corpus.search(str(folder), '"; DROP TABLE "documents" * NEAR(', 5) == []
+    assert corpus.search(str(folder), "?!", 5) == []
+    assert corpus.document(str(folder), "corpus://one.md") == ("one", "Clotho spins.")
+    assert corpus.document(str(folder), "file:///etc/passwd") is None
+    (folder / "three.md").write_text("Lachesis cuts nothing.")
+    assert len(corpus.search(str(folder), "cuts", 5)) == 2
+
+
+def test_what_is_no_corpus_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lines = tmp_path / "pages.jsonl"
+    lines.write_text('{"url": "a", "text": "b"}\n{"url": "c"}\n')
+    with pytest.raises(InvalidInput, match="line 2"):
+        corpus.search(str(lines), "b", 5)
+    with pytest.raises(InvalidInput, match="is no JSONL file and no folder"):
+        corpus.search(str(tmp_path / "none"), "b", 5)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"provider": "offline"}, {"provider": "exa", "corpus": "x"}, {"provider": "searxng"}]
+)
+def test_incomplete_settings_are_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="needs"):
+        WebSettings.model_validate(settings)
