@@ -22,6 +22,7 @@ from clotho.errors import (
     InvalidInput,
     IsolationUnavailable,
     JournalCorrupt,
+    LeaseElsewhere,
     ModelRejected,
     ModelUnavailable,
     SandboxDiverged,
@@ -124,6 +125,7 @@ UNCLASSIFIED = OUTAGE
 POLICIES: dict[str, FailurePolicy] = {
     ClothoError.__name__: REFUSAL,
     InvalidInput.__name__: OF_THE_RUN,
+    LeaseElsewhere.__name__: OF_THE_RUN,
     ModelRejected.__name__: OF_THE_RUN,
     ServiceRejected.__name__: OF_THE_RUN,
     JournalCorrupt.__name__: OF_THE_RUN,
