@@ -1,7 +1,7 @@
 """The configuration of sandboxes in containers."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,6 +12,16 @@ TMPFS = {
     "/var/tmp": "rw,noexec,nosuid,nodev,size=256m,mode=1777",
     "/run": "rw,noexec,nosuid,nodev,size=64m,mode=1777",
 }
+
+
+REFUSED = {
+    "userns": "an engine maps users for all of its containers: set it up so, or run it without root",
+    "checkpoint": "checkpoints are archives of the sandbox's folders, which no engine's commit of a container has",
+}
+"""Fields that a user of containers may look for, and what there is in their place."""
+NO_ALLOW_LIST = (
+    "no engine keeps to a list of hosts: give `none`, or `default` on a host whose own firewall or proxy does"
+)
 
 
 class DockerConfig(FrozenModel):
@@ -36,6 +46,8 @@ class DockerConfig(FrozenModel):
     """Whether commands have the engine's default network."""
     cpus: float | None = Field(default=None, gt=0)
     """Processors' time that a sandbox may use; None: all."""
+    gpus: Annotated[int, Field(ge=0)] | Literal["all"] = 0
+    """GPUs of the engine's host that commands can use. Sandboxes may share one."""
     read_only: bool = False
     """Whether commands can write to the workspace, the home, /tmp and writable roots alone."""
     tmpfs: dict[str, str] = TMPFS
@@ -51,6 +63,17 @@ class DockerConfig(FrozenModel):
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.image or self.dockerfile})"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, fields: object) -> object:
+        """Say what there is in place of fields that other programs have."""
+        if isinstance(fields, Mapping):
+            for name in REFUSED.keys() & fields.keys():
+                raise ValueError(f"{name}: {REFUSED[name]}")
+            if isinstance(fields.get("network"), Mapping | list | tuple):
+                raise ValueError(f"network: {NO_ALLOW_LIST}")
+        return fields
 
     @field_validator("workdir", "home")
     @classmethod

@@ -54,6 +54,11 @@ OUTAGE = (
     "service unavailable",
 )
 """Marks of one that doesn't, whatever else it says."""
+NO_DRIVER = "could not select device driver"
+"""Docker's words where it knows no GPUs."""
+NO_GPUS = (
+    "the container engine can't give sandboxes GPUs (gpus), which takes Docker and NVIDIA's container toolkit"
+)
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,8 @@ class Engine:
                     raise
                 self.remove(name)
                 made = self.client.containers.create(image, name=name, detach=True, **settings)
+            if settings.get("device_requests") and not _has_devices(made.attrs["HostConfig"]):
+                raise InvalidInput(f"{NO_GPUS}: this engine ignores requests for them")
             made.start()
 
     def ended(self, name: str) -> str | None:
@@ -331,11 +338,18 @@ def engine_failures(what: str) -> Iterator[None]:
     try:
         yield
     except errors.APIError as error:
+        if NO_DRIVER in _said(error):
+            raise InvalidInput(f"{NO_GPUS}: {_said(error)}") from error
         if error.status_code == 400:
             raise InvalidInput(f"{what}: {_said(error)}") from error
         raise SandboxUnavailable(f"{what}: {_said(error)}") from error
     except (errors.DockerException, OSError) as error:
         raise SandboxUnavailable(f"{what}: {error}") from error
+
+
+def _has_devices(host: Mapping[str, Any]) -> bool:
+    """Whether an engine has taken a request for devices, by what it says of the container."""
+    return bool(host.get("DeviceRequests") or host.get("Devices"))
 
 
 def _said(error: Any) -> str:

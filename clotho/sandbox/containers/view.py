@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
 from clotho.sandbox.containers.engine import LABEL, LEASE_LABEL
@@ -120,6 +120,7 @@ class ContainerView:
             "memswap_limit": spec.memory_mb << 20,
             "pids_limit": spec.max_processes + PROCESS_HEADROOM,
             "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
+            "device_requests": _device_requests(config.gpus),
             "shm_size": SHARED_MEMORY,
             "cap_drop": ["ALL"],
             "cap_add": [*CAPABILITIES, *OF_THE_START],
@@ -146,6 +147,12 @@ class ContainerView:
             "clotho.lease": self.record.lease,
             **{f"clotho.{name}": value for name, value in owner.items()},
         }
+
+
+def _device_requests(gpus: int | Literal["all"]) -> list[dict[str, Any]]:
+    if not gpus:
+        return []
+    return [{"count": -1 if gpus == "all" else gpus, "capabilities": [["gpu"]]}]
 
 
 def instance_of(view: ContainerView, control: ControlDirectory, incarnation: str) -> SupervisedSandbox:
