@@ -25,8 +25,9 @@ from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.containers import host, leftovers
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.engine import LABEL, LEASE_LABEL, Engine
+from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder
+from clotho.sandbox.containers.holdings import LABEL, LEASE_LABEL
 from clotho.sandbox.containers.images import build
 from clotho.sandbox.supervised import archives
 from clotho.sandbox.supervised.launch import lock_holder

@@ -14,8 +14,8 @@ from clotho.errors import InvalidInput
 from clotho.sandbox.backend import WORKSPACE, Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.config import DockerConfig, require_apart, volumes_apart
-from clotho.sandbox.containers.engine import Image
 from clotho.sandbox.containers.folders import ContainerRecord
+from clotho.sandbox.containers.holdings import Image
 from clotho.sandbox.containers.host import ContainerHost
 from clotho.sandbox.containers.images import build
 from clotho.sandbox.containers.seeds import Seeds

@@ -8,21 +8,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clotho.config import engine_socket
 from clotho.errors import InvalidInput, SandboxUnavailable
+from clotho.sandbox.containers.holdings import LABEL, OF_THIS_HOST, Image, Made
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-LABEL = "clotho.sandbox"
-"""On every container and image made here; its value is the identity of the backend that made it."""
-LEASE_LABEL = "clotho.lease_seconds"
-ENDED = ("created", "configured", "initialized", "exited", "stopped", "dead")
-"""States of a container that doesn't run: one that was never started may be about to be."""
 CONNECTIONS = 64
 TIMEOUT_SECONDS = 120
 PULL_SECONDS = 3600
@@ -30,8 +25,6 @@ KEEP_SECONDS = 1800
 """For what takes as long as what a container has written is large."""
 REMOVE_SECONDS = 10.0
 LOG_CHARS = 2_000
-OF_THIS_HOST = "localhost/"
-"""Begin of the names of images that no registry has."""
 NO_IMAGE = (
     "404",
     "not found",
@@ -59,45 +52,6 @@ NO_DRIVER = "could not select device driver"
 NO_GPUS = (
     "the container engine can't give sandboxes GPUs (gpus), which takes Docker and NVIDIA's container toolkit"
 )
-
-
-@dataclass(frozen=True)
-class Image:
-    """The fields of an image that sandboxes depend on."""
-
-    id: str
-    architecture: str
-    workdir: str
-    environment: Mapping[str, str]
-    user: str
-    """Name or id, with or without a group; empty: root."""
-    volumes: Sequence[str]
-    """Folders that an engine gives every container anew, unless something is mounted there."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """A container or an image that a backend made on this engine."""
-
-    id: str
-    name: str
-    """A container's name; an image's, without its registry, begins with the one of its container."""
-    owner: str
-    lease_ends: float
-    """Unix seconds at which its first lease ends."""
-    ended: bool
-
-    @classmethod
-    def listed(cls, found: Mapping[str, Any]) -> "Made":
-        names = found.get("Names") or found.get("RepoTags") or [""]
-        labels = found["Labels"]
-        return cls(
-            id=found["Id"],
-            name=names[0].lstrip("/").removeprefix(OF_THIS_HOST),
-            owner=labels[LABEL],
-            lease_ends=found["Created"] + float(labels.get(LEASE_LABEL) or 0),
-            ended=found.get("State", "exited") in ENDED,
-        )
 
 
 class Engine:

@@ -14,9 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from clotho.errors import InvalidInput, SandboxUnavailable, WorkspaceRefused
-from clotho.sandbox.containers.engine import OF_THIS_HOST, Engine
+from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, owned
 from clotho.sandbox.containers.forgotten import end_forgotten
+from clotho.sandbox.containers.holdings import OF_THIS_HOST
 from clotho.sandbox.containers.layer import written
 from clotho.sandbox.containers.view import CONTROL, PROGRAM, ContainerView
 from clotho.sandbox.supervised import launch

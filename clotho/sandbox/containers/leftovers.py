@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
-from clotho.sandbox.containers.engine import Engine, Made
+from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder, identity_of, members
+from clotho.sandbox.containers.holdings import Made
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 
 log = logging.getLogger("clotho")

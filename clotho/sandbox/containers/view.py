@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
-from clotho.sandbox.containers.engine import LABEL, LEASE_LABEL
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, identity_of, variables
+from clotho.sandbox.containers.holdings import LABEL, LEASE_LABEL
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
