@@ -38,11 +38,11 @@ LAYERS = (
 SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
 SUPERVISOR_LAYERS = (
     "bytes confine control sha256",
-    "answer job tar tree user walk",
-    "command file freeze input manifest measure member output",
-    "execution pack unpack",
+    "answer frames handover job tar tree user walk",
+    "command conduits file freeze input manifest measure member output relay_files",
+    "execution pack unpack waits",
     "transfer",
-    "contain enter requests",
+    "contain enter relay requests",
     "supervisor",
 )
 """Source files of the supervisor, each of which may call those of the lines before its own."""

@@ -1,4 +1,4 @@
-"""All backends of a host as one: the one that its settings name, and containers for runs that ask for them."""
+"""All backends of a host as one: the one that its settings name, and others for runs that ask for them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,23 +6,49 @@ from pathlib import Path
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.registry import AnyConfig
+from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 
 class Backends:
-    """A lease is `containers`' where these hold it, and `own`'s otherwise."""
+    """A lease belongs to whichever of the others holds it, and to `own` otherwise.
 
-    def __init__(self, own: SandboxBackend, containers: ContainerBackend) -> None:
+    `relayed` are asked for runs of their configurations; of those that ask for containers, for such as `containers`
+    can't have on this host.
+    """
+
+    def __init__(
+        self, own: SandboxBackend, containers: ContainerBackend, relayed: Sequence[RelayedBackend] = ()
+    ) -> None:
         self.own = own
         self.containers = containers
+        self.relayed = relayed
+
+    @property
+    def _others(self) -> tuple[ContainerBackend | RelayedBackend, ...]:
+        return (self.containers, *self.relayed)
+
+    @property
+    def _all(self) -> tuple[SandboxBackend, ...]:
+        return (self.own, *self._others)
 
     def _of_lease(self, lease: str) -> SandboxBackend:
-        return self.containers if self.containers.holds(lease) else self.own
+        return next((each for each in self._others if each.holds(lease)), self.own)
+
+    def _maker(self, config: AnyConfig) -> SandboxBackend:
+        relayed = next((each for each in self.relayed if config.name in each.names), None)
+        if isinstance(config, DockerConfig):
+            return (
+                relayed if relayed is not None and self.containers.is_elsewhere(config) else self.containers
+            )
+        return relayed or self.own
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*self.own.names, *self.containers.names)
+        return tuple(dict.fromkeys(name for each in self._all for name in each.names))
 
     async def system(self, lease: str) -> str:
         return await self._of_lease(lease).system(lease)
@@ -35,8 +61,7 @@ class Backends:
         restore: Restore | None = None,
         private: Sequence[Path] = (),
     ) -> SandboxInstance:
-        made_by = self.containers if spec.backend.name in self.containers.names else self.own
-        return await made_by.create(lease, spec, labels, restore, private)
+        return await self._maker(spec.backend).create(lease, spec, labels, restore, private)
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:
         return await self._of_lease(lease).attach(lease, incarnation, labels)
@@ -63,13 +88,13 @@ class Backends:
         await self._of_lease(lease).renew(lease, seconds)
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        return (*await self.own.leases(), *await self.containers.leases())
+        return [found for each in self._all for found in await each.leases()]
 
     async def reap(self) -> Sequence[str]:
-        return (*await self.own.reap(), *await self.containers.reap())
+        return [found for each in self._all for found in await each.reap()]
 
     async def expired(self) -> Sequence[str]:
-        return (*await self.own.expired(), *await self.containers.expired())
+        return [found for each in self._all for found in await each.expired()]
 
     async def close(self) -> None:
         """Let go of what this process keeps ready for sandboxes to come."""

@@ -102,10 +102,15 @@ def open_backend(settings: SandboxSettings, folder: Path) -> "Backends":
     """
     from clotho.sandbox.backends import Backends
     from clotho.sandbox.containers.backend import ContainerBackend
+    from clotho.sandbox.containers.machine import ContainerMachine
+    from clotho.sandbox.relay.backend import RelayedBackend
 
     address = settings.docker_host or variable("DOCKER_HOST")
     containers = ContainerBackend(folder / "containers", address, settings.warm)
-    return Backends(_own_backend(settings, folder), containers)
+    relayed = RelayedBackend(
+        folder / "relayed" / "docker", ContainerMachine(address, folder / "relayed" / "locks")
+    )
+    return Backends(_own_backend(settings, folder), containers, [relayed])
 
 
 def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":

@@ -2,7 +2,8 @@
 
 A test marked `needs` is left out for backends that don't offer what it names: `isolation`, where commands see
 a file system of their own, `places`, names that a run gives to folders and the host to programs, or `same_process`,
-where the test can change constants of what drives the supervisor.
+where the test can change constants of what drives the supervisor, or `host_files`, where what is left of a sandbox
+is on its host.
 """
 
 import os
@@ -27,12 +28,13 @@ from tests.machine_image import IMAGE
 from tests.sandbox.backends import Backend
 from tests.sandbox.conformance_table import table
 from tests.sandbox.copies import Copies
+from tests.sandbox.engine_elsewhere import engine_elsewhere, relayed_backend
 from tests.sandbox.fake_engine import served
 from tests.sandbox.remote_host import piped_backend
 from tests.sandbox.shell import Shell
 from tests.sandbox.ssh_host import ssh_backend, sshd
 
-__all__ = ["engine", "served", "sshd"]
+__all__ = ["engine", "engine_elsewhere", "served", "sshd"]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
 
@@ -41,6 +43,7 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "bare": lambda root: LocalBackend(root, bubblewrap="not-installed"),
     "plain": PlainBackend,
     "podman": lambda root: ContainerBackend(root, variable("DOCKER_HOST")),
+    "relay": relayed_backend,
     "remote": piped_backend,
     "ssh": ssh_backend,
 }
@@ -49,22 +52,24 @@ SPECS = {
     "bare": SandboxSpec(unsafe_local=True),
     "plain": SandboxSpec(backend=CustomConfig(name=PlainBackend(Path()).names[0]), unsafe_local=True),
     "podman": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
+    "relay": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
     "remote": SandboxSpec(disk_mb=200, memory_mb=512),
     "ssh": SandboxSpec(backend=SshConfig(), disk_mb=200, memory_mb=512),
 }
 
 
 OFFERED = {
-    "local": {"isolation", "places", "same_process"},
-    "bare": {"places", "same_process"},
-    "plain": {"same_process"},
-    "podman": {"places", "same_process"},
-    "remote": {"isolation", "places"},
-    "ssh": {"isolation", "places"},
+    "local": {"isolation", "places", "same_process", "host_files"},
+    "bare": {"places", "same_process", "host_files"},
+    "plain": {"same_process", "host_files"},
+    "podman": {"places", "same_process", "host_files"},
+    "relay": {"places"},
+    "remote": {"isolation", "places", "host_files"},
+    "ssh": {"isolation", "places", "host_files"},
 }
 QUICK = ("test_conformance_leases", "test_conformance_verifier", "test_conformance_places")
-"""Tests of SLOW backends in every run of the tests; the rest takes minutes."""
-SLOW = ("podman", "remote", "ssh")
+"""Tests of SLOW backends in every run of the tests, but for the relay's; the rest takes minutes."""
+SLOW = ("podman", "relay", "remote", "ssh")
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
 
@@ -98,8 +103,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     conformance = name.startswith("test_conformance_")
     needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
     kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
-    slow = pytest.mark.slow if name not in QUICK else ()
-    marked = [pytest.param(kind, marks=slow) if kind in SLOW else kind for kind in kinds]
+    slow = {kind for kind in SLOW if name not in QUICK or kind == "relay"}
+    marked = [pytest.param(kind, marks=pytest.mark.slow) if kind in slow else kind for kind in kinds]
     metafunc.parametrize("kind", marked, indirect=True, scope="session")
 
 
@@ -107,6 +112,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "podman":
         request.getfixturevalue("engine")
+    if request.param == "relay":
+        request.getfixturevalue("engine_elsewhere")
     if request.param == "ssh":
         request.getfixturevalue("sshd")
     return str(request.param)

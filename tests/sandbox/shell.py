@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, cast
 
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import Job, JobState
+from clotho.sandbox.relay.control import RelayedControl
 from clotho.sandbox.remote.instance import RemoteInstance
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from tests.sandbox.engine_elsewhere import control_behind
 from tests.sandbox.remote_host import control_of
 
 SECONDS = 20.0
@@ -33,6 +35,8 @@ class Shell:
         sandbox: object = self.sandbox
         if isinstance(sandbox, RemoteInstance):
             return control_of(sandbox)
+        if isinstance(self.sandbox.control, RelayedControl):
+            return control_behind(self.sandbox.incarnation)
         return cast(ControlDirectory, self.sandbox.control)
 
     def job(self, script: str, name: str | None = None, **fields: Any) -> Job:

@@ -13,6 +13,8 @@ import pytest
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, Labels, SandboxSpec
+from clotho.sandbox.relay.backend import RelayedBackend
+from clotho.sandbox.relay.records import RelayFolder
 from clotho.sandbox.remote.instance import RemoteInstance
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from clotho.sandbox.supervised.instance import SupervisedSandbox
@@ -104,6 +106,7 @@ async def test_destroyed_sandbox_is_lost(backend: Backend, own: Shell, lease: st
         await backend.renew(lease, 60)
 
 
+@pytest.mark.needs("host_files")
 async def test_command_of_a_dead_supervisor_is_lost_and_never_run_again(
     backend: Backend, own: Shell, spec: SandboxSpec, lease: str
 ) -> None:
@@ -159,7 +162,10 @@ async def test_host_reaps_what_outlives_its_lease(
     assert not await backend.reap()
     past = time.time() - GRACE_SECONDS - 1
     control = own.control.path
-    os.utime(control / "deadline", (past, past))
+    if isinstance(backend, RelayedBackend):
+        os.utime(RelayFolder.of_lease(backend._root, lease).files / "deadline", (past, past))
+    else:
+        os.utime(control / "deadline", (past, past))
     if (files := control.parents[2] / "sandboxes" / control.parent.name).exists():  # the local backend's
         os.utime(files, (past, past))
     assert len(await backend.reap()) == 1

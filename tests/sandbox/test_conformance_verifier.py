@@ -143,6 +143,7 @@ async def test_hidden_files_stay_in_their_folder(
     assert await (await verifier(backend, lease)).text("ls $CLOTHO_HIDDEN_FILES | xargs") == "check.py more"
 
 
+@pytest.mark.needs("host_files")
 async def test_renewal_reaches_it(backend: Backend, own: Shell, lease: str) -> None:
     verify = await verifier(backend, lease)
     await backend.renew(lease, 3000)

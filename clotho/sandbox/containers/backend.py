@@ -20,7 +20,7 @@ from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.beginnings import Beginnings
 from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.engine import Engine
+from clotho.sandbox.containers.engine import Engine, is_elsewhere
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, members
 from clotho.sandbox.containers.host import ContainerHost, groups_of, make_folders
 from clotho.sandbox.containers.leftovers import reap_leftovers
@@ -46,6 +46,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
 
     def __init__(self, root: Path, address: str | None = None, warm: int = 0) -> None:
         super().__init__(root, ContainerFolder)
+        self._address = address
         self._engine = Engine(address)
         self._host = ContainerHost(self._root, self._engine)
         self._beginnings = Beginnings(self._root, self._host)
@@ -83,6 +84,10 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
     async def close(self) -> None:
         """End the containers that this process has made ahead."""
         await with_host(self._pool.close)
+
+    def is_elsewhere(self, config: DockerConfig) -> bool:
+        """Whether such sandboxes share no files with this host, as they would have to here."""
+        return config.relay or config.runtime is not None or is_elsewhere(self._address)
 
     def holds(self, lease: str) -> bool:
         """Whether there is, or was a moment ago, a sandbox of this lease here."""

@@ -52,6 +52,10 @@ class DockerConfig(FrozenModel):
     """Whether commands can write to the workspace, the home, /tmp and writable roots alone."""
     tmpfs: dict[str, str] = TMPFS
     """Folders in memory and their mount options. Neither checkpoints nor verifiers have what is in them."""
+    relay: bool = False
+    """Whether the engine is taken to share no files with the worker's host, as one on another machine is."""
+    runtime: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]+$")
+    """The engine's runtime, such as runsc, whose sandboxes are reached as with `relay`; None: its default."""
     verify_in: Literal["container", "image"] = "container"
     """The files of the system that verifiers see: as the agent left them, or the image's own."""
     system_changes_mb: int = Field(default=8192, ge=0)

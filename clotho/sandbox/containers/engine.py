@@ -55,10 +55,14 @@ NO_GPUS = (
 
 
 class Engine:
-    """`address` is the engine's socket, as in DOCKER_HOST; None: where Docker or podman usually have theirs."""
+    """`address` is the engine's socket, as in DOCKER_HOST; None: where Docker or podman usually have theirs.
 
-    def __init__(self, address: str | None) -> None:
+    `anywhere`: it may be on another machine.
+    """
+
+    def __init__(self, address: str | None, *, anywhere: bool = False) -> None:
         self._address = address
+        self._anywhere = anywhere
         self._opening = threading.Lock()
         self._client: DockerClient | None = None
 
@@ -71,7 +75,7 @@ class Engine:
             return self._client
 
     @contextmanager
-    def _patient(self) -> "Iterator[DockerClient]":
+    def patient(self) -> "Iterator[DockerClient]":
         """A client for one slow request."""
         client = self._opened(KEEP_SECONDS)
         try:
@@ -79,14 +83,20 @@ class Engine:
         finally:
             client.close()
 
-    def _opened(self, timeout: float | None = None) -> "DockerClient":
+    @property
+    def address(self) -> str:
+        """Raises SandboxUnavailable where there is none."""
         address = self._address or engine_socket()
         if address is None:
             raise SandboxUnavailable(
                 "no container engine on this host: start one with `systemctl --user start podman.socket`, "
                 "`podman system service --time 0` or `systemctl start docker`, or set DOCKER_HOST"
             )
-        if not address.startswith("unix://"):
+        return address
+
+    def _opened(self, timeout: float | None = None) -> "DockerClient":
+        address = self.address
+        if is_elsewhere(address) and not self._anywhere:
             raise InvalidInput(
                 f"the container engine at {address} is on another machine: a socket of this host is needed"
             )
@@ -96,6 +106,7 @@ class Engine:
                 version="auto",
                 timeout=timeout or TIMEOUT_SECONDS,
                 max_pool_size=CONNECTIONS,
+                **({"use_ssh_client": True} if address.startswith("ssh://") else {}),
             )
 
     # ---- images ----
@@ -232,7 +243,7 @@ class Engine:
 
     def written_bytes(self, name: str) -> int:
         """Bytes of the files outside of mounts that differ from the image."""
-        with engine_failures("a container"), self._patient() as client:
+        with engine_failures("a container"), self.patient() as client:
             found = client.api.containers(all=True, size=True, filters={"name": name})
         return sum(each.get("SizeRw") or 0 for each in found if each["Names"][0].lstrip("/") == name)
 
@@ -245,13 +256,13 @@ class Engine:
 
     def changes(self, name: str) -> Sequence[str]:
         """The paths outside of mounts that differ from the image."""
-        with engine_failures("a container"), self._patient() as client:
+        with engine_failures("a container"), self.patient() as client:
             return [each["Path"] for each in client.api.diff(name) or ()]
 
     def commit(self, name: str, image: str, labels: Mapping[str, str]) -> None:
         """Keep the files of a container, without its mounts, as an image."""
         changes = [f'LABEL {label}="{value}"' for label, value in labels.items()]
-        with engine_failures("a container"), self._patient() as client:
+        with engine_failures("a container"), self.patient() as client:
             client.api.commit(name, repository=f"{OF_THIS_HOST}{image}", pause=False, changes=changes)
 
     def left_images(self) -> Sequence[Made]:
@@ -268,6 +279,11 @@ class Engine:
     def info(self) -> Mapping[str, Any]:
         with engine_failures("the container engine"):
             return dict(self.client.info())
+
+
+def is_elsewhere(address: str | None) -> bool:
+    """Whether an engine shares no folders with this host."""
+    return address is not None and not address.startswith("unix://")
 
 
 _importing = threading.Lock()

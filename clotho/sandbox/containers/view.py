@@ -12,8 +12,8 @@ from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
-from clotho.sandbox.supervised.verifying import expanded
-from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
+from clotho.sandbox.supervised.verifying import expanded, verifying_variables
+from clotho.sandbox.verification import VerifierSetup
 
 PROGRAM, CONTROL = "/.supervisor", "/.control"
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
@@ -76,18 +76,8 @@ class ContainerView:
 
     def environment(self) -> dict[str, str]:
         """The variables of every command of this instance."""
-        own = dict(variables(self.record))
-        if self.setup is None:
-            return own
-        prefix = " ".join(
-            f"{name}={value}" for name, value in own.items() if not set(value) & set(" \t\n*?[")
-        )
-        own = {**own, **self.setup.variables(), AS_AGENT: f"env -i {prefix}"}
-        if self.private is None:
-            return own
-        temporary = f"/.{self.private.name}/tmp"
-        hidden = {HIDDEN_FILES: f"/.{self.private.name}/hidden"}
-        return {**own, **hidden, "TMPDIR": temporary, "XDG_CONFIG_HOME": f"{temporary}/config"}
+        private = None if self.private is None else f"/.{self.private.name}"
+        return verifying_variables(variables(self.record), self.setup, private)
 
     def directory(self) -> str:
         """The directory of its first command, unless the agent's shell has left another one."""

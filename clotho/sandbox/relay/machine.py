@@ -56,6 +56,7 @@ class Start:
     """The supervisor, as the first process of a machine."""
 
     argv: Sequence[str]
+    workdir: str
     environment: Mapping[str, str]
     files: Mapping[str, bytes]
     """To be there before it starts, as `put` puts them."""

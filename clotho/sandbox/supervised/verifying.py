@@ -9,7 +9,7 @@ from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.sandbox.checkpoints import ShellState
 from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.jobs import Jobs
-from clotho.sandbox.verification import VerifierSetup
+from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
 
 SEAL_SECONDS = 10.0
 
@@ -55,6 +55,28 @@ def stage_start(
     cwd = left.cwd if left else directory.encode().decode("latin-1")
     shell = ShellState(job=setup.start, cwd=cwd, exports=exports, workspace=workspace)
     Jobs(control).stage_shell(shell, workspace)
+
+
+def verifying_variables(
+    own: Mapping[str, str], setup: VerifierSetup | None, private: str | None
+) -> dict[str, str]:
+    """The variables of an instance: the agent's `own`, and what a verifier has beside them.
+
+    `private` is the folder of a verifier's instance; without it, verification runs in the agent's.
+    """
+    if setup is None:
+        return dict(own)
+    prefix = " ".join(f"{name}={value}" for name, value in own.items() if not set(value) & set(" \t\n*?["))
+    variables = {**own, **setup.variables(), AS_AGENT: f"env -i {prefix}"}
+    if private is None:
+        return variables
+    temporary = f"{private}/tmp"
+    return {
+        **variables,
+        HIDDEN_FILES: f"{private}/hidden",
+        "TMPDIR": temporary,
+        "XDG_CONFIG_HOME": f"{temporary}/config",
+    }
 
 
 def exports_of(variables: Mapping[str, str]) -> str:

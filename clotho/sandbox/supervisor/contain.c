@@ -17,15 +17,18 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum { LAST_CAPABILITY = 63 };
 static const int LEFT_TO_COMMANDS[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETUID, CAP_SETGID};
+static const char FILTER[] = "/.clotho/filter"; /* of a host that reaches the directory through us alone */
 static char control_text[12], ready_text[12];
 
 static int failed(const char *what) {
@@ -57,6 +60,7 @@ static int give_up_capabilities(void) {
 /* Returns the number of instructions, 0 where they can't be read. */
 static int read_filter(int directory, struct sock_filter *filter) {
     int fd = openat(directory, "filter", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) fd = open(FILTER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     ssize_t n = fd < 0 ? 0 : read(fd, filter, BPF_MAXINSNS * sizeof *filter);
     if (fd >= 0) close(fd);
     return n > 0 ? (int)(n / sizeof *filter) : 0;
@@ -68,14 +72,35 @@ static int install(struct sock_filter *filter, int length) {
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) ? failed("the filter of system calls") : 0;
 }
 
+/* The user by name or number, as the image knows them. */
+long long user_of(const char *name) {
+    long long user = natural(name);
+    struct passwd *entry = user < 0 ? getpwnam(name) : NULL;
+    return entry ? (long long)entry->pw_uid : user;
+}
+
+/* The control directory and its folders, unless the host has made them. */
+int make_entries(const char *path, uid_t owner) {
+    static const char *const FOLDERS[] = {".", "c", "f", "sessions"};
+    mkdir(path, 0700);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), bad = directory < 0;
+    for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS && !bad; i++) {
+        bad = mkdirat(directory, FOLDERS[i], 0700) && errno != EEXIST;
+        if (!bad) bad = fchmodat(directory, FOLDERS[i], 0700, 0) || fchownat(directory, FOLDERS[i], owner, owner, 0);
+    }
+    if (directory >= 0) close(directory);
+    return bad ? failed(path) : 0;
+}
+
 /* CONTROL USER ... become the descriptors that `serve` begins with: of the directory, and of the file `ready` there. */
-int contain(char **arguments) {
+int contain(char **arguments, int make) {
     static struct sock_filter filter[BPF_MAXINSNS];
-    long long user = natural(arguments[1]);
-    if (user < 0 || user >= UINT_MAX) return -1;
+    long long user = user_of(arguments[1]);
+    if (user < 0 || user >= UINT_MAX) return failed(arguments[1]);
+    if (make && make_entries(arguments[0], (uid_t)user)) return -1;
     int directory = open(arguments[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int ready = directory < 0 ? -1 : openat(directory, "ready", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (ready < 0) return failed(arguments[0]);
+    if (ready < 0 || (make && fchown(ready, (uid_t)user, (gid_t)user))) return failed(arguments[0]);
     int length = read_filter(directory, filter);
     if (!length) return failed("reading the filter of system calls");
     if (umount2(arguments[0], MNT_DETACH)) return failed("detaching the control directory");

@@ -2,6 +2,10 @@
 #ifndef CONTAIN_H
 #define CONTAIN_H
 
-int contain(char **arguments);
+#include <sys/types.h>
+
+long long user_of(const char *name);
+int contain(char **arguments, int make);
+int make_entries(const char *path, uid_t owner);
 
 #endif

@@ -3,8 +3,12 @@
  *   supervisor [for USER] serve CONTROL READY LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
  *   supervisor enter USER SUPERVISOR NICENESS GROUP... -- COMMAND...
  *   supervisor contain CONTROL_PATH USER LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
+ *   supervisor host CONTROL_PATH USER LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
+ *   supervisor begin CONTROL_PATH USER LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES DIRECTORY VARIABLE...
+ *   supervisor relay
  *
- * (`enter` prepares a process of the host for `serve`: see enter.c. `contain` is `serve` in a container: see contain.c.)
+ * (`enter` prepares a process of the host for `serve`: see enter.c. `contain` is `serve` in a container: see contain.c.
+ * `host` is `contain`, and `begin` is `serve` beside other processes, for a worker elsewhere: see relay.c.)
  * CONTROL is an inherited descriptor of the control directory; READY one that its instance id is written to.
  *
  * As PID 1 of a pid namespace it can't be killed or stopped from inside, and the kernel ends the whole sandbox when
@@ -31,9 +35,12 @@
 #include "enter.h"
 #include "execution.h"
 #include "freeze.h"
+#include "handover.h"
 #include "input.h"
 #include "manifest.h"
 #include "output.h"
+#include "relay.h"
+#include "relay_files.h"
 #include "requests.h"
 #include "transfer.h"
 #include "tree.h"
@@ -56,9 +63,10 @@
 
 enum { ORPHAN_CHECK_MS = 20, MAX_WAIT_MS = 60000, MAX_DEAD = 1024, MAX_POLLED = 1024, LOCK_TRIES = 500 };
 enum { FEWEST_FILES = 256, COMMAND_FILES = 1024 };
-enum { REQUESTS, CHILDREN, REPORTS, CHANGES, FIXED };
+enum { REQUESTS, CHILDREN, REPORTS, CHANGES, HANDOVERS, FIXED };
 
 static struct pollfd polled[MAX_POLLED];
+static int handovers = -1; /* where relays ask for the control directory */
 static struct job *polled_jobs[MAX_POLLED];
 
 /* ---- what has happened ---- */
@@ -145,10 +153,14 @@ static ms attend(struct job *job) {
 }
 
 static void seal(void) {
+    static int sealed; /* from then on nothing is started that could be left */
+    if (sealed) return;
     for (struct job *job = jobs; job; job = job->next)
         if (!job->verdict) job->verdict = "killed";
     kill_everything();
-    if (!jobs && faccessat(control, "sealed", F_OK, 0)) publish_once(control, "sealed", "");
+    if (jobs) return;
+    publish_once(control, "sealed", "");
+    sealed = faccessat(control, "sealed", F_OK, 0) == 0;
 }
 
 static nfds_t choose_polled(void) {
@@ -177,6 +189,7 @@ static void serve(void) {
         poll(polled, n, wait < 0 || more ? 0 : wait > MAX_WAIT_MS ? MAX_WAIT_MS : (int)wait);
         more = reap();
         if (polled[CHANGES].revents) output_changed();
+        if (polled[HANDOVERS].revents) hand_over(polled[HANDOVERS].fd);
         for (nfds_t i = FIXED; i < n; i++) {
             if (polled[i].revents & POLLOUT) feed_input(polled_jobs[i]);
             if (polled_jobs[i]->pty && polled[i].revents & ~POLLOUT) read_terminal(polled_jobs[i]);
@@ -216,6 +229,7 @@ static int open_events(void) {
     polled[CHILDREN].fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     polled[REPORTS].fd = ends[0];
     polled[CHANGES].fd = open_output_watch();
+    polled[HANDOVERS].fd = handovers;
     for (int i = 0; i < FIXED; i++) polled[i].events = POLLIN;
     return polled[REQUESTS].fd < 0 || polled[CHILDREN].fd < 0 ? -1 : 0;
 }
@@ -256,6 +270,29 @@ static int serve_command(char **arguments) {
     return 0;
 }
 
+/* Goes on beside other processes when this one has ended; the instance id comes at standard output. */
+static int begin_command(char **arguments, char **variables) {
+    static char directory[12];
+    long long user = user_of(arguments[1]);
+    if (user < 0 || user >= UINT_MAX || make_entries(arguments[0], geteuid())) return 3;
+    if ((handovers = open_handovers()) < 0) return 3;
+    if ((uid_t)user != geteuid()) command_user = (uid_t)user;
+    pid_t child = fork();
+    if (child) return child < 0 ? 3 : 0;
+    setsid();
+    clearenv();
+    for (char **each = variables; *each; each++) putenv(*each);
+    snprintf(directory, sizeof directory, "%d", open(arguments[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    int ready = dup(1), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (ready < 0 || null < 0 || make_path(arguments[5]) || chdir(arguments[5])) return 3;
+    for (int fd = 0; fd < 3; fd++) dup2(null, fd);
+    static char told[12];
+    snprintf(told, sizeof told, "%d", ready);
+    arguments[0] = directory;
+    arguments[1] = told;
+    return serve_command(arguments);
+}
+
 int main(int argc, char **argv) {
     if (argc >= 3 && !strcmp(argv[1], "for")) {
         command_user = (uid_t)natural(argv[2]);
@@ -264,6 +301,12 @@ int main(int argc, char **argv) {
     }
     if (argc == 7 && !strcmp(argv[1], "serve")) return serve_command(argv + 2);
     if (argc >= 7 && !strcmp(argv[1], "enter")) return enter_command(argv + 2);
-    if (argc == 7 && !strcmp(argv[1], "contain")) return contain(argv + 2) ? 3 : serve_command(argv + 2);
+    if (argc == 7 && !strcmp(argv[1], "contain")) return contain(argv + 2, 0) ? 3 : serve_command(argv + 2);
+    if (argc == 7 && !strcmp(argv[1], "host")) {
+        handovers = open_handovers();
+        return handovers < 0 || contain(argv + 2, 1) ? 3 : serve_command(argv + 2);
+    }
+    if (argc >= 8 && !strcmp(argv[1], "begin")) return begin_command(argv + 2, argv + 8);
+    if (argc == 2 && !strcmp(argv[1], "relay")) return relay();
     return 2;
 }

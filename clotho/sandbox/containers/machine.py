@@ -1,0 +1,241 @@
+"""Containers of an engine on another machine, or that can't share files with this host: none is mounted there."""
+
+import asyncio
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.containers.engine import Engine, engine_failures, sdk
+from clotho.sandbox.containers.images import build
+from clotho.sandbox.containers.stream import EngineChannel
+from clotho.sandbox.containers.view import CAPABILITIES, OF_THE_START, PROCESS_HEADROOM, SHARED_MEMORY
+from clotho.sandbox.relay.machine import Base, Found, Start
+from clotho.sandbox.relay.view import CONTROL
+
+ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+VERIFY_IN = "clotho.verify-in"
+
+
+class ContainerMachine:
+    """Machines that are containers of the engine at `address`; `locks` are of those that build images here."""
+
+    kind = "docker"
+    starts_first = True
+    max_lifetime_seconds: float | None = None
+    """A supervisor that is the first process ends the container with its lease."""
+
+    def __init__(self, address: str | None, locks: Path) -> None:
+        self._engine = Engine(address, anywhere=True)
+        self._locks = locks
+        self._programs = threading.Lock()
+        self._ready: set[str] = set()
+
+    async def base(self, spec: SandboxSpec) -> Base:
+        return await asyncio.to_thread(self._base, cast(DockerConfig, spec.backend))
+
+    async def create(
+        self,
+        name: str,
+        base: Base,
+        spec: SandboxSpec,
+        labels: Mapping[str, str],
+        lifetime_seconds: float,
+        start: Start | None = None,
+    ) -> None:
+        assert start is not None
+        await asyncio.to_thread(self._create, name, base, spec, labels, start)
+
+    async def extend(self, name: str, lifetime_seconds: float) -> None:
+        return None
+
+    async def find(self, name: str) -> Found | None:
+        return await asyncio.to_thread(self._find, name)
+
+    async def put(self, name: str, files: Mapping[str, bytes]) -> None:
+        await asyncio.to_thread(self._put, name, files)
+
+    async def open(self, name: str, argv: Sequence[str]) -> EngineChannel:
+        program = await asyncio.to_thread(self._program, name, argv)
+        return await EngineChannel.open(self._engine.address, program)
+
+    async def snapshot(self, name: str) -> Base | None:
+        return await asyncio.to_thread(self._snapshot, name)
+
+    async def destroy(self, name: str) -> None:
+        await asyncio.to_thread(self._destroy, name)
+
+    async def list(self, labels: Mapping[str, str]) -> Sequence[Found]:
+        return await asyncio.to_thread(self._list, labels)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._engine.client.close)
+
+    # ---- the same, blocking ----
+
+    def _base(self, config: DockerConfig) -> Base:
+        name = config.image or ""
+        if config.dockerfile is not None:
+            file = Path(config.dockerfile)
+            name = build(self._engine, file.parent, file.name, self._locks, platform=config.platform)
+        image = self._engine.image(
+            name, config.pull if config.dockerfile is None else "never", config.platform
+        )
+        if image.architecture not in ARCHITECTURES:
+            raise InvalidInput(
+                f"no sandboxes in images for {image.architecture or 'an unknown architecture'}"
+            )
+        if config.read_only:
+            raise InvalidInput(f"{config}: read_only takes folders of this host: the engine has none of them")
+        tmpfs = tuple(f"{path}/" for path in config.tmpfs)
+        if own := [volume for volume in image.volumes if not f"{volume}/".startswith(tmpfs)]:
+            raise InvalidInput(f"{config}: an engine elsewhere can't keep the image's VOLUME {own[0]}")
+        return Base.model_validate(
+            {
+                "image": image.id,
+                "architecture": ARCHITECTURES[image.architecture],
+                "workdir": image.workdir,
+                "environment": dict(image.environment),
+                "user": image.user,
+            }
+        )
+
+    def _create(
+        self, name: str, base: Base, spec: SandboxSpec, labels: Mapping[str, str], start: Start
+    ) -> None:
+        found = self._find(name)
+        if found is not None and found.running:
+            return
+        programs = self._programs_of(base, start.files)
+        settings = _settings(cast(DockerConfig, spec.backend), spec, labels, start, programs)
+        self._engine.start(base.image, name, settings)
+
+    def _programs_of(self, base: Base, files: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
+        """A volume with the supervisor, which commands see but can't change: made once for an engine."""
+        folder = str(Path(next(iter(files))).parent)
+        digest = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()[:16]
+        volume = f"clotho-supervisor-{digest}"
+        with self._programs, engine_failures("the supervisor's volume"):
+            if volume not in self._ready:
+                client = self._engine.client
+                client.volumes.create(volume)
+                made = client.api.create_container(
+                    base.image,
+                    command=["-"],
+                    host_config=client.api.create_host_config(
+                        binds=[f"{volume}:{folder}"], network_mode="none"
+                    ),
+                )
+                try:
+                    named = {Path(name).name: content for name, content in files.items()}
+                    client.api.put_archive(made["Id"], folder, _archive(named))
+                finally:
+                    client.api.remove_container(made["Id"], force=True)
+                self._ready.add(volume)
+        return {volume: {"bind": folder, "mode": "ro"}}
+
+    def _find(self, name: str) -> Found | None:
+        with engine_failures("a container"):
+            try:
+                found = self._engine.client.api.inspect_container(name)
+            except sdk().errors.NotFound:
+                return None
+        return Found(name, found["Config"]["Labels"] or {}, bool(found["State"]["Running"]))
+
+    def _put(self, name: str, files: Mapping[str, bytes]) -> None:
+        with engine_failures("a container"):
+            try:
+                self._engine.client.api.put_archive(name, "/", _archive(files))
+            except sdk().errors.NotFound:
+                raise SandboxLost("the sandbox's container is gone") from None
+
+    def _program(self, name: str, argv: Sequence[str]) -> str:
+        try:
+            with engine_failures("a container"):
+                made = self._engine.client.api.exec_create(
+                    name, list(argv), stdin=True, user="0:0", workdir="/"
+                )
+        except (SandboxUnavailable, InvalidInput):
+            found = self._find(name)
+            if found is None or not found.running:
+                raise SandboxLost("the sandbox's container is gone") from None
+            raise
+        return str(made["Id"])
+
+    def _snapshot(self, name: str) -> Base | None:
+        found = self._find(name)
+        if found is None:
+            raise SandboxLost("the sandbox's container is gone")
+        if found.labels.get(VERIFY_IN) == "image":
+            return None
+        with engine_failures("a container"), self._engine.patient() as client:
+            kept = client.api.commit(name, repository=_left_by(name), pause=False)
+        return Base(image=str(kept["Id"]))
+
+    def _destroy(self, name: str) -> None:
+        self._engine.remove(name)
+        if self._engine.has_image(_left_by(name)):
+            self._engine.remove_image(_left_by(name))
+
+    def _list(self, labels: Mapping[str, str]) -> Sequence[Found]:
+        with engine_failures("containers"):
+            found = self._engine.client.api.containers(
+                all=True, filters={"label": [f"{name}={value}" for name, value in labels.items()]}
+            )
+        return [
+            Found(each["Names"][0].lstrip("/"), each["Labels"], each["State"] == "running") for each in found
+        ]
+
+
+def _settings(
+    config: DockerConfig,
+    spec: SandboxSpec,
+    labels: Mapping[str, str],
+    start: Start,
+    programs: Mapping[str, Mapping[str, str]],
+) -> dict[str, Any]:
+    return {
+        "entrypoint": [start.argv[0]],
+        "command": list(start.argv[1:]),
+        "environment": dict(start.environment),
+        "working_dir": start.workdir,
+        "user": "0:0",
+        "hostname": "sandbox",
+        "labels": {**labels, VERIFY_IN: config.verify_in},
+        "volumes": [*(f"{name}:{each['bind']}:{each['mode']}" for name, each in programs.items()), CONTROL],
+        "tmpfs": dict(config.tmpfs),
+        "network_mode": "none" if config.network == "none" else None,
+        "mem_limit": spec.memory_mb << 20,
+        "memswap_limit": spec.memory_mb << 20,
+        "pids_limit": spec.max_processes + PROCESS_HEADROOM,
+        "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
+        "shm_size": SHARED_MEMORY,
+        "cap_drop": ["ALL"],
+        "cap_add": [*CAPABILITIES, *OF_THE_START],
+        "security_opt": ["no-new-privileges"],
+        "stop_signal": "SIGKILL",
+        "healthcheck": {"test": ["NONE"]},
+        "platform": config.platform,
+        **({} if config.runtime is None else {"runtime": config.runtime}),
+    }
+
+
+def _left_by(name: str) -> str:
+    """Name of the image that holds what the agent left."""
+    return f"localhost/{name}-left"
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    to = io.BytesIO()
+    with tarfile.open(fileobj=to, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name.lstrip("/"))
+            entry.size, entry.mode = len(content), 0o755
+            tar.addfile(entry, io.BytesIO(content))
+    return to.getvalue()

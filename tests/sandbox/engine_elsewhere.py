@@ -1,0 +1,71 @@
+"""A container engine as on another machine: reached over TCP, and sharing no folder with its sandboxes' worker."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clotho.config import variable
+from clotho.sandbox.containers.machine import ContainerMachine
+from clotho.sandbox.relay.backend import RelayedBackend
+from clotho.sandbox.supervised.control import ControlDirectory
+
+SECONDS = 60.0
+ADDRESS, VOLUMES = "CLOTHO_TEST_ENGINE_ELSEWHERE", "CLOTHO_TEST_ENGINE_VOLUMES"
+"""The variables that hold the address of the engine, and the folder of its volumes: programs of tests see them."""
+
+
+@pytest.fixture(scope="session")
+def engine_elsewhere(engine: str, folder: Path) -> Iterator[str]:
+    """The address of an engine that has the same images as the one of this host."""
+    if not (folder / "engine" / "storage.conf").exists():
+        pytest.skip("this takes the podman of the tests: another engine answers here")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables = {
+        "CONTAINERS_STORAGE_CONF": f"{folder}/engine/storage.conf",
+        "CONTAINERS_CONF": f"{folder}/engine/containers.conf",
+    }
+    address = f"tcp://127.0.0.1:{port}"
+    service = subprocess.Popen(
+        ["podman", "system", "service", "--time", "0", address],
+        env=os.environ | variables,
+        cwd=folder / "engine",
+        stderr=subprocess.DEVNULL,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ADDRESS, address)
+        patch.setenv(VOLUMES, f"{folder}/engine/graph/volumes")
+        try:
+            _wait_until_answering(port)
+            yield address
+        finally:
+            service.terminate()
+            service.wait()
+
+
+def _wait_until_answering(port: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def relayed_backend(root: Path) -> RelayedBackend:
+    return RelayedBackend(root, ContainerMachine(variable(ADDRESS), root / "locks"))
+
+
+def control_behind(incarnation: str) -> ControlDirectory:
+    """The control directory of a supervisor, which this test can see since its engine is here after all."""
+    every = Path(variable(VOLUMES) or "").glob("*/_data/alive")
+    (found,) = (alive.parent for alive in every if alive.read_text().strip() == incarnation)
+    return ControlDirectory(found, None)

@@ -1,0 +1,262 @@
+"""Sandboxes behind a relay: what becomes of commands when it or its worker ends, and what it refuses."""
+
+import asyncio
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import JobState, SandboxSpec
+from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.relay.backend import RelayedBackend
+from clotho.sandbox.relay.control import RelayedControl
+from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.records import RelayFolder
+from clotho.sandbox.relay.stream import MAGIC, MOST_DATA, RelayStream, StreamEnded
+from clotho.sandbox.supervisor import supervisor_path
+from tests.sandbox.conftest import SPECS
+from tests.sandbox.engine_elsewhere import relayed_backend
+from tests.sandbox.shell import Shell, until
+
+WAITING = "echo first >> /work/begun; while ! test -e /work/go; do sleep 0.01; done; cat /work/begun"
+TOKEN = b"0" * 32
+
+
+@pytest.fixture
+def relayed(engine_elsewhere: str, folder: Path) -> RelayedBackend:
+    return relayed_backend(folder / "sandboxes-relay")
+
+
+@pytest.fixture
+def wanted() -> SandboxSpec:
+    return SPECS["relay"]
+
+
+@pytest.fixture
+async def shell(relayed: RelayedBackend, wanted: SandboxSpec, lease: str) -> AsyncIterator[Shell]:
+    yield Shell(await relayed.create(lease, wanted))
+    await relayed.destroy(lease)
+
+
+def cut(shell: Shell) -> None:
+    """End the stream, as a network does that goes."""
+    control = shell.sandbox.control
+    assert isinstance(control, RelayedControl)
+    blocking(control.relay.close())
+
+
+def machine_of(backend: RelayedBackend, lease: str) -> str:
+    return RelayFolder.of_lease(backend._root, lease).machine
+
+
+async def test_a_command_outlives_its_stream_and_runs_once(shell: Shell) -> None:
+    job = shell.job(WAITING)
+    await shell.sandbox.start(job)
+    waiting = asyncio.create_task(shell.sandbox.wait(job.key, 120))
+    await shell.text("while ! test -e /work/begun; do sleep 0.01; done")
+    cut(shell)
+    await shell.sandbox.start(job)
+    cut(shell)
+    await shell.run("touch /work/go")
+    assert (await waiting).exit_code == 0
+    cut(shell)
+    assert await shell.sandbox.output(job.key) == b"first\n"
+
+
+async def test_a_command_outlives_its_worker(
+    relayed: RelayedBackend, shell: Shell, folder: Path, lease: str
+) -> None:
+    driver = f"""
+import asyncio
+from pathlib import Path
+from tests.sandbox.engine_elsewhere import relayed_backend
+from tests.sandbox.shell import Shell
+async def main():
+    backend = relayed_backend(Path({str(folder)!r}) / "sandboxes-relay")
+    shell = Shell(await backend.attach({lease!r}, {shell.sandbox.incarnation!r}))
+    await shell.run({WAITING!r}, name="of another")
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", driver]) as process:
+
+        async def begun() -> bool:
+            return (await shell.sandbox.read_file("/work/begun", 100)).error is None
+
+        await until(begun, 120)
+        process.kill()
+    await shell.run("touch /work/go")
+    job = shell.job(WAITING, name="of another")
+    await shell.sandbox.start(job)
+    assert (await shell.sandbox.wait(job_key("of another"), 120)).exit_code == 0
+    assert await shell.sandbox.output(job.key) == b"first\n"
+
+
+async def test_a_container_that_is_killed_is_a_lost_sandbox(
+    relayed: RelayedBackend, shell: Shell, wanted: SandboxSpec, lease: str
+) -> None:
+    job = shell.job("sleep 600")
+    await shell.sandbox.start(job)
+    waiting = asyncio.create_task(shell.sandbox.wait(job.key, 300))
+    docker.from_env().containers.get(machine_of(relayed, lease)).kill()
+    with pytest.raises(SandboxLost):
+        assert (await waiting).state is not JobState.LOST
+    with pytest.raises(SandboxLost):
+        await relayed.attach(lease, shell.sandbox.incarnation)
+    again = await relayed.create(lease, wanted)
+    assert again.incarnation != shell.sandbox.incarnation
+
+
+async def test_commands_reach_neither_control_directory_nor_relay(shell: Shell) -> None:
+    await shell.sandbox.write_file("/work/secret", b"")
+    tried = await shell.text(
+        "ls -A /.control; grep -c control /proc/mounts; cat /proc/1/environ; ls /proc/1/fd /proc/1/root/; "
+        "for each in /proc/[0-9]*; do grep -q relay $each/cmdline && ls $each/fd $each/root/ $each/cwd/; done; "
+        "cp /bin/true /.clotho/supervisor; rm /.clotho/supervisor; mv /.clotho /gone; umount /.clotho; "
+        "mount --bind /bin /.clotho; echo end"
+    )
+    assert tried.splitlines()[0] == "0"
+    assert tried.splitlines()[-1] == "end"
+    assert "supervisor" not in tried.replace("/.clotho/supervisor", "")
+    assert (await shell.run("true")).code == 0
+
+
+async def test_a_socket_gives_the_control_directory_to_nobody_without_the_token(shell: Shell) -> None:
+    asked = """
+import array, socket
+ours, theirs = socket.socketpair()
+asking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+for token in (b"0" * 32, b"", b"\\0" * 32, b"0" * 31, b"0" * 5000):
+    asking.sendmsg([token], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))],
+                   0, "\\0clotho-supervisor")
+theirs.close()
+print(ours.recv(1))
+"""
+    assert await shell.text(f"python3 - <<'END'\n{asked}\nEND") == "b''"
+
+
+async def test_commands_that_end_every_relay_lose_their_sandbox(shell: Shell) -> None:
+    """A rollout isn't waited for because of what its commands do: it is typed, and counts against them."""
+    job = shell.job("while :; do pkill -KILL -f 'supervisor relay'; done", session="killer")
+    with pytest.raises(SandboxLost):
+        await shell.sandbox.start(job)
+        while True:
+            await shell.run("true")
+
+
+async def test_an_engine_elsewhere_is_reached_through_a_relay_without_being_told(
+    engine_elsewhere: str, tmp_path: Path
+) -> None:
+    here = ContainerBackend(tmp_path, f"unix://{tmp_path}/podman.sock")
+    there = ContainerBackend(tmp_path, engine_elsewhere)
+    plain, by_hand = DockerConfig(image="x"), DockerConfig(image="x", relay=True)
+    other_kernel = DockerConfig(image="x", runtime="runsc")
+    assert not here.is_elsewhere(plain)
+    assert here.is_elsewhere(by_hand)
+    assert here.is_elsewhere(other_kernel)
+    assert there.is_elsewhere(plain)
+
+
+async def test_an_image_that_is_not_there_is_told(relayed: RelayedBackend, lease: str) -> None:
+    spec = SandboxSpec(backend=DockerConfig(image="localhost/none", pull="never"))
+    with pytest.raises(InvalidInput, match="no image"):
+        await relayed.create(lease, spec)
+    assert await relayed.reap() == ()
+
+
+# ---- the stream ----
+
+
+class Piped:
+    """A channel to the relay's program as a process of this host, where there is no supervisor."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self.process, self._out, self._in = process, process.stdin, process.stdout
+
+    @classmethod
+    async def open(cls) -> "Piped":
+        pipe = asyncio.subprocess.PIPE
+        return cls(await asyncio.create_subprocess_exec(supervisor_path(), "relay", stdin=pipe, stdout=pipe))
+
+    async def send(self, content: bytes) -> None:
+        self._out.write(content)
+
+    async def receive(self) -> bytes:
+        return await self._in.read(65536)
+
+    async def close(self) -> None:
+        self._out.close()
+        await self.process.wait()
+
+
+class Hostile:
+    """A channel to what answers as a sandbox's commands might, in a relay's place."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = list(answers)
+        self._greeted = False
+        self.asked = asyncio.Event()
+
+    async def send(self, content: bytes) -> None:
+        self.asked.set()
+
+    async def receive(self) -> bytes:
+        if self._greeted:
+            await self.asked.wait()
+        content = self._answers.pop(0) if self._answers else b""
+        self._greeted = content == MAGIC
+        return content
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_a_relay_without_a_supervisor_says_so() -> None:
+    channel = await Piped.open()
+    with pytest.raises(SandboxLost, match="refused"):
+        await RelayStream(channel).greet(TOKEN)
+    assert channel.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack(">IQB", 9, 1, ord("A")),
+        struct.pack(">IQB", 1 << 31, 1, ord("H")) + TOKEN,
+        struct.pack(">IQB", 3, 1, ord("H")),
+        struct.pack(">IQB", 9 + 31, 1, ord("H")) + TOKEN[1:],
+    ],
+    ids=["before the greeting", "too long", "too short", "half a token"],
+)
+async def test_a_relay_ends_with_what_breaks_the_rules(frame: bytes) -> None:
+    channel = await Piped.open()
+    assert await channel.receive() == MAGIC
+    await channel.send(frame)
+    assert await channel.receive() == b""
+    assert await channel.process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (b"",),
+        (b"bash: no such program\n",),
+        (b"x" * 100_000, b"x"),
+        (MAGIC, struct.pack(">IQB", MOST_DATA + 10, 1, 0)),
+        (MAGIC, struct.pack(">IQB", 8, 1, 0)),
+        (MAGIC, struct.pack(">IQB", 9, 2, 0)),
+        (MAGIC, struct.pack(">IQB", 9, 1, 5)),
+    ],
+    ids=["nothing", "a shell's words", "noise", "too long", "too short", "of another's", "an error"],
+)
+async def test_what_is_no_relay_is_an_ended_stream(answers: tuple[bytes, ...]) -> None:
+    with pytest.raises(StreamEnded) as raised:
+        await RelayStream(Hostile(*answers)).greet(TOKEN)
+    assert isinstance(raised.value, SandboxUnavailable)
