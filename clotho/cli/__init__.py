@@ -22,6 +22,7 @@ from clotho.cli import (
     show,
     status,
     tasks,
+    tools,
     try_rollout,
 )
 from clotho.cli.demo import command as demo
@@ -67,6 +68,7 @@ app.command("cancel")(operate.cancel)
 app.command("retry")(operate.retry)
 app.command("delete")(delete.command)
 app.command("gc")(gc.command)
+app.command("tools")(tools.command)
 app.add_typer(tasks.app, name="tasks")
 
 

@@ -45,7 +45,7 @@ def resolve(
     from `distribution`; `settings` are the run's. Raises InvalidInput for unknown names, and where both `enabled`
     and `distribution` are given.
     """
-    members = _members(registry)
+    members = toolset_members(registry)
     if distribution is not None:
         if enabled is not None:
             raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
@@ -70,7 +70,7 @@ def resolve(
     )
 
 
-def _members(registry: Registry) -> dict[str, frozenset[str]]:
+def toolset_members(registry: Registry) -> dict[str, frozenset[str]]:
     """The tools of every leaf toolset, catalogued or brought by a tool."""
     members = {name: frozenset(tools) for name, tools in catalogue.LEAVES.items()}
     for tool in registry:
