@@ -67,9 +67,8 @@ class RolloutGroup(Pausable):
         )
 
     async def prepare(self) -> PreparedGroup:
-        prepared = await run_activity_here_first(
-            Groups.prepare_group, self.request, self.environment, "resolve tools"
-        )
+        run = run_activity if self.request.task_queues.are_an_adapters else run_activity_here_first
+        prepared = await run(Groups.prepare_group, self.request, self.environment, "resolve tools")
         dropped = f"; unavailable: {names(prepared.unavailable)}" if prepared.unavailable else ""
         self.tools = f"tools: {names(prepared.tools) or 'none'}{dropped}"
         self.show()

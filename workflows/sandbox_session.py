@@ -111,8 +111,9 @@ class SandboxSession:
         request = LeaseRequest(run=self.request.run, rollout=self.request.rollout, number=number, turns=turns)
         summary = f"restore sandbox ({number})" if number else "create sandbox"
         # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
-        if early:
-            # Not here: a turn that is asked for reaches the server once the local activities beside it have ended.
+        if early or self.request.task_queues.are_an_adapters:
+            # Not here: an adapter's sandboxes are on its host; and beside other work, a turn that is asked for
+            # would reach the server only once the local activities have ended.
             step = run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         else:
             step = run_here_first_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)

@@ -40,3 +40,8 @@ class TaskQueues(FrozenModel):
     )
     verification: ActivityQueue | None = None
     """The queue of verifications. None: that of the rollout's sandbox."""
+
+    @property
+    def are_an_adapters(self) -> bool:
+        """Whether the environment exists in an adapter's process alone, and needs its sandboxes on that host."""
+        return self.verification is not None

@@ -29,7 +29,7 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.atropos.compat.notes import Nameless, Notes, OtherNotes
 from tests.atropos.inside import opened_inside
 from tests.cluster import Cluster
-from tests.support import eventually
+from tests.support import eventually, step_of
 
 
 def asking(prompt: str, command: str) -> Conversation:
@@ -126,6 +126,25 @@ async def test_a_loop_offers_the_tools_that_it_is_given(notes: Notes, cluster: C
     }
     with pytest.raises(InvalidInput, match="describe terminal otherwise"):
         HermesAgentLoop(notes.server, [described], {"terminal"}, task_id="another-terminal")
+
+
+async def test_only_the_adapter_makes_its_environment_and_only_its_host_the_sandbox(
+    notes: Notes, cluster: Cluster
+) -> None:
+    """Neither is tried in the process of the workflow first: it may be another one, on another host."""
+    loop = HermesAgentLoop(notes.server, task_id="made-here")
+    await loop.run([{"role": "user", "content": "say where"}])
+    group = open_tasks["made-here"].group
+    cleanup_vm("made-here")
+    queues = notes.task_queues(notes.adapter_run.connections.settings)
+    steps = (
+        (group, "resolve tools", queues.environment.queue),
+        (f"{group}/r0", "create sandbox", queues.sandbox.queue),
+    )
+    for workflow, step, queue in steps:
+        history = await cluster.client.get_workflow_handle(workflow).fetch_history()
+        made = [event for event in history.events if step_of(event) == step]
+        assert [event.activity_task_scheduled_event_attributes.task_queue.name for event in made] == [queue]
 
 
 async def test_a_tasks_overrides_say_where_its_commands_start(
