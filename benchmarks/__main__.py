@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import checkpoints, commands, containers, features, loop, sandboxes, stores
+from benchmarks import checkpoints, commands, containers, features, loop, sandboxes, stores, task_folders
 from benchmarks.machine import machine
 from benchmarks.table import Row
 
@@ -35,6 +35,8 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
         found["commands"] = await commands.measure()
     if only in (None, "sandboxes"):
         found["sandboxes"] = [*await sandboxes.measure(), *await containers.measure()]
+    if only in (None, "task folders"):
+        found["task folders"] = await task_folders.measure()
     if only in (None, "checkpoints"):
         found["checkpoints"] = await checkpoints.measure()
     if only in (None, "stores"):
@@ -59,7 +61,8 @@ def markdown(found: dict[str, list[Row]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument(
-        "--only", choices=[*LOOP, "commands", "sandboxes", "checkpoints", "stores", "training"]
+        "--only",
+        choices=[*LOOP, "commands", "sandboxes", "task folders", "checkpoints", "stores", "training"],
     )
     parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
     options = parser.parse_args()

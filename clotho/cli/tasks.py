@@ -20,10 +20,11 @@ from clotho.cli.show import show
 from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.try_rollout import say_troubles
 from clotho.cli.waiting import until_served
-from clotho.config import Settings, load_settings, variable
+from clotho.config import SandboxSettings, Settings, load_settings, variable
 from clotho.embedded.services import EphemeralServices, ephemeral_services
+from clotho.environment import Environment
 from clotho.environment.instances import Environments
-from clotho.errors import ClothoError
+from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.rollouts.agent import Agent, AgentKind
@@ -32,6 +33,9 @@ from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
+from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.containers.engine import Engine
+from clotho.sandbox.item import ItemSandbox
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.sources import named_environment
 from clotho.temporal.failures import failure_of
@@ -145,9 +149,19 @@ async def _checked(
 ) -> list[Checked]:
     environments = Environments()
     manifest = manifests[AgentKind.NOP]
-    items = await environments.draw(await environments.fresh(manifest), MOST_TASKS)
+    environment = await environments.fresh(manifest)
+    drawn = await environments.draw(environment, MOST_TASKS)
+    images = Images(settings.sandbox)
+    faults = [await images.fault_of(environments, environment, item) for item in drawn]
+    items = tuple(item for item, fault in zip(drawn, faults, strict=True) if fault is None)
+    without_image = [
+        _without_image(str(item.get("id", number)), agent, fault, folder)
+        for number, (item, fault) in enumerate(zip(drawn, faults, strict=True))
+        for agent in manifests
+        if fault is not None
+    ]
     if not items:
-        return []
+        return without_image
     async with ephemeral_services(settings, with_model=False) as services:
 
         async def run() -> list[Checked]:
@@ -167,7 +181,49 @@ async def _checked(
                 for agent, each in manifests.items()
             ]
 
-        return await services.during(run())
+        return [*without_image, *await services.during(run())]
+
+
+class Images:
+    """The images of items' sandboxes, pulled before anything begins: rollouts would wait out an outage."""
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self._engine = Engine(settings.docker_host or variable("DOCKER_HOST"))
+        self._faults: dict[str, str | None] = {}
+
+    async def fault_of(self, environments: Environments, environment: Environment, item: Item) -> str | None:
+        """Why an image of the item's sandboxes can't be had now; None where all can."""
+        for method in (environment.sandbox, environment.grading_sandbox):
+            asked: ItemSandbox | None = await environments.run(method, item)
+            config = None if asked is None else asked.backend
+            if isinstance(config, DockerConfig) and (fault := await self._fault(config)) is not None:
+                return fault
+        return None
+
+    async def _fault(self, config: DockerConfig) -> str | None:
+        if (image := config.image) is None:
+            return None
+        if image not in self._faults:
+            self._faults[image] = None
+            try:
+                await asyncio.to_thread(self._engine.image, image, config.pull, config.platform)
+            except Unavailable as error:
+                self._faults[image] = str(error)
+            except InvalidInput:  # told by each rollout
+                pass
+        return self._faults[image]
+
+
+def _without_image(name: str, agent: AgentKind, fault: str, folder: Path) -> Checked:
+    log = _log(folder, name, agent)
+    log.write_text(f"{fault}\n")
+    return Checked(name, agent, None, fault.partition("\n")[0], log)
+
+
+def _log(folder: Path, task: str, agent: AgentKind) -> Path:
+    log = folder / re.sub(r"[^\w.-]+", "_", task) / f"{agent}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return log
 
 
 async def _start(
@@ -190,8 +246,7 @@ async def _outcome(
 ) -> Checked:
     group = group_id(run, number)
     name = str(item.get("id", number))
-    log = folder / re.sub(r"[^\w.-]+", "_", name) / f"{agent}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log = _log(folder, name, agent)
     entry = await services.journal.read(scored_key(group), GroupEntry)
     score, reason = (entry.siblings[0].score, "") if entry is not None else (None, "no reward")
     rollout = rollout_id(group, 0)
