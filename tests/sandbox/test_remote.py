@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clotho.environment.tool_context import LARGEST_FILE
-from clotho.errors import InvalidInput, JournalCorrupt, SandboxLost, SandboxUnavailable
+from clotho.errors import FileRefused, InvalidInput, JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, SandboxBackend, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
@@ -150,6 +150,16 @@ async def test_a_file_is_read_whole_up_to_the_largest_that_may_be(
     found = await shell.sandbox.read_file("large", LARGEST_FILE)
     assert (found.error, len(found.content)) == (None, size)
     assert LARGEST_FILE < MAX_MESSAGE_BYTES
+
+
+async def test_a_file_that_is_too_long_for_the_stream_is_refused(
+    far: RemoteBackend, wanted: SandboxSpec, lease: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clotho.sandbox.remote.instance.MAX_WRITTEN_BYTES", 1 << 10)
+    shell = Shell(await far.create(lease, wanted))
+    with pytest.raises(FileRefused, match="large: 1025 bytes are more"):
+        await shell.sandbox.write_file("large", b"." * 1025)
+    await shell.sandbox.write_file("small", b"." * 1024)
 
 
 async def test_an_answer_that_cannot_be_sent_is_an_error(

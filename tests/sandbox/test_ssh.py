@@ -76,7 +76,8 @@ async def test_a_command_goes_on_when_its_connection_is_cut(servers: Servers, po
 
 async def test_a_host_with_another_key_is_refused(servers: Servers, pool: Pool, lease: str) -> None:
     server = servers()
-    made = await pool(server.host("alpha")).create(lease, SPEC)
+    before = pool(server.host("alpha"))
+    made = await before.create(lease, SPEC)
     make_key(server.folder / "other")
     server.trust(server.folder / "other.pub")
     backend = pool(server.host("alpha"))
@@ -87,6 +88,9 @@ async def test_a_host_with_another_key_is_refused(servers: Servers, pool: Pool, 
     with pytest.raises(InvalidInput, match="shows a key"):
         await backend.probe()
     assert await backend.leases() == []
+    await before.close()
+    with pytest.raises(SandboxUnavailable, match=r"isn't destroyed yet: .*shows a key"):
+        await before.destroy(lease)
 
 
 async def test_a_host_away_for_longer_than_a_lease_has_lost_its_sandboxes(

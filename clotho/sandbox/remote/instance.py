@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import (
     MAX_CHECKPOINT_BYTES,
     MAX_CHECKPOINT_SECONDS,
@@ -18,6 +18,8 @@ from clotho.sandbox.backend import (
 )
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken
 from clotho.sandbox.remote.calls import InstanceDescription, RemoteAnswer, RemoteCall
+from clotho.sandbox.remote.link import MAX_WRITTEN_BYTES
+from clotho.sandbox.supervised.file_access import shown
 from clotho.sandbox.supervised.layout import Layout
 
 T = TypeVar("T")
@@ -101,6 +103,8 @@ class RemoteInstance:
     async def write_file(
         self, path: str, content: bytes, after: str | None = None, key: str | None = None
     ) -> str:
+        if len(content) > MAX_WRITTEN_BYTES:
+            raise FileRefused(f"{shown(path)}: {len(content)} bytes are more than can be sent to its host")
         return await self._call(_TEXT, "write_file", path=path, content=content, after=after, key=key)
 
     async def renew(self, seconds: float) -> None:

@@ -20,7 +20,8 @@ MAGIC = b"clotho-sandbox-host "
 MAX_NOISE_LINES = 100
 MAX_LINE_BYTES = 4 << 10
 PIECE_BYTES = 256 << 10
-MAX_MESSAGE_BYTES = (1 << 30) + (64 << 20)
+MAX_WRITTEN_BYTES = 1 << 30
+MAX_MESSAGE_BYTES = MAX_WRITTEN_BYTES + (64 << 20)
 """More than the longest output of a command, and than the largest file that is read whole, 1 GiB."""
 MAX_FILE_BYTES = 2 << 30
 """More than the blob of the largest checkpoint."""

@@ -94,12 +94,17 @@ class SshBackend:
         return await host.asked(host.backend.verify_in_place(lease, incarnation, labels, setup))
 
     async def destroy(self, lease: str, labels: Labels | None = None) -> None:
-        """Destroy the sandbox. On a host that was away for longer than a lease it has ended; its files go later."""
+        """Destroy the sandbox. On a host that was away for longer than a lease it has ended; its files go later.
+
+        Raises SandboxUnavailable also where the host has to be mended first.
+        """
         try:
             host = await self._host_of(lease)
             await host.asked(host.backend.destroy(lease, labels))
         except SandboxLost:
             return
+        except InvalidInput as error:
+            raise SandboxUnavailable(f"the sandbox of lease {lease} isn't destroyed yet: {error}") from error
         host.forget(lease)
 
     async def renew(self, lease: str, seconds: float) -> None:
