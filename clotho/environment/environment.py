@@ -15,6 +15,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
+from clotho.tools.web.settings import WebSettings
 
 MOST_ARTIFACTS = 64 << 20
 """Bytes of a rollout's artifacts."""
@@ -50,6 +51,8 @@ class EnvironmentConfig(BaseModel):
     """Tokens that one turn may sample."""
     terminal_timeout: float = 120.0
     """Seconds that a command may take unless the model asks for another limit."""
+    web: WebSettings | None = None
+    """Where the web tools search, such as an offline corpus."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
     path_aliases: dict[str, str] = {}

@@ -122,7 +122,7 @@ def _sampling(
 
 
 def tool_settings(asked: EnvironmentConfig, agent: Agent) -> ToolSettings:
-    settings = ToolSettings(terminal_timeout=asked.terminal_timeout)
+    settings = ToolSettings(terminal_timeout=asked.terminal_timeout, web=asked.web)
     if agent.kind is not AgentKind.ORACLE:
         return settings
     return settings.model_copy(update={"longest_command_seconds": LONGEST_SOLUTION_SECONDS})

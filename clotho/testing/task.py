@@ -144,9 +144,15 @@ class SandboxedTask:
         prompt = self._run(self.environment.format_prompt, self.item)
         self._messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         selection = tool_selection(config, self._registry)
-        resolution = resolve(self._registry, selection.enabled, selection.disabled, selection.distribution)
+        self._settings = ToolSettings(terminal_timeout=config.terminal_timeout, web=config.web)
+        resolution = resolve(
+            self._registry,
+            selection.enabled,
+            selection.disabled,
+            selection.distribution,
+            settings=self._settings,
+        )
         self._offered = tuple(tool.name for tool in resolution.tools)
-        self._settings = ToolSettings(terminal_timeout=config.terminal_timeout)
         asked = settings.run
         bounds: dict[str, Any] = {
             name: value for name in SETTINGS["sandbox"] if (value := getattr(asked, name, None)) is not None

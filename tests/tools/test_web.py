@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
 from clotho.failure_policy import StepAction, policy_for
+from clotho.run_settings import RunSettings
+from clotho.runs.request import run_manifest
+from clotho.testing import ScriptedCall, sandboxed_context
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.tool import CallContext, ToolSettings
 from clotho.tools.web import corpus
 from clotho.tools.web.searching import MOST_BYTES
 from clotho.tools.web.settings import WebSettings
-from tests.tools.calls import REGISTRY, fields
+from tests.tools.calls import REGISTRY, SETTINGS, fields
 
 KEY = "key-of-the-provider"
 PAGE = {"title": "Fates", "url": "https://example.org/fates"}
@@ -161,3 +165,36 @@ def test_what_is_no_corpus_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_incomplete_settings_are_refused(settings: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="needs"):
         WebSettings.model_validate(settings)
+
+
+class Research(Environment):
+    """Questions over a corpus."""
+
+    async def get_next_item(self) -> Item | None:
+        return {"question": "Who undid a shroud by night?"}
+
+    def format_prompt(self, item: Item) -> str:
+        return str(item["question"])
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
+        pages = ctx.web_search("shroud")["data"]["web"]
+        return float("Penelope" in ctx.web_extract([pages[0]["url"]])["results"][0]["content"])
+
+
+def test_an_environment_names_its_corpus() -> None:
+    toolsets: dict[str, Any] = {"enabled_toolsets": ("web",), "web": SETTINGS.web}
+    with sandboxed_context(Research(EnvironmentConfig(**toolsets))) as task:
+        played = task.play(ScriptedCall(name="web_search", arguments={"query": "who undid a shroud"}))
+        assert "https://example.org/loom" in str(played.messages[-1]["content"])
+        assert task.reward().score == 1.0
+
+
+def test_a_runs_settings_replace_those_of_its_environment() -> None:
+    manifest = run_manifest(
+        "file_tasks", "web", "model", overrides={"web": {"provider": "tavily"}}, settings=RunSettings()
+    )
+    assert manifest.tool_settings.web == WebSettings(provider="tavily")
+    asked = manifest.with_settings(RunSettings(web='{"provider": "exa", "key": "OTHER_KEY"}'))
+    assert asked.tool_settings.web == WebSettings(provider="exa", key="OTHER_KEY")
+    with pytest.raises(InvalidInput, match="provider"):
+        manifest.with_settings(RunSettings(web={"provider": "askjeeves"}))

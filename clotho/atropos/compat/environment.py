@@ -210,8 +210,15 @@ class CompatEnv(ClothoEnv):
             )
 
     def _say_what_is_not_offered(self) -> None:
-        selection = self.adapter_run.manifest.selection
-        found = resolve(Registry.discover(), selection.enabled, selection.disabled, selection.distribution)
+        manifest = self.adapter_run.manifest
+        selection = manifest.selection
+        found = resolve(
+            Registry.discover(),
+            selection.enabled,
+            selection.disabled,
+            selection.distribution,
+            settings=manifest.tool_settings,
+        )
         for tool, why in found.unavailable.items():
             log.warning("%s asks for the tool %s, which isn't offered: %s", type(self).__name__, tool, why)
 
@@ -222,7 +229,12 @@ class CompatEnv(ClothoEnv):
         seed = derived_seed(manifest.seed, manifest.run, "toolsets", self._toolsets_sampled)
         self._toolsets_sampled += 1
         found = resolve(
-            Registry.discover(), selection.enabled, selection.disabled, selection.distribution, seed
+            Registry.discover(),
+            selection.enabled,
+            selection.disabled,
+            selection.distribution,
+            seed,
+            settings=manifest.tool_settings,
         )
         return list(found.schemas), {tool.name for tool in found.tools}
 
