@@ -237,3 +237,22 @@ async def test_no_more_than_its_size_is_kept(opened: Open, monkeypatch: pytest.M
         await one.create(f"more-{number}/lease/0", spec_of())
     await full(one, 2)
     assert len(containers_of(one._engine._address or "", one._root)) == 6
+
+
+async def test_it_is_filled_again_after_a_failure(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a full disk, or a supervisor that takes no renewal just now."""
+    backend = opened(2)
+    await backend.create("first/lease/0", spec_of())
+    await full(backend, 2)
+    filling = backend._pool._thread
+
+    def fails(*_: object) -> bool:
+        raise SandboxUnavailable("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WarmPool, "_renewed", fails)
+        await backend.create("second/lease/0", spec_of())
+        await until_true(lambda: not backend._pool._wanted, PATIENCE_SECONDS)
+    await backend.create("third/lease/0", spec_of())
+    await full(backend, 2)
+    assert backend._pool._thread is filling

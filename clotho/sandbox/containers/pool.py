@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -188,33 +188,26 @@ class WarmPool:
         with self._locked(key, wait=False) as held:
             if not held:  # another process tends them
                 return False
-            missing = self._size
-            for member in members(self._root, key):
-                if self._renewed(member):
-                    missing -= 1
-                else:
-                    self.discard(member)
-            if missing > 0:
-                try:
+            try:
+                missing = self._size - sum(map(self._renewed, members(self._root, key)))
+                if missing > 0:
                     self._make_one(key, wanted)
-                except (ClothoError, OSError) as error:
-                    log.warning("no container made ahead for %s: %s", wanted.record.config, error)
-                    with self._changed:
-                        self._wanted.pop(key, None)
-                    return False
+            except (ClothoError, OSError) as error:
+                log.warning("no container made ahead for %s: %s", wanted.record.config, error)
+                with self._changed:
+                    self._wanted.pop(key, None)
+                return False
         return missing > 1
 
     def _renewed(self, member: ContainerFolder) -> bool:
-        """Whether a member lives, for another while."""
-        with self._locked():
+        """Whether a member lives, for another while; ends one that doesn't."""
+        with self._locked(), suppress(SandboxLost):
             record = member.read_record()
-            if record is None:
-                return False
-            try:
+            if record is not None:
                 record.control_at(member.control()).renew(LEASE_SECONDS)
-            except SandboxLost:
-                return False
-            return True
+                return True
+        self.discard(member)
+        return False
 
     def _make_one(self, key: str, wanted: Wanted) -> None:
         """Make a member: like every sandbox first, which the reaper ends if it stays without a lease."""
@@ -223,6 +216,7 @@ class WarmPool:
             made = self._make(folder, wanted.record, wanted.seed, None)
             made.control.renew(LEASE_SECONDS)
             folder.keep_container_name()
+            self._made &= {each.name for each in members(self._root)}
             self._made.add(folder.name)
             member = ContainerFolder(self._root, folder.name, f"pool/{key}")
             member.files.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
