@@ -18,7 +18,7 @@ log = logging.getLogger("clotho")
 LOCAL_SECONDS = 2.0
 """Time for which a local attempt works before a regular activity goes on with what it has begun."""
 LOCAL_TIMEOUT = timedelta(seconds=8)
-"""Of a local attempt that doesn't yield: shorter than a workflow task's, which it holds."""
+"""Time-out of a local attempt that doesn't yield: shorter than a workflow task's, which it holds."""
 GOES_ON = "GoesOn"
 """Type of the error with which a local attempt tells the workflow to go on with a regular activity."""
 ELSEWHERE = "Elsewhere"

@@ -227,7 +227,7 @@ class Verification:
         )
 
     async def close_grading(self, epoch: int) -> None:
-        """What can't be destroyed now, its lease's end does."""
+        """Destroy the sandbox that graded the epoch; one that can't be destroyed now ends with its lease."""
         if self.grading and self.lease is not None:
             self.grading = False
             try:

@@ -33,7 +33,7 @@ def call_begun_key(rollout: str, call: str) -> str:
 
 
 def call_part_key(rollout: str, call: str, part: str) -> str:
-    """Of a part of a call, such as a tool call made by code."""
+    """The key of a part of a call, such as a tool call made by code."""
     return f"{rollout}/part/{call}/{part}"
 
 

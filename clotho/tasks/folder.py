@@ -63,7 +63,7 @@ class Task:
 
     @property
     def grading_dockerfile(self) -> Path | None:
-        """That of the image in which the task is graded, if it has one of its own."""
+        """The Dockerfile of the image in which the task is graded, if it has one of its own."""
         named = self.grading_image is not None
         return self.path / "tests" / "Dockerfile" if not named and "tests/Dockerfile" in self.sums else None
 

@@ -225,7 +225,7 @@ class TaskFile(Table):
 
     @property
     def grading_network(self) -> NetworkMode | None:
-        """Of the tests: what [verifier] says, else what the sandbox has in which they run."""
+        """The network of the tests: that of [verifier], else that of the sandbox in which they run."""
         if self.verifier.environment is not None:
             return self.verifier.network_mode or self.verifier.environment.network
         return self.verifier.network_mode or self.environment.network or self.agent.network_mode

@@ -32,7 +32,7 @@ class ToolSettings(FrozenModel):
     result_chars: dict[str, int] = {}
     """Per-tool overrides of max_result_chars."""
     web: WebSettings | None = None
-    """Where the web tools search; None: they aren't offered."""
+    """Settings of the web tools; None: they aren't offered."""
     redact: tuple[str, ...] = ()
     """Environment variables of the process that runs the tools: no result shows their values."""
 

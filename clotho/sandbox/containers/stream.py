@@ -98,7 +98,7 @@ async def _connect(address: SplitResult) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def _through_ssh(address: SplitResult) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As Docker's own client does: the far side's `docker` passes the connection on to its engine."""
+    """Connect through ssh as Docker's own client does: the far side's `docker` passes it on to its engine."""
     port = () if address.port is None else ("-p", str(address.port))
     host = f"{address.username}@{address.hostname}" if address.username else str(address.hostname)
     process = await asyncio.create_subprocess_exec(

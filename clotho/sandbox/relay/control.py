@@ -159,7 +159,7 @@ class RelayedControl:
         ]
 
     def _known_end(self, path: str) -> Mapping[str, bytes | int]:
-        """What was told when a followed job ended; nothing while it runs, or of what nobody follows."""
+        """The files of a followed job that has ended; none while it runs, or of one that isn't followed."""
         followed = self._followed.get(path.split("/")[1]) if path.startswith(f"{JOBS}/") else None
         if (
             followed is None

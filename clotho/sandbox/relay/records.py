@@ -69,7 +69,7 @@ class RelayRecord(FrozenModel):
 
     @property
     def user(self) -> str:
-        """By name or id; the group that an image names is left out."""
+        """The user, by name or id; the group that an image names is left out."""
         return self.config.user or self.base.user.partition(":")[0] or "0"
 
 

@@ -14,7 +14,7 @@ MAGIC = b"clotho-relay 1\n"
 MOST_DATA = 1 << 20
 """Bytes of a frame's content."""
 NOISE_BYTES = 64 << 10
-"""What a platform may say before the relay does."""
+"""Most bytes that a platform may send before the relay does."""
 GREETING_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
 """Seconds within which a relay answers what it answers at once."""

@@ -83,7 +83,7 @@ class SupervisedFolder(ABC, Generic[Record]):
         return []
 
     def control_directories(self) -> list[Path]:
-        """Those of the agent's instance, first, and of verifiers."""
+        """The control directories: the agent's instance's first, then those of verifiers."""
         return [self.control(), *map(self.verifier_control, self.verifier_epochs())]
 
     def private(self, epoch: int) -> Path | None:

@@ -229,5 +229,5 @@ class HostedBackend(ABC, Generic[Folder, Record]):
 
 
 def digest_of(restore: Restore | None) -> str | None:
-    """What a sandbox's record holds of the checkpoint that it is made from."""
+    """The digest of the checkpoint that a sandbox is made from, for its record."""
     return None if restore is None else restore.checkpoint.digest

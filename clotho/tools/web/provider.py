@@ -30,7 +30,7 @@ class SearchProvider(Protocol):
     def request(self, base: str, key: str, query: str, limit: int) -> httpx.Request: ...
 
     def results(self, answer: Any) -> Sequence[Found]:
-        """What the JSON `answer` holds; any exception says that it is no answer of this provider."""
+        """The results in the JSON `answer`; any exception says that it is no answer of this provider."""
 
 
 def found(results: Any, description: str) -> list[Found]:

@@ -1,4 +1,4 @@
-"""How a run's tools reach the web, or what stands for it."""
+"""Settings of a run's web tools: a provider, or an offline corpus in its place."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from clotho.frozen_model import FrozenModel
 
 
 class WebSettings(FrozenModel):
-    """What `web_search` and `web_extract` use."""
+    """Settings of `web_search` and `web_extract`."""
 
     provider: Literal["brave", "exa", "firecrawl", "searxng", "tavily", "offline"]
     url: str | None = None
