@@ -19,6 +19,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from clotho.clouds import DaytonaAccount, E2bAccount, ModalAccount
 from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.frozen_model import field_errors
@@ -107,7 +108,8 @@ class SandboxSettings(Section):
     backend: str = "local"
     """The backend of this host's sandboxes: `local`, `ssh`, or `module:Class` of another.
 
-    Workers refuse runs that ask for another one, but for `docker`: that they make wherever an engine answers.
+    Workers refuse runs that ask for another one, but for `docker`, which they make wherever an engine answers, and
+    clouds.
     """
     docker_host: str | None = None
     """The socket of this host's container engine, as unix://PATH. Empty: DOCKER_HOST, else the usual ones.
@@ -117,6 +119,12 @@ class SandboxSettings(Section):
     """Containers that a host keeps ready for each image, with the same settings, that rollouts have asked for."""
     ssh: tuple[SshHost, ...] = ()
     """The hosts of `ssh`, each with the fields that the page on sandboxes names."""
+    modal: ModalAccount = ModalAccount()
+    """The account of sandboxes at Modal."""
+    e2b: E2bAccount = E2bAccount()
+    """The account of sandboxes at E2B."""
+    daytona: DaytonaAccount = DaytonaAccount()
+    """The account of sandboxes at Daytona."""
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
     """Folder of sandboxes and their control files. Other users may pass through it but not change it."""
     disk_budget_mb: int | None = None

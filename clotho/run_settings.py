@@ -60,11 +60,11 @@ class RunSettings(BaseModel):
     )
     sandbox: str | None = Field(
         default=None,
-        pattern=r"^(local|docker|ssh|[\w.]+:\w+|\{.*\})$",
-        description="What makes the sandboxes: local, docker, ssh, module:Class, or a configuration as JSON.",
+        pattern=r"^(local|docker|ssh|modal|e2b|daytona|[\w.]+:\w+|\{.*\})$",
+        description="What makes the sandboxes: local, docker, ssh, modal, e2b, daytona, module:Class, or JSON.",
     )
     image: str | None = Field(
-        default=None, min_length=1, description="The image that sandboxes of docker begin from."
+        default=None, min_length=1, description="The image that sandboxes of docker or a cloud begin from."
     )
     unsafe_local: bool | None = Field(
         default=None, description="Run commands without isolation where it can't be proved."

@@ -8,7 +8,7 @@ construction in `_own_backend`. See `docs/how-to/sandbox-backend.md`.
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
@@ -16,6 +16,7 @@ from clotho.config import SandboxSettings, variable
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.imported import imported
+from clotho.sandbox.clouds.config import DaytonaConfig, E2bConfig, ModalConfig
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.ssh.config import SshConfig
 
@@ -53,15 +54,21 @@ def _from_name(value: object) -> object:
         return value
     if value.startswith("{"):
         return json.loads(value)
-    return {"kind": value} if value in ("local", "docker", "ssh") else CustomConfig(name=value)
+    return {"kind": value} if value in KINDS else CustomConfig(name=value)
 
 
-AnyConfig = LocalConfig | DockerConfig | SshConfig | CustomConfig
+OfImages = DockerConfig | ModalConfig | E2bConfig | DaytonaConfig
+AnyConfig = LocalConfig | SshConfig | OfImages | CustomConfig
 BackendConfig = Annotated[
-    Annotated[LocalConfig | DockerConfig | SshConfig | CustomConfig, Field(discriminator="kind")],
+    Annotated[
+        LocalConfig | SshConfig | DockerConfig | ModalConfig | E2bConfig | DaytonaConfig | CustomConfig,
+        Field(discriminator="kind"),
+    ],
     BeforeValidator(_from_name),
 ]
 """A backend's configuration; also validated from its name, `local`, `ssh` or `module:Class`, and from JSON."""
+WITH_IMAGES = tuple(kind.model_fields["kind"].default for kind in get_args(OfImages))
+KINDS = ("local", *WITH_IMAGES, "ssh")
 _CONFIG: TypeAdapter[AnyConfig] = TypeAdapter(BackendConfig)
 
 
@@ -76,17 +83,19 @@ def chosen_backend(sandbox: str | None, image: str | None, before: AnyConfig) ->
         raise InvalidInput(f"the configuration of a sandbox backend {sandbox} isn't JSON: {error}") from error
     except ValidationError as error:
         raise InvalidInput(
-            f"no sandbox backend {sandbox!r}: give local, docker, ssh, or module:Class"
+            f"no sandbox backend {sandbox!r}: give {', '.join(KINDS)}, or module:Class"
         ) from error
     fields = asked if isinstance(asked, dict) else asked.model_dump()
-    if image is not None and fields.get("kind") != "docker":
+    kind = fields.get("kind")
+    if image is not None and kind not in WITH_IMAGES:
         raise InvalidInput(
             f"sandboxes of {sandbox or before.name} have no image: give --sandbox docker with --image"
         )
     if image is not None:
-        fields = {**fields, "image": image, "dockerfile": None}
-    if fields == {"kind": "docker"}:
-        raise InvalidInput("sandboxes of docker begin from an image: give --image NAME")
+        begun_from = ("dockerfile", "template")
+        fields = {**{name: value for name, value in fields.items() if name not in begun_from}, "image": image}
+    if kind in WITH_IMAGES and fields == {"kind": kind}:
+        raise InvalidInput(f"sandboxes of {kind} begin from an image: give --image NAME")
     try:
         return _CONFIG.validate_python(fields)
     except ValidationError as error:
@@ -101,16 +110,21 @@ def open_backend(settings: SandboxSettings, folder: Path) -> "Backends":
     before a sandbox asks for one.
     """
     from clotho.sandbox.backends import Backends
+    from clotho.sandbox.clouds.opened import Account, ImportedMachines
     from clotho.sandbox.containers.backend import ContainerBackend
     from clotho.sandbox.containers.machine import ContainerMachine
     from clotho.sandbox.relay.backend import RelayedBackend
+    from clotho.sandbox.relay.machine import Machine
 
     address = settings.docker_host or variable("DOCKER_HOST")
     containers = ContainerBackend(folder / "containers", address, settings.warm)
-    relayed = RelayedBackend(
-        folder / "relayed" / "docker", ContainerMachine(address, folder / "relayed" / "locks")
-    )
-    return Backends(_own_backend(settings, folder), containers, [relayed])
+    clouds: dict[str, Account] = {"modal": settings.modal, "e2b": settings.e2b, "daytona": settings.daytona}
+    machines = [
+        ContainerMachine(address, folder / "relayed" / "locks"),
+        *(cast(Machine, ImportedMachines(kind, account)) for kind, account in clouds.items()),
+    ]
+    relayed = [RelayedBackend(folder / "relayed" / machine.kind, machine) for machine in machines]
+    return Backends(_own_backend(settings, folder), containers, relayed)
 
 
 def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":

@@ -22,6 +22,9 @@ BACKENDS = {
     "relay": "podman over a relay",
     "remote": "local, served over a stream",
     "ssh": "ssh",
+    "modal": "modal, imitated",
+    "e2b": "e2b, imitated",
+    "daytona": "daytona, imitated",
 }
 
 

@@ -7,7 +7,8 @@ is on its host.
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.conformance_table import PROPERTY, Conformance
 from tests.containers import engine
 from tests.machine_image import IMAGE
 from tests.sandbox.backends import Backend
+from tests.sandbox.clouds.cloud import CLOUDS, cloud_backend, cloud_spec, opened_cloud
 from tests.sandbox.conformance_table import table
 from tests.sandbox.copies import Copies
 from tests.sandbox.engine_elsewhere import engine_elsewhere, relayed_backend
@@ -46,6 +48,7 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "relay": relayed_backend,
     "remote": piped_backend,
     "ssh": ssh_backend,
+    **{cloud: partial(cloud_backend, cloud) for cloud in CLOUDS},
 }
 SPECS = {
     "local": SandboxSpec(disk_mb=200, memory_mb=512),
@@ -55,6 +58,7 @@ SPECS = {
     "relay": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
     "remote": SandboxSpec(disk_mb=200, memory_mb=512),
     "ssh": SandboxSpec(backend=SshConfig(), disk_mb=200, memory_mb=512),
+    **{cloud: cloud_spec(cloud) for cloud in CLOUDS},
 }
 
 
@@ -66,6 +70,7 @@ OFFERED = {
     "relay": {"places"},
     "remote": {"isolation", "places", "host_files"},
     "ssh": {"isolation", "places", "host_files"},
+    **{cloud: {"places"} for cloud in CLOUDS},
 }
 QUICK = ("test_conformance_leases", "test_conformance_verifier", "test_conformance_places")
 """Tests of SLOW backends in every run of the tests, but for the relay's; the rest takes minutes."""
@@ -103,7 +108,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     conformance = name.startswith("test_conformance_")
     needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
     kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
-    slow = {kind for kind in SLOW if name not in QUICK or kind == "relay"}
+    slow = {*CLOUDS, *(kind for kind in SLOW if name not in QUICK or kind == "relay")}
     marked = [pytest.param(kind, marks=pytest.mark.slow) if kind in slow else kind for kind in kinds]
     metafunc.parametrize("kind", marked, indirect=True, scope="session")
 
@@ -116,7 +121,27 @@ def kind(request: pytest.FixtureRequest) -> str:
         request.getfixturevalue("engine_elsewhere")
     if request.param == "ssh":
         request.getfixturevalue("sshd")
+    if request.param in CLOUDS:
+        request.getfixturevalue(f"{request.param}_server")
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def modal_server(folder: Path) -> Iterator[None]:
+    with opened_cloud("modal", folder / "modal"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def e2b_server(folder: Path) -> Iterator[None]:
+    with opened_cloud("e2b", folder / "e2b"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def daytona_server(folder: Path) -> Iterator[None]:
+    with opened_cloud("daytona", folder / "daytona"):
+        yield
 
 
 @pytest.fixture(scope="session")

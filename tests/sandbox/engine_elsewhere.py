@@ -13,6 +13,7 @@ from clotho.config import variable
 from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.supervised.control import ControlDirectory
+from tests.sandbox.clouds.cloud import opened
 
 SECONDS = 60.0
 ADDRESS, VOLUMES = "CLOTHO_TEST_ENGINE_ELSEWHERE", "CLOTHO_TEST_ENGINE_VOLUMES"
@@ -66,6 +67,8 @@ def relayed_backend(root: Path) -> RelayedBackend:
 
 def control_behind(incarnation: str) -> ControlDirectory:
     """The control directory of a supervisor, which this test can see since its engine is here after all."""
-    every = Path(variable(VOLUMES) or "").glob("*/_data/alive")
+    engines = Path(variable(VOLUMES) or "/nonexistent").glob("*/_data/alive")
+    clouds = (alive for folder in opened for alive in folder.glob("*/.control/alive"))
+    every = (*engines, *clouds)
     (found,) = (alive.parent for alive in every if alive.read_text().strip() == incarnation)
     return ControlDirectory(found, None)

@@ -1,6 +1,8 @@
 """Backends by name: what a host's settings say is opened, and a run that asks for another one is refused."""
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ async def test_a_class_outside_the_library_is_opened_by_its_name(folder: Path) -
     backend = open_backend(SandboxSettings(backend=PLAIN), folder / "named")
     spec = SandboxSpec.model_validate({"backend": PLAIN, "unsafe_local": True})
     assert spec.backend == CustomConfig(name=PLAIN)
-    assert backend.names == (PLAIN, "docker")
+    assert backend.names == (PLAIN, "docker", "modal", "e2b", "daytona")
     require_backend(spec, backend)
     await backend.create("named/lease/0", spec)
     assert [held.lease for held in await backend.leases()] == ["named/lease/0"]
@@ -63,7 +65,7 @@ def test_a_run_chooses_its_backend_by_a_name_an_image_or_a_whole_configuration()
             None,
             "isn't JSON: Expecting property name enclosed in double quotes: line 1 column 19",
         ),
-        ("elsewhere", None, "no sandbox backend 'elsewhere': give local, docker, ssh, or module:Class"),
+        ("elsewhere", None, "no sandbox backend 'elsewhere': give local, docker, modal, e2b,"),
         ('{"kind": "docker", "image": "x", "gpu": 1}', None, "gpu: Extra inputs"),
         ('{"kind": "docker", "image": "x", "workdir": "/tmp/x"}', None, "lie within each other"),
         ('{"kind": "docker", "image": "x", "dockerfile": "y"}', None, "either `image` or `dockerfile`"),
@@ -86,3 +88,21 @@ def test_what_names_no_backend_is_refused(name: str, folder: Path) -> None:
 def test_what_cant_be_imported_is_said(name: str, folder: Path) -> None:
     with pytest.raises(InvalidInput, match="can't be imported"):
         open_backend(SandboxSettings(backend=name), folder)
+
+
+@pytest.mark.parametrize("cloud", ["modal", "e2b", "daytona"])
+def test_sandboxes_of_a_cloud_begin_from_an_image(cloud: str) -> None:
+    chosen = chosen_backend(cloud, "python:3.12-slim", LocalConfig())
+    assert (chosen.name, str(chosen)) == (cloud, f"{cloud} (python:3.12-slim)")
+    with pytest.raises(InvalidInput, match="give --image NAME"):
+        chosen_backend(cloud, None, LocalConfig())
+    assert chosen_backend(json.dumps(chosen.model_dump()), None, LocalConfig()) == chosen
+
+
+async def test_a_cloud_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "modal", None)
+    monkeypatch.delitem(sys.modules, "clotho.sandbox.clouds.modal", raising=False)
+    backend = open_backend(SandboxSettings(), tmp_path)
+    spec = SandboxSpec(backend=chosen_backend("modal", "python:3.12-slim", LocalConfig()))
+    with pytest.raises(InvalidInput, match=r"clotho-rollouts\[modal\]"):
+        await backend.create("run/g0/r0/lease/0", spec)

@@ -277,9 +277,11 @@ static int begin_command(char **arguments, char **variables) {
     if (user < 0 || user >= UINT_MAX || make_entries(arguments[0], geteuid())) return 3;
     if ((handovers = open_handovers()) < 0) return 3;
     if ((uid_t)user != geteuid()) command_user = (uid_t)user;
+    signal(SIGHUP, SIG_IGN); /* from a terminal that closes when its session's first process, this one, ends */
     pid_t child = fork();
     if (child) return child < 0 ? 3 : 0;
     setsid();
+    signal(SIGHUP, SIG_DFL);
     clearenv();
     for (char **each = variables; *each; each++) putenv(*each);
     snprintf(directory, sizeof directory, "%d", open(arguments[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC));
