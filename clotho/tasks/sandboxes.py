@@ -27,6 +27,7 @@ def container_sandbox(task: Task) -> ItemSandbox:
         user=task.user,
         network="default" if task.network == "public" else "none",
         cpus=container.cpus,
+        gpus=container.gpus or 0,
     )
     return _asked(task).model_copy(update={"backend": config})
 
@@ -46,6 +47,7 @@ def grading_sandbox(task: Task) -> ItemSandbox | None:
         user=verifier.user,
         network="default" if task.file.grading_network == "public" else "none",
         cpus=container.cpus,
+        gpus=container.gpus or 0,
     )
     asked = _limits(container, task.variables if own is None else own.env)
     return asked.model_copy(update={"backend": config})
@@ -119,6 +121,8 @@ def _of_containers(task: Task) -> Iterator[str]:
         yield f"network {task.network}"
     if task.file.environment.cpus is not None:
         yield "environment.cpus"
+    if task.file.environment.gpus:
+        yield "environment.gpus"
     if task.user is not None or (task.file.verifier.separate and task.file.verifier.user is not None):
         yield "a user"
     if task.bundles_tests:

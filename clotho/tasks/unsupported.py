@@ -42,8 +42,6 @@ def _of_container(container: Container, table: str) -> Iterator[str]:
         yield f"{table}.mcp_servers: agents have no MCP client"
     if container.skills_dir is not None:
         yield f"{table}.skills_dir: agents have no skills"
-    if container.gpus:
-        yield f"{table}.gpus: there are no GPUs in sandboxes"
     if container.network == "allowlist":
         yield f"{table}.network_mode: hosts can't be chosen"
 

@@ -106,7 +106,7 @@ def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> N
         ('artifacts = [{source = "/"}]', "give a file or folder, without .."),
         ('artifacts = [{source = "/a", destination = "/b"}]', "give a relative path"),
         ('artifacts = [{source = "/a", service = "db"}]', "artifacts.service: there is no service but main"),
-        ("[verifier.environment]\ngpus = 1", "verifier.environment.gpus: there are no GPUs"),
+        ("[verifier.environment]\nskills_dir = '/a'", "verifier.environment.skills_dir: agents have"),
         ('[verifier.environment]\nenv = {A = "${UNSET}"}', "verifier.environment.env.A: environment"),
         ('[[verifier.collect]]\ncommand = "a"\nservice = "db"', "verifier.collect.service: there is no"),
         ('[[verifier.collect]]\ncommand = "a"\nuser = "b"', "verifier.collect.user: it must be agent.user"),
@@ -156,6 +156,11 @@ def test_agent_and_separate_verifier_have_a_network_each(
     else:
         assert grader is not None and isinstance(grader.backend, DockerConfig)
         assert grader.backend.network == graders
+
+
+def test_gpus_are_asked_of_the_engine(tmp_path: Path) -> None:
+    asked = container_sandbox(read(tmp_path / "task", f"{IMAGE}gpus = 2\n")).backend
+    assert isinstance(asked, DockerConfig) and asked.gpus == 2
 
 
 def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
