@@ -13,6 +13,7 @@ from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.lease import Fidelity
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
@@ -71,6 +72,16 @@ async def test_a_rollout_in_a_container_earns_its_reward(workers: Cluster, engin
         return not left_behind(engine, rollout)
 
     await eventually(nothing_left, "the containers gone")
+
+
+async def test_a_system_that_was_changed_beyond_its_bound_scores_0(workers: Cluster) -> None:
+    config = DockerConfig(image=IMAGE, system_changes_mb=1)
+    turns = (run("head -c 4M /dev/zero > /usr/large; echo -n 1 > /app/score"), say("Done."))
+    async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
+        settings = RunSettings(sandbox=config.model_dump_json())
+        await (await start(workers, "changed", url, settings=settings)).result()
+    end = await read_end(workers.open_journal(), "changed/g000000/r0")
+    assert end is not None and (end.summary.score, end.summary.losses) == (0.0, ())
 
 
 async def test_containers_made_ahead_end_with_their_worker(private_cluster: Cluster, engine: str) -> None:
