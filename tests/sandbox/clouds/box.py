@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
@@ -81,7 +80,8 @@ class Box:
                 os.kill(self._pid, signal.SIGKILL)
                 self._first.kill()
             await self._first.wait()
-        await asyncio.to_thread(shutil.rmtree, self.root, ignore_errors=True)
+        removing = await asyncio.create_subprocess_exec("rm", "-rf", self.root)  # however deep it is
+        await removing.wait()
 
 
 Failure = Literal["too many", "outage", "wrong key"]
