@@ -4,7 +4,7 @@ import asyncio
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import docker
@@ -15,12 +15,15 @@ from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.relay.control import RelayedControl
 from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.machine import Base, Start
 from clotho.sandbox.relay.records import RelayFolder
 from clotho.sandbox.relay.stream import MAGIC, MOST_DATA, RelayStream, StreamEnded
 from clotho.sandbox.supervisor import supervisor_path
+from tests.machine_image import IMAGE
 from tests.sandbox.conftest import SPECS
 from tests.sandbox.engine_elsewhere import relayed_backend
 from tests.sandbox.shell import Shell, until
@@ -168,6 +171,43 @@ async def test_an_image_that_is_not_there_is_told(relayed: RelayedBackend, lease
     with pytest.raises(InvalidInput, match="no image"):
         await relayed.create(lease, spec)
     assert await relayed.reap() == ()
+
+
+class LikeACloud(ContainerMachine):
+    """Machines whose first process is their own, and whose files can't be kept as an image."""
+
+    starts_first = False
+
+    async def create(
+        self,
+        name: str,
+        base: Base,
+        spec: SandboxSpec,
+        labels: Mapping[str, str],
+        lifetime_seconds: float,
+        start: Start | None = None,
+    ) -> None:
+        settings = {"entrypoint": ["sleep", "3600"], "user": "0:0", "network_mode": "none"}
+        await asyncio.to_thread(self._engine.start, base.image, name, {**settings, "labels": dict(labels)})
+
+    async def snapshot(self, name: str) -> Base | None:
+        return None
+
+
+@pytest.mark.parametrize("user", ["0", "nobody"])
+async def test_a_supervisor_beside_other_processes(
+    engine_elsewhere: str, tmp_path: Path, lease: str, user: str
+) -> None:
+    backend = RelayedBackend(tmp_path, LikeACloud(engine_elsewhere, tmp_path / "locks"))
+    spec = SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work", user=user))
+    shell = Shell(await backend.create(lease, spec))
+    assert await shell.text("id -u; pwd; echo made > file; echo $HOME") == (
+        f"{0 if user == '0' else 65534}\n/work\n/home/agent"
+    )
+    await shell.sandbox.write_file("other", b"written")
+    verify = Shell(await backend.open_verifier(lease, 0, {"check": b"hidden "}))
+    assert await verify.text("cat $CLOTHO_HIDDEN_FILES/check file other") == "hidden made\nwritten"
+    await backend.destroy(lease)
 
 
 # ---- the stream ----

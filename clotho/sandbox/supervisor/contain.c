@@ -79,14 +79,14 @@ long long user_of(const char *name) {
     return entry ? (long long)entry->pw_uid : user;
 }
 
-/* The control directory and its folders, unless the host has made them. */
-int make_entries(const char *path, uid_t owner) {
+/* The control directory and its folders, unless the host has made them. Their group is the commands' user. */
+int make_entries(const char *path, uid_t owner, gid_t commands) {
     static const char *const FOLDERS[] = {".", "c", "f", "sessions"};
     mkdir(path, 0700);
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), bad = directory < 0;
     for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS && !bad; i++) {
         bad = mkdirat(directory, FOLDERS[i], 0700) && errno != EEXIST;
-        if (!bad) bad = fchmodat(directory, FOLDERS[i], 0700, 0) || fchownat(directory, FOLDERS[i], owner, owner, 0);
+        if (!bad) bad = fchmodat(directory, FOLDERS[i], 0700, 0) || fchownat(directory, FOLDERS[i], owner, commands, 0);
     }
     if (directory >= 0) close(directory);
     return bad ? failed(path) : 0;
@@ -97,7 +97,7 @@ int contain(char **arguments, int make) {
     static struct sock_filter filter[BPF_MAXINSNS];
     long long user = user_of(arguments[1]);
     if (user < 0 || user >= UINT_MAX) return failed(arguments[1]);
-    if (make && make_entries(arguments[0], (uid_t)user)) return -1;
+    if (make && make_entries(arguments[0], (uid_t)user, (gid_t)user)) return -1;
     int directory = open(arguments[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int ready = directory < 0 ? -1 : openat(directory, "ready", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (ready < 0 || (make && fchown(ready, (uid_t)user, (gid_t)user))) return failed(arguments[0]);

@@ -6,6 +6,6 @@
 
 long long user_of(const char *name);
 int contain(char **arguments, int make);
-int make_entries(const char *path, uid_t owner);
+int make_entries(const char *path, uid_t owner, gid_t commands);
 
 #endif

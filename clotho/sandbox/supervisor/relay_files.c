@@ -168,13 +168,14 @@ int make_path(const char *path) {
 
 /* A folder of the sandbox's own, emptied of what the image has there where that is asked for. */
 static int make_folder(const char *path, mode_t mode, int cleared) {
+    struct stat s;
     if (make_path(path)) return -1;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = fd < 0;
     if (!failed && cleared) {
         int inner = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         failed = inner < 0 || empty(inner);
     }
-    if (!failed) failed = give(fd) || fchmod(fd, mode);
+    if (!failed) failed = fstat(control, &s) || fchown(fd, s.st_gid, s.st_gid) || fchmod(fd, mode);
     int why = errno;
     if (fd >= 0) close(fd);
     errno = why;

@@ -274,9 +274,10 @@ static int serve_command(char **arguments) {
 static int begin_command(char **arguments, char **variables) {
     static char directory[12];
     long long user = user_of(arguments[1]);
-    if (user < 0 || user >= UINT_MAX || make_entries(arguments[0], geteuid())) return 3;
+    if (user < 0 || user >= UINT_MAX || make_entries(arguments[0], geteuid(), (gid_t)user)) return 3;
     if ((handovers = open_handovers()) < 0) return 3;
     if ((uid_t)user != geteuid()) command_user = (uid_t)user;
+    if (command_user && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 3;
     signal(SIGHUP, SIG_IGN); /* from a terminal that closes when its session's first process, this one, ends */
     pid_t child = fork();
     if (child) return child < 0 ? 3 : 0;
