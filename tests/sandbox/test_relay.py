@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import docker
@@ -150,7 +151,8 @@ async def test_commands_that_end_every_relay_lose_their_sandbox(shell: Shell) ->
     with pytest.raises(SandboxLost):
         await shell.sandbox.start(job)
         while True:
-            await shell.run("true")
+            with suppress(SandboxUnavailable):  # an engine may fail to start one that is killed at once
+                await shell.sandbox.read_file("x", 1)
 
 
 async def test_an_engine_elsewhere_is_reached_through_a_relay_without_being_told(
