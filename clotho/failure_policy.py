@@ -1,7 +1,8 @@
 """The policy for failures: whether a step is retried or fails, and what becomes of its sandbox, sibling and group.
 
 `POLICIES` has a row for each class of error. Activities ask it when an attempt fails
-(`clotho/temporal/failures.py`), workflows when a step has failed for good, the adapter when a group has.
+(`clotho/temporal/failures.py`), workflows when a step has failed for good, the adapter when a group has. Retries are bounded by time, not by number
+(`workflows/steps.py`).
 
 A kind is the name of an error's class, which is also its type in Temporal's histories. A class that has no row is
 treated as its nearest base that has one; an exception that isn't Clotho's as UNCLASSIFIED.
@@ -156,9 +157,14 @@ POLICIES: dict[str, FailurePolicy] = {
 
 
 def kind_of(error: BaseException) -> str:
-    """The kind of `error`: its class, or the nearest base of it that has a row."""
-    bases = (base.__name__ for base in type(error).__mro__)
-    return next((name for name in bases if name in POLICIES), type(error).__name__)
+    """The kind of `error`: its class, or the nearest base of it that has a row.
+
+    The rows of time-outs and cancels are Temporal's: Python's TimeoutError is an exception like any other.
+    """
+    if not isinstance(error, ClothoError):
+        name = type(error).__name__
+        return f"builtin {name}" if name in POLICIES else name
+    return next(base.__name__ for base in type(error).__mro__ if base.__name__ in POLICIES)
 
 
 def policy_for(kind: str) -> FailurePolicy:

@@ -24,7 +24,7 @@ from workflows import attributes
 from workflows.model_process import ModelProcess
 from workflows.pausing import Pausable, run_resume
 from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss
-from workflows.steps import clean_up, run_activity, run_activity_here_first
+from workflows.steps import clean_up, raise_if_cancelled, run_activity, run_activity_here_first
 
 NAME_CHARACTERS = 40
 """Characters of a tool's name in a call's summary."""
@@ -123,9 +123,8 @@ class Rollout(Pausable):
         command = f" {for_markdown(call.command)}" if call.command else ""
         summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_CHARACTERS))}{command}"
         if not call.sandboxed:
-            result = await run_activity_here_first(
-                Tools.call_tool, request, self.task_queues.sandbox, summary
-            )
+            result = await self.sandbox.run_on_some_host(Tools.call_tool, request, summary)
+            raise_if_cancelled()
         else:
 
             async def run(lease: Lease) -> CallResult:
@@ -177,14 +176,13 @@ class Rollout(Pausable):
             if (elsewhere := self.task_queues.verification) is not None:
                 reward = await run_activity(Verifier.verify, request, elsewhere, "verify")
             else:
-                reward = await run_activity_here_first(
-                    Verifier.verify, request, self.task_queues.sandbox, "verify"
-                )
+                reward = await self.sandbox.run_on_some_host(Verifier.verify, request, "verify")
         except ActivityError as error:
             if not is_loss(error):
                 raise
             return False
         self.sandbox.lease = reward.lease
+        raise_if_cancelled()
         return True
 
     async def conclude(self, ending: Ending) -> RolloutSummary:

@@ -6,8 +6,10 @@ lease is then acquired on another host. Its sandbox is restored from the last ch
 calls since (`activities/restore.py`), and the interrupted call is made again in it, as another job under another
 key. A host that comes back destroys the sandbox that was given up (`clotho/sandbox/reaper.py`).
 
-A worker that died alone loses nothing: the next attempt attaches to the running command. A step that loses three
-sandboxes, and a rollout that loses eleven, fails.
+A worker that died alone loses nothing: the next attempt attaches to the running command. A host behind ssh counts as
+lost after a lease's time out of reach (`clotho/sandbox/ssh/host.py`). A call that ends three sandboxes is the policy's
+doing (`policy_killed`); hosts that died don't count. A rollout that loses eleven fails, or is `policy_killed` if the
+last one ran out of a resource.
 """
 
 import asyncio
@@ -34,7 +36,6 @@ from workflows.steps import (
     run_activity,
     run_activity_uncancelled,
     run_here,
-    run_here_first_uncancelled,
     timed_out_in_queue,
 )
 
@@ -80,7 +81,8 @@ class SandboxSession:
                 return await work(lease)
             except ActivityError as error:
                 if timed_out_in_queue(error):
-                    self.lost = not await self.host_is_present(lease)
+                    self.lost = not await self.host_is_present(lease.queue)
+                    raise_if_cancelled()
                 elif sandbox_action(error) is SandboxAction.KEEP:
                     raise
                 else:
@@ -116,7 +118,7 @@ class SandboxSession:
             # would reach the server only once the local activities have ended.
             step = run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         else:
-            step = run_here_first_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
+            step = self.run_on_some_host(Sandboxes.acquire, request, summary)
         self.acquiring = asyncio.ensure_future(step)
         return self.acquiring
 
@@ -173,9 +175,35 @@ class SandboxSession:
                 return result
         return await run_activity(activity, argument, self.activity_queue_of(lease), summary, QUEUE_TIMEOUT)
 
-    async def host_is_present(self, lease: Lease) -> bool:
-        check = HostCheck(rollout=self.request.rollout, queue=lease.queue)
-        return await run_activity(
+    async def run_on_some_host(
+        self,
+        activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+        argument: Argument,
+        summary: str,
+    ) -> Result:
+        """Run a step that has no sandbox yet: here; else on the host that has begun, while it lives; else on any.
+
+        A cancel doesn't stop it.
+        """
+        try:
+            return await run_here(activity, argument, summary)
+        except NotDoneHere as begun:
+            queue = begun.queue
+        while queue is not None:
+            own = self.activity_queue.with_queue(queue)
+            try:
+                return await run_activity_uncancelled(activity, argument, own, summary, QUEUE_TIMEOUT)
+            except ActivityError as error:
+                if not timed_out_in_queue(error):
+                    raise
+            if not await self.host_is_present(queue):
+                queue = None
+        return await run_activity_uncancelled(activity, argument, self.activity_queue, summary)
+
+    async def host_is_present(self, queue: str) -> bool:
+        """Whether the host of a queue is alive, which may only be busy; a cancel doesn't stop the look-up."""
+        check = HostCheck(rollout=self.request.rollout, queue=queue)
+        return await run_activity_uncancelled(
             Sandboxes.host_is_present, check, self.activity_queue, "look for the sandbox's host"
         )
 

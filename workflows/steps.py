@@ -90,6 +90,8 @@ async def run_here(
     except ApplicationError as error:
         if error.non_retryable:
             raise _as_activity_error(activity, error) from error
+        if error.next_retry_delay:
+            await workflow.sleep(error.next_retry_delay)
         queue = error.details[0] if error.type == GOES_ON and error.details else None
         raise NotDoneHere(queue, elsewhere=error.type == ELSEWHERE) from None
     except ActivityError as error:
@@ -117,31 +119,13 @@ async def run_activity_here_first(
     activity_queue: ActivityQueue,
     summary: str,
 ) -> Result:
-    """Like `run_activity`, but in this process first; then on the host that has begun, if that is told."""
-    result = await run_here_first_uncancelled(activity, argument, activity_queue, summary)
+    """Like `run_activity`, but in this process first."""
+    try:
+        result = await run_here(activity, argument, summary)
+    except NotDoneHere:
+        return await run_activity(activity, argument, activity_queue, summary)
     raise_if_cancelled()
     return result
-
-
-async def run_here_first_uncancelled(
-    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
-    argument: Argument,
-    activity_queue: ActivityQueue,
-    summary: str,
-) -> Result:
-    """Like `run_activity_here_first`, but goes on after a cancel."""
-    try:
-        return await run_here(activity, argument, summary)
-    except NotDoneHere as begun:
-        queue = begun.queue
-    if queue is not None:
-        own = activity_queue.with_queue(queue)
-        try:
-            return await run_activity_uncancelled(activity, argument, own, summary, QUEUE_TIMEOUT)
-        except ActivityError as error:
-            if not timed_out_in_queue(error):
-                raise
-    return await run_activity_uncancelled(activity, argument, activity_queue, summary)
 
 
 async def run_activity_uncancelled(

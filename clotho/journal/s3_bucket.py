@@ -36,7 +36,7 @@ class Bucket:
     root: str
 
     def create(self, key: str, body: bytes) -> bool:
-        """Put the object unless the key is taken; its mark tells whether a lost attempt of this call was the first.
+        """Put the object unless the key is taken: then False. A second try that finds the first one's mark is True.
 
         Servers other than AWS's may refuse a key as taken for a moment before its object can be read.
         """

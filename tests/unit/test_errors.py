@@ -126,3 +126,9 @@ def subclasses(kind: type[ClothoError]) -> set[type[ClothoError]]:
     for child in kind.__subclasses__():
         found |= subclasses(child)
     return found
+
+
+def test_pythons_timeout_is_tried_again_like_any_other_exception() -> None:
+    """`TimeoutError` in the table is Temporal's: the time for a whole step is over."""
+    assert policy_for(kind_of(TimeoutError())) is UNCLASSIFIED
+    assert not to_application_error(TimeoutError("a socket's"), attempt=1).non_retryable
