@@ -1,8 +1,8 @@
 """The policy for failures: whether a step is retried or fails, and what becomes of its sandbox, sibling and group.
 
 `POLICIES` has a row for each class of error. Activities ask it when an attempt fails
-(`clotho/temporal/failures.py`), workflows when a step has failed for good, the adapter when a group has. Retries are bounded by time, not by number
-(`workflows/steps.py`).
+(`clotho/temporal/failures.py`), workflows when a step has failed for good, the adapter when a group has. Retries
+are bounded by time, not by number (`workflows/steps.py`).
 
 A kind is the name of an error's class, which is also its type in Temporal's histories. A class that has no row is
 treated as its nearest base that has one; an exception that isn't Clotho's as UNCLASSIFIED.

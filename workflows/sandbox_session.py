@@ -1,15 +1,15 @@
 """A rollout's sandbox: one lease after the other when sandboxes are lost, also when their host dies mid-command.
 
-A host that died: the call's activity misses its heartbeats, the next attempt waits 15 s in the host's queue
-without being taken, and the host's heartbeat in the store is stale (`SandboxSession.host_is_present`). The next
-lease is then acquired on another host. Its sandbox is restored from the last checkpoint and by replaying the
-calls since (`activities/restore.py`), and the interrupted call is made again in it, as another job under another
-key. A host that comes back destroys the sandbox that was given up (`clotho/sandbox/reaper.py`).
+A host that died: the call's activity misses its heartbeats, the next attempt waits 15 s in the host's queue without
+being taken, and the host's heartbeat in the store is stale (`SandboxSession.host_is_present`). The next lease is
+then acquired on another host. Its sandbox is restored from the last checkpoint and by replaying the calls since
+(`activities/restore.py`), and the interrupted call is made again in it, as another job under another key. A host
+that comes back destroys the sandbox that was given up (`clotho/sandbox/reaper.py`).
 
-A worker that died alone loses nothing: the next attempt attaches to the running command. A host behind ssh counts as
-lost after a lease's time out of reach (`clotho/sandbox/ssh/host.py`). A call that ends three sandboxes is the policy's
-doing (`policy_killed`); hosts that died don't count. A rollout that loses eleven fails, or is `policy_killed` if the
-last one ran out of a resource.
+A worker that died alone loses nothing: the next attempt attaches to the running command. A host behind ssh counts
+as lost after a lease's time out of reach (`clotho/sandbox/ssh/host.py`). A call that ends three sandboxes is the
+policy's doing (`policy_killed`); hosts that died don't count. A rollout that loses eleven fails, or is
+`policy_killed` if the last one ran out of a resource.
 """
 
 import asyncio

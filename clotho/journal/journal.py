@@ -2,9 +2,9 @@
 
 This is how a paid call is found again: an activity computes its key from run, rollout and turn, and does its work
 within `Journal.once` or `once_from`. A later attempt, in any process, finds the entry at the key, or joins the call
-while it is in flight in the same process. `Model.sample_turn` (`activities/llm.py`) does so for turns, whose workflow
-stays with one process for that reason (`workflows/model_process.py`). Only an answer that a process is killed under is
-paid for twice; of one in tokens, the last seconds (`clotho/models/write_ahead.py`).
+while it is in flight in the same process. `Model.sample_turn` (`activities/llm.py`) does so for turns, whose
+workflow stays with one process for that reason (`workflows/model_process.py`). Only an answer that a process is
+killed under is paid for twice; of one in tokens, the last seconds (`clotho/models/write_ahead.py`).
 """
 
 import asyncio

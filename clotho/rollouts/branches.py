@@ -1,12 +1,12 @@
 """A rollout's tokens as training data: the sequences that a model was given and continued.
 
 A turn whose prompt begins with all that came before extends the branch; otherwise, where a template rewrote the
-history, a turn was edited or the context compacted, it begins a new one. Every sampled token is in exactly
-one branch, as it was sampled: no tokenizer is needed.
+history, a turn was edited or the context compacted, it begins a new one. Every sampled token is in exactly one
+branch, as it was sampled: no tokenizer is needed.
 
 Masks come from here: a token is masked in, and trained on, if the model sampled it. What a chat template or a tool
-added isn't. `clotho/atropos/scored.py` turns a branch's mask into a row of Atropos,
-with -100 where a token is masked out.
+added isn't. `clotho/atropos/scored.py` turns a branch's mask into a row of Atropos, with -100 where a token is
+masked out.
 """
 
 from clotho.errors import JournalCorrupt

@@ -1,9 +1,9 @@
 """The pause of a run: an entry in a numbered log of the store, which turns look up.
 
 `sample_turn` (`activities/llm.py`) reads it before it asks the model, at most a second old, and returns None while
-the run is paused. The rollout then waits in an activity that holds no worker's slot (`activities/pauses.py`), and the
-campaign starts no groups. A single group or rollout is paused by updates instead (`workflows/pausing.py`), which
-`Operations` sends to the group and each of its rollouts. Calls in flight are finished.
+the run is paused. The rollout then waits in an activity that holds no worker's slot (`activities/pauses.py`), and
+the campaign starts no groups. A single group or rollout is paused by updates instead (`workflows/pausing.py`),
+which `Operations` sends to the group and each of its rollouts. Calls in flight are finished.
 """
 
 from clotho.identifiers.run_keys import pause_prefix

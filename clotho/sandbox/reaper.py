@@ -1,8 +1,8 @@
 """Destroys orphans, and keeps the sandboxes of open rollouts alive on their host.
 
 An orphan is a sandbox whose rollout has closed, or goes on in another one. `worker.py` runs one reaper in each
-process with the role `tools`, which looks once a minute: it renews the leases of open rollouts and destroys orphans. If no worker of the
-host does so for as long as a lease lasts, the sandbox's supervisor ends it by itself.
+process with the role `tools`, which looks once a minute: it renews the leases of open rollouts and destroys
+orphans. If no worker of the host does so for as long as a lease lasts, the sandbox's supervisor ends it by itself.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ Superseded = Callable[[str, int], Awaitable[bool]]
 
 
 class SandboxReaper:
-    """One per process that serves sandboxes. What it can't do now, it does at its next look, or the lease's expiry does.
+    """One per process that serves sandboxes. What it can't do now is left to its next look, or to lease expiry.
 
     `labels` are those of the owners' namespace: another namespace on the same store may run a rollout that has
     closed here, so only sandboxes with these labels are destroyed when their rollout has closed. Leases of open

@@ -1,9 +1,9 @@
 """A command's output as a model is shown it: without escape sequences and credentials, truncated in the middle.
 
-Output of all commands is truncated in two places. Here a command's output keeps its first 40 % and last 60 % of 50,000
-characters. Then `clotho/tools/result_budget.py` moves a result that is over its tool's or its turn's limit, of any
-tool, into a file in the sandbox, and shows the model how it begins. Some tools bound their own results, and the
-supervisor ends a job that writes 50 MB.
+Output of all commands is truncated in two places. Here a command's output keeps its first 40 % and last 60 % of
+50,000 characters. Then `clotho/tools/result_budget.py` moves a result that is over its tool's or its turn's limit,
+of any tool, into a file in the sandbox, and shows the model how it begins. Some tools bound their own results, and
+the supervisor ends a job that writes 50 MB.
 """
 
 import asyncio

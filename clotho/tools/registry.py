@@ -1,8 +1,8 @@
 """The tools of this installation: those in this package, and those that other packages offer.
 
-A tool of Clotho's is any concrete Tool subclass in a module below clotho.tools. Another package offers
-one by an entry point in the group "clotho.tools" that names its Tool subclass (docs/how-to/tool.md). An environment's
-own are declared with `@tool` (docs/how-to/own-tools.md).
+A tool of Clotho's is any concrete Tool subclass in a module below clotho.tools. Another package offers one by an
+entry point in the group "clotho.tools" that names its Tool subclass (docs/how-to/tool.md). An environment's own are
+declared with `@tool` (docs/how-to/own-tools.md).
 """
 
 import importlib
