@@ -1,13 +1,14 @@
 """Files that a task asks to be kept: found in the sandbox after the agent, bounded, and named for the journal."""
 
 import math
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from itertools import combinations
+from fnmatch import translate
 from typing import Any, Protocol
 
+from clotho.errors import truncate_middle
 from clotho.tasks.task_file import Artifact, Collect
 
 USUAL = Artifact(source="/logs/artifacts", exclude=(".keep",))
@@ -15,7 +16,10 @@ USUAL = Artifact(source="/logs/artifacts", exclude=(".keep",))
 MOST_FILES = 10_000
 MOST_KIB = 64 << 10
 """KiB of a rollout's artifacts together."""
+MOST_PARTS = 64
+"""Folders and name in the path of a file below its source."""
 COMMAND_CHARACTERS = 100
+PATH_CHARACTERS = 200
 
 
 class Sandbox(Protocol):
@@ -61,7 +65,7 @@ def read_artifacts(
         fits = executable is not None and len(files) < MOST_FILES
         content = ctx.read_bytes(path, MOST_KIB << 10) if fits else None
         if content is None or len(content) > room:
-            faults.append(f"artifact {path} was left out")
+            faults.append(f"artifact {truncate_middle(path, PATH_CHARACTERS)} was left out")
             continue
         room -= len(content)
         files.append(ArtifactFile(path, name, bool(executable), content))
@@ -90,19 +94,21 @@ def _listing_command(wanted: tuple[Artifact, ...]) -> str:
 
 
 def _found(wanted: tuple[Artifact, ...], listing: bytes) -> Iterator[tuple[str, str, bool | None]]:
-    """Path, name and whether it is executable (None: it is too large), of each file; a name is given once."""
+    """Path, name and whether it is executable (None: too large or too deep), of each file; a name is given once."""
     lists = _lists(listing)
     taken: set[str] = set()
     for each in wanted:
         files, executable, large = next(lists, []), set(next(lists, [])), set(next(lists, []))
         root = _path(each)
         base = each.destination or root.removeprefix("./").removeprefix("/")
+        excluded = _excluding(each.exclude)
         for path in sorted(files):
             inside = path.removeprefix(root).lstrip("/")
             name = f"{base}/{inside}" if inside else base
-            if name not in taken and not _excluded(inside, each.exclude):
+            parts = inside.split("/", MOST_PARTS)
+            if name not in taken and not excluded.search("/".join(parts[:MOST_PARTS])):
                 taken.add(name)
-                yield path, name, None if path in large else path in executable
+                yield path, name, None if path in large or len(parts) > MOST_PARTS else path in executable
 
 
 def _lists(listing: bytes) -> Iterator[list[str]]:
@@ -120,8 +126,7 @@ def _path(artifact: Artifact) -> str:
     return source if source.startswith("/") else f"./{source}"
 
 
-def _excluded(path: str, patterns: tuple[str, ...]) -> bool:
-    """Whether tar would exclude it: a pattern may match from any slash on, the file or a folder above it."""
-    parts = path.split("/")
-    spans = ["/".join(parts[start:end]) for start, end in combinations(range(len(parts) + 1), 2)]
-    return any(fnmatchcase(span, pattern.rstrip("/")) for pattern in patterns for span in spans)
+def _excluding(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Finds what tar would exclude: a pattern may match from any slash on, the file or a folder above it."""
+    bodies = (translate(pattern.rstrip("/"))[:-2] for pattern in patterns)  # without the end, \Z or \z
+    return re.compile("|".join(rf"(?:\A|/){body}(?:/|\Z)" for body in bodies) or r"(?!)")

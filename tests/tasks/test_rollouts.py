@@ -232,6 +232,21 @@ def test_artifacts_beyond_their_bound_are_left_out_by_name(monkeypatch: pytest.M
     ]
 
 
+def test_artifacts_deeper_than_their_bound_are_left_out_by_name() -> None:
+    with sandboxed_context(one("kept-files")) as task:
+        folders = "$(printf 'd/%.0s' $(seq {}))"
+        kept, deep = folders.format(63), folders.format(800)
+        made = task.agent.terminal(
+            f"for folder in out/cache/{deep} /logs/artifacts/{kept} /logs/artifacts/e/{deep}; "
+            "do mkdir -p $folder && touch ${folder}f; done"
+        )
+        assert made["exit_code"] == 0
+        reward = task.reward()
+    assert list(reward.artifacts) == [f"logs/artifacts/{'d/' * 63}f"]
+    (left_out,) = [line for line in reward.log.splitlines() if line.startswith("artifact")]
+    assert left_out.startswith("artifact /logs/artifacts/e/d/d/d/d/") and len(left_out) < 300
+
+
 def test_a_separate_verifier_has_nothing_of_the_agents_but_the_artifacts() -> None:
     with sandboxed_context(one("fresh-copy")) as task:
         solution = (FOLDERS / "fresh-copy" / "solution" / "solve.sh").read_text()
