@@ -63,7 +63,7 @@ async def activity_guard(
         classified = to_application_error(error, activity.info().attempt)
         ours = isinstance(error, ClothoError)
         log.warning("%s: %s", activity.info().activity_type, classified, exc_info=not ours)
-        raise classified from (error.__cause__ if ours else error)
+        raise classified from (None if ours else error)  # what a library raised may quote a key
     finally:
         beats.cancel()
 

@@ -287,11 +287,16 @@ def checked_variable_name(name: str) -> str:
 
 
 def secret(variable: str, what: str = "the key of the model server") -> str:
-    """The secret kept in environment variable `variable`; raises InvalidInput if it isn't set."""
+    """The secret in environment variable `variable`, without white space around it.
+
+    Raises InvalidInput if it isn't set, or holds what no header can.
+    """
     checked_variable_name(variable)
     if (value := os.environ.get(variable)) is None:
         raise InvalidInput(f"environment variable {variable} is not set; it must hold {what}")
-    return value
+    if not ((stripped := value.strip()).isascii() and stripped.isprintable()):
+        raise InvalidInput(f"environment variable {variable} holds characters that no key has")
+    return stripped
 
 
 def variable(name: str) -> str | None:

@@ -39,7 +39,7 @@ class Redactor:
     """Redacts given values, as they are and as they look inside JSON."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        values = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
+        values = {value for secret in secrets if len(value := secret.strip()) >= SHORTEST_SECRET}
         spellings = {
             *values,
             *(json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)),

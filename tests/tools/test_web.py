@@ -112,6 +112,19 @@ async def test_a_missing_or_refused_key_fails_at_once(service: Service) -> None:
         await searched(None)
 
 
+async def test_a_key_out_of_a_file_may_end_in_a_newline(service: Service) -> None:
+    service.body = ANSWERS["brave"]
+    await searched(WebSettings(provider="brave", url=service.url), key=f"{KEY}\n")
+    assert service.asked[0][2]["X-Subscription-Token"] == KEY
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\n{KEY}", f"{KEY}\N{SNOWMAN}", " \n"])
+async def test_what_is_no_key_is_refused_and_never_told(service: Service, key: str) -> None:
+    with pytest.raises(ServiceRejected, match="environment variable BRAVE_API_KEY") as raised:
+        await searched(WebSettings(provider="brave", url=service.url), key=key)
+    assert KEY not in str(raised.value) and not service.asked
+
+
 async def test_a_refused_query_is_a_result(service: Service) -> None:
     service.status = 422
     done = await searched(WebSettings(provider="brave", url=service.url))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from clotho.config import load_settings
+from clotho.config import load_settings, secret
 from clotho.errors import InvalidInput
+from clotho.tools.secrecy import REDACTED, Redactor
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,17 @@ def test_variables_in_any_case_and_of_a_whole_section_are_settings(monkeypatch: 
     monkeypatch.setenv("CLOTHO_S3", '{"timeout": 3}')
     settings = load_settings()
     assert (settings.worker.max_tool_calls, settings.s3.timeout) == (7, 3.0)
+
+
+@pytest.mark.parametrize("value", ["sk-of-a-file\n", "  sk-of-a-file\r\n"])
+def test_a_secret_out_of_a_file_may_end_in_a_newline(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("SOME_KEY", value)
+    assert secret("SOME_KEY") == "sk-of-a-file"
+    assert Redactor([value])("sk-of-a-file") == REDACTED
+
+
+def test_a_secret_that_no_header_can_hold_is_refused_untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-one\nsk-two")
+    with pytest.raises(InvalidInput, match="SOME_KEY holds") as raised:
+        secret("SOME_KEY")
+    assert "sk-" not in str(raised.value)

@@ -3,8 +3,10 @@
 import pytest
 from temporalio.api.failure.v1 import Failure
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
-from clotho.errors import StoreUnavailable
+from activities.guard import activity_guard
+from clotho.errors import ServiceUnavailable, StoreUnavailable
 from clotho.temporal.conversion import DATA_CONVERTER
 from clotho.temporal.failures import to_application_error
 
@@ -57,3 +59,16 @@ def test_details_stay() -> None:
     failure = failure_of(ApplicationError("failed", ["r0"] * 5_000))
     found = DATA_CONVERTER.failure_converter.from_failure(failure, DATA_CONVERTER.payload_converter)
     assert isinstance(found, ApplicationError) and found.details == (["r0"] * 5_000,)
+
+
+async def test_a_failure_says_nothing_that_a_library_said() -> None:
+    async def attempt() -> None:
+        async with activity_guard("run/g000000/r0"):
+            try:
+                raise ValueError("Illegal header value b'the-key'")
+            except ValueError as error:
+                raise ServiceUnavailable("the provider can't be reached") from error
+
+    with pytest.raises(ApplicationError) as raised:
+        await ActivityEnvironment().run(attempt)
+    assert "the-key" not in str(failure_of(raised.value))

@@ -26,20 +26,30 @@ async def search(settings: WebSettings, query: str, limit: int, context: CallCon
     provider, name = PROVIDERS[settings.provider], settings.provider
     base = (settings.url or provider.url or "").rstrip("/")
     variable = settings.key or provider.key_variable
-    key = context.variable(variable) if variable else ""
-    if key is None:
-        raise ServiceRejected(f"{name}: environment variable {variable} is not set; it must hold its key")
+    key = _key(name, variable, context) if variable else ""
     request = provider.request(base, key, query, limit)
     try:
         async with httpx.AsyncClient(timeout=SECONDS, trust_env=False) as client:
             answer = await _body(client, request, name)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ServiceUnavailable(f"{name} can't be reached: {type(error).__name__}") from error
+        raise ServiceUnavailable(
+            f"{name} can't be reached: {type(error).__name__}"
+        ) from None  # it may quote the key
     _require_answer(answer, name)
     try:
         return list(provider.results(answer.json()))[:limit]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ServiceUnavailable(f"{name} sent what isn't its answer: {type(error).__name__}") from error
+
+
+def _key(name: str, variable: str, context: CallContext) -> str:
+    """The provider's key, without the white space that files of secrets end in."""
+    key = (context.variable(variable) or "").strip()
+    if not key:
+        raise ServiceRejected(f"{name}: environment variable {variable} is not set; it must hold its key")
+    if not (key.isascii() and key.isprintable()):
+        raise ServiceRejected(f"{name}: environment variable {variable} holds characters that no key has")
+    return key
 
 
 async def _body(client: httpx.AsyncClient, request: httpx.Request, name: str) -> httpx.Response:
