@@ -125,10 +125,32 @@ async def test_what_is_no_key_is_refused_and_never_told(service: Service, key: s
     assert KEY not in str(raised.value) and not service.asked
 
 
-async def test_a_refused_query_is_a_result(service: Service) -> None:
-    service.status = 422
-    done = await searched(WebSettings(provider="brave", url=service.url))
-    assert "HTTP 422" in fields(done)["error"] and done.failure is None
+@pytest.mark.parametrize("provider", sorted(ANSWERS))
+async def test_a_refused_query_is_a_result(service: Service, provider: Any) -> None:
+    status = service.status = 422 if provider == "brave" else 400
+    service.body = {"error": {"code": "VALIDATION", "status": status}, "tag": "INVALID_REQUEST"}
+    done = await searched(WebSettings(provider=provider, url=service.url))
+    assert f"HTTP {status}" in fields(done)["error"] and done.failure is None
+
+
+@pytest.mark.parametrize(
+    ("provider", "status", "body"),
+    [
+        *(("tavily", status, {"detail": {"error": "refused"}}) for status in (401, 403, 432, 433)),
+        *(("exa", status, {"tag": "NO_MORE_CREDITS"}) for status in (400, 401, 402, 403)),
+        *(("firecrawl", status, {"success": False}) for status in (401, 402)),
+        ("brave", 422, {"error": {"code": "SUBSCRIPTION_TOKEN_INVALID", "status": 422}}),
+        ("brave", 400, {"error": {"code": "OPTION_NOT_IN_PLAN", "status": 400}}),
+        ("searxng", 403, "Forbidden"),
+        *((provider, status, b"<html>") for provider in ANSWERS for status in (400, 405, 422)),
+    ],
+)
+async def test_what_is_no_fault_of_the_query_is_no_result(
+    service: Service, provider: Any, status: int, body: Any
+) -> None:
+    service.status, service.body = status, body
+    with pytest.raises(ServiceRejected, match=f"HTTP {status}"):
+        await searched(WebSettings(provider=provider, url=service.url))
 
 
 @pytest.mark.parametrize(

@@ -18,3 +18,6 @@ class Brave:
 
     def results(self, answer: Any) -> list[Found]:
         return found(answer.get("web", {"results": []})["results"], "description")
+
+    def refuses_query(self, status: int, answer: Any) -> bool:
+        return status == 422 and bool(answer["error"]["code"] == "VALIDATION")

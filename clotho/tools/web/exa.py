@@ -7,6 +7,7 @@ import httpx
 from clotho.tools.web.provider import Found, found
 
 MOST_CHARACTERS = 500
+OF_THE_QUERY = ("INVALID_REQUEST", "INVALID_REQUEST_BODY", "PROHIBITED_CONTENT")
 
 
 class Exa:
@@ -19,3 +20,6 @@ class Exa:
 
     def results(self, answer: Any) -> list[Found]:
         return found(answer["results"], "text")
+
+    def refuses_query(self, status: int, answer: Any) -> bool:
+        return answer["tag"] in OF_THE_QUERY

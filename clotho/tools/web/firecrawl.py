@@ -18,3 +18,6 @@ class Firecrawl:
 
     def results(self, answer: Any) -> list[Found]:
         return found(answer["data"].get("web", []), "description")
+
+    def refuses_query(self, status: int, answer: Any) -> bool:
+        return status == 400

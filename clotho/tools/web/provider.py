@@ -32,6 +32,9 @@ class SearchProvider(Protocol):
     def results(self, answer: Any) -> Sequence[Found]:
         """The results in the JSON `answer`; any exception says that it is no answer of this provider."""
 
+    def refuses_query(self, status: int, answer: Any) -> bool:
+        """Whether the refusal `answer` is the query's fault; any exception says that it isn't."""
+
 
 def found(results: Any, description: str) -> list[Found]:
     """Results whose field `description` describes them."""

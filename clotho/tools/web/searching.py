@@ -6,22 +6,21 @@ import httpx
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
 from clotho.tools.tool import CallContext
-from clotho.tools.web.provider import Found
+from clotho.tools.web.provider import Found, SearchProvider
 from clotho.tools.web.providers import PROVIDERS
 from clotho.tools.web.settings import WebSettings
 
 SECONDS = 30.0
 MOST_BYTES = 4 << 20
 LONGEST_WAIT = timedelta(hours=1)
-REFUSED = (401, 402, 403)
 UNAVAILABLE = (404, 408, 425, 429)
 
 
 async def search(settings: WebSettings, query: str, limit: int, context: CallContext) -> list[Found]:
     """Results of the run's provider.
 
-    Raises ServiceUnavailable for an outage and 429, ServiceRejected where the key is missing or refused, and
-    InvalidInput for a query that the provider refuses.
+    Raises ServiceUnavailable for an outage and 429, InvalidInput for a query that the provider refuses, and
+    ServiceRejected for any other refusal: a key that is missing or wrong, a plan that is used up.
     """
     provider, name = PROVIDERS[settings.provider], settings.provider
     base = (settings.url or provider.url or "").rstrip("/")
@@ -31,11 +30,9 @@ async def search(settings: WebSettings, query: str, limit: int, context: CallCon
     try:
         async with httpx.AsyncClient(timeout=SECONDS, trust_env=False) as client:
             answer = await _body(client, request, name)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ServiceUnavailable(
-            f"{name} can't be reached: {type(error).__name__}"
-        ) from None  # it may quote the key
-    _require_answer(answer, name)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:  # whose text may quote the key
+        raise ServiceUnavailable(f"{name} can't be reached: {type(error).__name__}") from None
+    _require_answer(answer, provider, name)
     try:
         return list(provider.results(answer.json()))[:limit]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -67,14 +64,21 @@ async def _body(client: httpx.AsyncClient, request: httpx.Request, name: str) ->
     return httpx.Response(response.status_code, headers=unpacked, content=bytes(content), request=request)
 
 
-def _require_answer(response: httpx.Response, name: str) -> None:
+def _require_answer(response: httpx.Response, provider: SearchProvider, name: str) -> None:
     status = response.status_code
-    if status in REFUSED:
-        raise ServiceRejected(f"{name} refused the request: HTTP {status}")
     if status in UNAVAILABLE or status >= 500 or 300 <= status < 400:
         raise ServiceUnavailable(f"{name} answered HTTP {status}", _wait(response))
-    if status >= 400:
+    if status >= 400 and _refuses_query(response, provider):
         raise InvalidInput(f"The search was refused: HTTP {status}. Ask with other words")
+    if status >= 400:
+        raise ServiceRejected(f"{name} refused the request: HTTP {status}")
+
+
+def _refuses_query(response: httpx.Response, provider: SearchProvider) -> bool:
+    try:
+        return provider.refuses_query(response.status_code, response.json())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False  # the answer of something else, such as a proxy
 
 
 def _wait(response: httpx.Response) -> timedelta | None:

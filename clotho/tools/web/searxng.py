@@ -16,3 +16,6 @@ class SearXNG:
 
     def results(self, answer: Any) -> list[Found]:
         return found(answer["results"], "content")
+
+    def refuses_query(self, status: int, answer: Any) -> bool:
+        return status == 400

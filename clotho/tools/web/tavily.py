@@ -18,3 +18,6 @@ class Tavily:
 
     def results(self, answer: Any) -> list[Found]:
         return found(answer["results"], "content")
+
+    def refuses_query(self, status: int, answer: Any) -> bool:
+        return status in (400, 422)
