@@ -26,6 +26,7 @@ from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, members
 from clotho.sandbox.containers.host import ContainerHost
 from clotho.sandbox.containers.view import ContainerView
+from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.folders import lock
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
@@ -153,8 +154,7 @@ class WarmPool:
 
     @staticmethod
     def is_dead(member: ContainerFolder) -> bool:
-        record = member.read_record()
-        return record is None or record.control_at(member.control()).incarnation() is None
+        return ControlDirectory(member.control(), None).incarnation() is None
 
     def discard(self, member: ContainerFolder) -> bool:
         """End a member that nobody has claimed: from the first step on, the reaper finishes what is begun here."""

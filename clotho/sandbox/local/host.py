@@ -246,7 +246,7 @@ class LocalHost:
             make_enterable(own, record.user)
 
     def _remove(self, folder: SandboxFolder) -> None:
-        record = folder.read_record()
+        record = folder.readable_record()
         likely = record.user if record else None
         user = self._users.held_by(folder.files, likely) if self._privileged else None
         if user is not None:

@@ -326,13 +326,13 @@ class RelayedBackend:
         if not folder.files.exists():
             return
         with folder.locked():
-            record = folder.read_record()
+            record = folder.read_record() if labels else None
             if labels is None or record is None or labels.same_namespace(record.labels):
                 self._end(folder)
 
     def _end(self, folder: RelayFolder, unfinished: RelayRecord | None = None) -> None:
         """Destroy every machine of the sandbox, and its record; one without a record was left unfinished."""
-        record = unfinished or folder.read_record()
+        record = unfinished or folder.readable_record()
         for instance in record.instances if record else ():
             self._end_instance(instance)
         if record is None:
@@ -355,7 +355,7 @@ class RelayedBackend:
         self._control(folder, record.agent).renew(seconds)
 
     def _leases(self) -> Sequence[LeaseRecord]:
-        found = ((folder, folder.read_record()) for folder in RelayFolder.all(self._root))
+        found = ((folder, folder.readable_record()) for folder in RelayFolder.all(self._root))
         return tuple(
             LeaseRecord(lease=record.lease, labels=record.labels, expires=folder.expiry())
             for folder, record in found

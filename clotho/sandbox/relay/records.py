@@ -1,6 +1,7 @@
 """The record of a sandbox elsewhere, in a folder of this host: which machines it has, and how they are reached."""
 
 import hashlib
+import logging
 import os
 import shutil
 import time
@@ -12,12 +13,14 @@ from typing import Protocol, cast
 
 from pydantic import ValidationError
 
-from clotho.errors import InvalidInput, SandboxLost
-from clotho.frozen_model import FrozenModel
+from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.frozen_model import FrozenModel, field_errors
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.relay.machine import Base
 from clotho.sandbox.supervised.folders import GRACE_SECONDS, lock
 from clotho.sandbox.supervised.launch import private
+
+log = logging.getLogger("clotho")
 
 
 class PlacedConfig(Protocol):
@@ -114,10 +117,25 @@ class RelayFolder:
     # ---- the record ----
 
     def read_record(self) -> RelayRecord | None:
-        """None where there is no sandbox, or one that was never finished."""
+        """None where there is no sandbox, or one that was never finished.
+
+        Raises SandboxUnavailable for one that a worker of another version made: it may be in use.
+        """
         try:
             return RelayRecord.model_validate_json((self.files / "sandbox.json").read_text())
-        except (FileNotFoundError, ValidationError):
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise SandboxUnavailable(
+                f"sandbox {self.name} is of another version: {field_errors(error, 'its record')}"
+            ) from error
+
+    def readable_record(self) -> RelayRecord | None:
+        """None also for a sandbox of another version, which is logged."""
+        try:
+            return self.read_record()
+        except SandboxUnavailable as error:
+            log.warning("%s", error)
             return None
 
     def record_of(self, lease: str) -> RelayRecord:
@@ -169,7 +187,8 @@ class RelayFolder:
         """Whether a sandbox is expired or unfinished. Ask again with the lock held: its maker has died then."""
         if not self.files.exists():
             return False
-        return self.read_record() is None or self.expiry() + GRACE_SECONDS < time.time()
+        unfinished = not (self.files / "sandbox.json").exists()
+        return unfinished or self.expiry() + GRACE_SECONDS < time.time()
 
 
 def scope(root: Path) -> str:

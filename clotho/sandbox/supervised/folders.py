@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import logging
 import os
 import secrets
 import time
@@ -14,8 +15,8 @@ from typing import Generic, Self, TypeVar
 
 from pydantic import ValidationError
 
-from clotho.errors import InvalidInput
-from clotho.frozen_model import FrozenModel
+from clotho.errors import InvalidInput, SandboxUnavailable
+from clotho.frozen_model import FrozenModel, field_errors
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.launch import private
@@ -23,6 +24,8 @@ from clotho.sandbox.supervised.launch import private
 AGENT = "agent"
 GRACE_SECONDS = 120.0
 """Seconds that a supervisor has, after its lease, to end by itself."""
+
+log = logging.getLogger("clotho")
 
 
 class SupervisedRecord(FrozenModel):
@@ -120,10 +123,25 @@ class SupervisedFolder(ABC, Generic[Record]):
         """Raises ValidationError."""
 
     def read_record(self) -> Record | None:
-        """None where there is no sandbox, or one that was never finished."""
+        """None where there is no sandbox, or one that was never finished.
+
+        Raises SandboxUnavailable for one that a worker of another version made: it may be in use.
+        """
         try:
             return self._parsed(self._record.read_text())
-        except (FileNotFoundError, ValidationError):
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise SandboxUnavailable(
+                f"sandbox {self.name} is of another version: {field_errors(error, 'its record')}"
+            ) from error
+
+    def readable_record(self) -> Record | None:
+        """None also for a sandbox of another version, which is logged."""
+        try:
+            return self.read_record()
+        except SandboxUnavailable as error:
+            log.warning("%s", error)
             return None
 
     def write_record(self, record: Record) -> None:
@@ -152,7 +170,10 @@ class SupervisedFolder(ABC, Generic[Record]):
 
     def is_unfinished(self) -> bool:
         """Whether it has no record, or no lease: it is being made, or its maker or ender has died."""
-        record = self.read_record()
+        try:
+            record = self.read_record()
+        except SandboxUnavailable:
+            return False
         return self.files.exists() and (record is None or not record.lease)
 
     def is_left(self) -> bool:

@@ -186,7 +186,7 @@ class HostedBackend(ABC, Generic[Folder, Record]):
 
     def _destroy(self, folder: Folder, labels: Labels | None) -> None:
         with self._locked(folder):
-            record = folder.read_record()
+            record = folder.read_record() if labels else None
             if labels is None or record is None or labels.same_namespace(record.labels):
                 self._end(folder)
 
@@ -200,7 +200,7 @@ class HostedBackend(ABC, Generic[Folder, Record]):
         agent.renew(seconds)
 
     def _leases(self) -> Sequence[LeaseRecord]:
-        found = ((folder, folder.read_record()) for folder in self._folders())
+        found = ((folder, folder.readable_record()) for folder in self._folders())
         return tuple(
             LeaseRecord(lease=record.lease, labels=record.labels, expires=folder.expiry())
             for folder, record in found
