@@ -19,12 +19,14 @@ from clotho.config import variable
 from clotho.environment.loading import sources_of
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import SandboxUnhealthy
+from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import call_id, call_order
+from clotho.identifiers.ids import call_id, call_order, group_of
 from clotho.identifiers.rollout_keys import call_part_key, final_key, lease_key, prompt_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry
+from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseRequest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
@@ -213,6 +215,7 @@ class Restorer:
         """Repeat calls in the sandbox of a lease, at most once each; `state` is the tool state before them."""
         manifest = await read_manifest(self._journal, request.run)
         dispatcher = await self._tools.dispatcher(manifest.environment)
+        offered = await self._offered(request.rollout) if since else ()
         same = True
         for call in since:
             context = CallContext(
@@ -228,7 +231,7 @@ class Restorer:
             )
             function = call.asked.function
             again = await dispatcher.replay(
-                function.name, function.arguments, context, call.entry.content, call.entry.spilled
+                function.name, function.arguments, offered, context, call.entry.content, call.entry.spilled
             )
             if again is None:
                 same = False
@@ -240,6 +243,10 @@ class Restorer:
                 found = await sandbox.manifest()
                 same &= found is not None and found.digest == call.entry.manifest
         return Replayed(same, last_job(state))
+
+    async def _offered(self, rollout: str) -> tuple[str, ...]:
+        tools = await self._journal.read_required(tools_key(group_of(rollout)), ToolManifest)
+        return tuple(tool.name for tool in tools.tools)
 
 
 def _unpacked(checkpoint: Checkpoint | None) -> Fidelity:

@@ -93,17 +93,24 @@ class Dispatcher:
         return done
 
     async def replay(
-        self, name: str, arguments: str, context: CallContext, shown: str, spilled: bool
+        self,
+        name: str,
+        arguments: str,
+        offered: Collection[str],
+        context: CallContext,
+        shown: str,
+        spilled: bool,
     ) -> Dispatched | None:
         """Repeat a call that changed a lost sandbox, in the one that follows it; None where that can't be done.
 
-        `shown` is what the model was shown of it, `spilled` whether its result went into a file.
+        `offered` are the rollout's tools, `shown` is what the model was shown of it, `spilled` whether its
+        result went into a file.
         """
         tool = self.registry.get(name)
         accepted = None if tool is None else _accepted(tool, arguments)
         if tool is None or accepted is None or isinstance(accepted, ToolOutcome):
             return None
-        context = self._completed(context, self.names)
+        context = self._completed(context, offered)
         work = (
             tool.replay(accepted, context, shown)
             if _may_change(tool, accepted)

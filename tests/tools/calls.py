@@ -115,11 +115,13 @@ class ToolCalls:
             return True
         return False
 
-    async def replay(self, name: str, arguments: Arguments, shown: Dispatched) -> Dispatched | None:
+    async def replay(
+        self, name: str, arguments: Arguments, shown: Dispatched, offered: Sequence[str] = REGISTRY.names
+    ) -> Dispatched | None:
         """Repeat the current call in another sandbox."""
         text = json.dumps(self.named(arguments))
         context = replace(self.context(), lease=1)
-        return await self.dispatcher.replay(name, text, context, shown.content, shown.spilled)
+        return await self.dispatcher.replay(name, text, offered, context, shown.content, shown.spilled)
 
     async def all(self, calls: Sequence[Call]) -> None:
         for name, arguments in calls:

@@ -65,6 +65,15 @@ async def test_code_is_offered_no_more_than_the_model(calls: ToolCalls) -> None:
     assert fields(done)["output"].startswith("False {'error': \"Unknown tool")
 
 
+async def test_repeated_code_is_offered_no_more_than_before(calls: ToolCalls) -> None:
+    calls.next()
+    code = {"code": "import clotho_tools as t; assert not hasattr(t, 'terminal')"}
+    offered = ["execute_code", "read_file"]
+    done = await calls.dispatcher.run("execute_code", json.dumps(code), offered, calls.context())
+    again = await calls.replay("execute_code", code, done, offered)
+    assert again is not None and again.exit_code == done.exit_code == 0
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 async def test_code_that_floods_a_stream_is_bounded(calls: ToolCalls, stream: str) -> None:
     done = await ran(calls, f"import sys\nfor _ in range(100): sys.{stream}.write('x' * 1_000_000)")
