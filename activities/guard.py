@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -17,8 +16,6 @@ log = logging.getLogger("clotho")
 
 LOCAL_SECONDS = 2.0
 """Time for which a local attempt works before a regular activity goes on with what it has begun."""
-LOCAL_TIMEOUT = timedelta(seconds=8)
-"""Time-out of a local attempt that doesn't yield: shorter than a workflow task's, which it holds."""
 GOES_ON = "GoesOn"
 """Type of the error with which a local attempt tells the workflow to go on with a regular activity."""
 ELSEWHERE = "Elsewhere"

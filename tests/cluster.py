@@ -35,6 +35,7 @@ from clotho.temporal.connection import connect
 from clotho.temporal.states import RolloutOwners, namespace_labels
 
 FAST = TaskQueues(
+    workflow_task_timeout=timedelta(seconds=6),
     model=TaskQueues().model.model_copy(update={"heartbeat_timeout": timedelta(seconds=5)}),
     environment=TaskQueues().environment.model_copy(update={"heartbeat_timeout": timedelta(seconds=5)}),
     sandbox=TaskQueues().sandbox.model_copy(update={"heartbeat_timeout": timedelta(seconds=5)}),

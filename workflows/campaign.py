@@ -232,6 +232,7 @@ class Campaign(PausedWithRun):
                 request.group(item),
                 id=group_id(request.run, item),
                 task_queue=self.task_queues.workflows,
+                task_timeout=self.task_queues.workflow_task_timeout,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -127,6 +127,7 @@ class RolloutGroup(Pausable):
                     request.sibling(rollout, self.max_active_seconds),
                     id=rollout,
                     task_queue=request.task_queues.workflows,
+                    task_timeout=request.task_queues.workflow_task_timeout,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                     parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                     cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -17,12 +17,14 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from temporalio.exceptions import TimeoutError as TimeoutError_
 
 with workflow.unsafe.imports_passed_through():
-    from activities.guard import ELSEWHERE, GOES_ON, LOCAL_TIMEOUT
+    from activities.guard import ELSEWHERE, GOES_ON
     from clotho.identifiers.ids import displayable
     from clotho.rollouts.task_queues import ActivityQueue
 
 WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 SUMMARY_CHARACTERS = 60
+SHARE_OF_TASK = 0.8
+"""Of a workflow task's time, for a local activity that doesn't yield: the rest is for its workflow."""
 QUEUE_TIMEOUT = timedelta(seconds=15)
 """Time for which a step may wait in the queue of one process before that process's heartbeat is looked up."""
 
@@ -83,7 +85,7 @@ async def run_here(
             activity,
             argument,
             summary=displayable(summary, SUMMARY_CHARACTERS),
-            start_to_close_timeout=LOCAL_TIMEOUT,
+            start_to_close_timeout=workflow.info().task_timeout * SHARE_OF_TASK,
             retry_policy=RetryPolicy(maximum_attempts=1),
             cancellation_type=WAIT,
         )

@@ -23,6 +23,8 @@ class TaskQueues(FrozenModel):
     workflows: str = "clotho"
     campaigns: str = "clotho-campaigns"
     """Apart from groups and rollouts, since campaigns move on to new versions of the code while these don't."""
+    workflow_task_timeout: timedelta = timedelta(seconds=10)
+    """Silence after which a process that works on a group or rollout counts as dead; local steps end before."""
     model: ActivityQueue = ActivityQueue(
         queue="clotho-llm",
         schedule_to_close_timeout=timedelta(hours=12),

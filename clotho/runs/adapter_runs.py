@@ -52,6 +52,7 @@ async def start_work(client: Client, request: GroupRequest | RolloutRequest) -> 
         request,
         id=name,
         task_queue=request.task_queues.workflows,
+        task_timeout=request.task_queues.workflow_task_timeout,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         search_attributes=identify(request.run, request.environment),
