@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
-from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
+from clotho.errors import HostUnavailable, InvalidInput, ServiceRejected, ServiceUnavailable
 from clotho.failure_policy import StepAction, policy_for
 from clotho.run_settings import RunSettings
 from clotho.runs.request import run_manifest
@@ -171,6 +171,7 @@ def test_a_folder_is_a_corpus_and_is_read_anew_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(corpus, "FRESH_SECONDS", 0.0)
     folder = tmp_path / "pages"
     (folder / "sub").mkdir(parents=True)
     (folder / "one.md").write_text("Clotho spins.")
@@ -182,6 +183,37 @@ def test_a_folder_is_a_corpus_and_is_read_anew_when_it_changes(
     assert corpus.document(str(folder), "file:///etc/passwd") is None
     (folder / "three.md").write_text("Lachesis cuts nothing.")
     assert len(corpus.search(str(folder), "cuts", 5)) == 2
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus that was searched before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "pages.jsonl"
+    file.write_text('{"url": "a", "text": "Clotho spins."}\n')
+    assert len(corpus.search(str(file), "spins", 5)) == 1
+    return file
+
+
+def test_an_index_that_vanished_is_made_again(pages: Path, tmp_path: Path) -> None:
+    [index] = tmp_path.glob("cache/clotho/corpora/*.sqlite")
+    index.unlink()
+    assert len(corpus.search(str(pages), "spins", 5)) == 1
+    assert corpus.document(str(pages), "a") == ("a", "Clotho spins.")
+
+
+async def test_an_index_that_cannot_be_read_is_no_result(pages: Path, tmp_path: Path) -> None:
+    [index] = tmp_path.glob("cache/clotho/corpora/*.sqlite")
+    index.write_bytes(b"damaged" * 1_000)
+    with pytest.raises(HostUnavailable, match="DatabaseError"):
+        await searched(WebSettings(provider="offline", corpus=str(pages)))
+
+
+async def test_a_corpus_that_cannot_be_read_is_no_result(pages: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "clotho" / "corpora").rename(tmp_path / "aside")
+    (tmp_path / "cache" / "clotho" / "corpora").write_text("no folder")
+    with pytest.raises(HostUnavailable, match=r"FileExistsError|NotADirectoryError"):
+        await searched(WebSettings(provider="offline", corpus=str(pages)))
 
 
 def test_what_is_no_corpus_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

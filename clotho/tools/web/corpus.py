@@ -1,18 +1,26 @@
 """An offline corpus: documents in an index of SQLite's FTS5, searched by bm25."""
 
+import asyncio
 import hashlib
 import json
 import os
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 from clotho.config import cache_folder
-from clotho.errors import InvalidInput
+from clotho.errors import HostUnavailable, InvalidInput
+from clotho.host_failures import described
 from clotho.tools.web.provider import Found
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 SUFFIXES = (".html", ".md", ".rst", ".txt")
 WORD = re.compile(r"\w+")
@@ -24,43 +32,76 @@ SEARCH = (
     f" ORDER BY bm25(documents, {TITLE_WEIGHT}, 1.0), rowid LIMIT ?"
 )
 
+FRESH_SECONDS = 5.0
+"""Time for which a corpus isn't looked at again."""
+
 _indexing = threading.Lock()
+_threads = ThreadPoolExecutor(8, thread_name_prefix="corpora")
+_fresh: dict[tuple[Path, Path], tuple[float, Path]] = {}
+"""Folder of indexes and corpus -> when it was looked at, and its index."""
+
+
+async def in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """The result of `function` in a thread of the corpora's: many may wait here for an index."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, function, *arguments)
 
 
 def search(corpus: str, query: str, limit: int) -> list[Found]:
-    """The documents that match any word of `query`, the best first; raises InvalidInput for what is no corpus."""
+    """The documents that match any word of `query`, the best first.
+
+    Raises InvalidInput for what is no corpus, HostUnavailable where this host can't read it or its index.
+    """
     words = WORD.findall(query)[:MOST_WORDS]
     if not words:
         return []
     asked = " OR ".join(f'"{word}"' for word in words)
-    with closing(sqlite3.connect(_index(Path(corpus)))) as index:
+    with _opened(Path(corpus)) as index:
         rows = index.execute(SEARCH, (asked, limit)).fetchall()
     return [Found(title=title, url=url, description=" ".join(text.split())) for title, url, text in rows]
 
 
 def document(corpus: str, url: str) -> tuple[str, str] | None:
-    """Title and text of the document at `url`, if the corpus has it."""
-    with closing(sqlite3.connect(_index(Path(corpus)))) as index:
+    """Title and text of the document at `url`, if the corpus has it. Raises as `search` does."""
+    with _opened(Path(corpus)) as index:
         row = index.execute("SELECT title, body FROM documents WHERE url = ?", (url,)).fetchone()
     return None if row is None else (str(row[0]), str(row[1]))
 
 
+@contextmanager
+def _opened(corpus: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        with closing(sqlite3.connect(f"{_index(corpus).absolute().as_uri()}?mode=ro", uri=True)) as index:
+            yield index
+    except (sqlite3.Error, OSError) as error:
+        raise HostUnavailable(f"an offline corpus can't be read: {described(error)}") from error
+
+
 def _index(corpus: Path) -> Path:
     """The index of the corpus as it is now, made once on this machine."""
-    files = _files(corpus)
-    stats = [(str(file), (found := file.stat()).st_size, found.st_mtime_ns) for file in files]
-    digest = hashlib.sha256(json.dumps([SCHEMA, stats]).encode()).hexdigest()[:32]
-    path = cache_folder() / "corpora" / f"{digest}.sqlite"
+    folder = cache_folder() / "corpora"
+    looked, path = _fresh.get((folder, corpus), (-FRESH_SECONDS, folder))
+    if time.monotonic() - looked < FRESH_SECONDS and path.exists():
+        return path
     with _indexing:
+        looked = time.monotonic()
+        files = _files(corpus)
+        stats = [(str(file), (found := file.stat()).st_size, found.st_mtime_ns) for file in files]
+        digest = hashlib.sha256(json.dumps([SCHEMA, stats]).encode()).hexdigest()[:32]
+        path = folder / f"{digest}.sqlite"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(f".{os.getpid()}")
-            draft.unlink(missing_ok=True)
-            with closing(sqlite3.connect(draft)) as index, index:
-                index.execute(SCHEMA)
-                index.executemany("INSERT INTO documents VALUES (?, ?, ?)", _documents(corpus, files))
-            draft.rename(path)
+            _make(path, corpus, files)
+    _fresh[folder, corpus] = looked, path
     return path
+
+
+def _make(path: Path, corpus: Path, files: list[Path]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with closing(sqlite3.connect(draft)) as index, index:
+        index.execute(SCHEMA)
+        index.executemany("INSERT INTO documents VALUES (?, ?, ?)", _documents(corpus, files))
+    draft.rename(path)
 
 
 def _files(corpus: Path) -> list[Path]:

@@ -1,7 +1,5 @@
 """The `web_extract` tool: the text of documents of an offline corpus."""
 
-import asyncio
-
 from clotho.errors import InvalidInput, ServiceRejected
 from clotho.tools.results import answer
 from clotho.tools.schemas import object_schema
@@ -40,7 +38,7 @@ class WebExtract(Tool):
         if web is None or web.corpus is None:
             raise ServiceRejected(f"web_extract: {ONLINE}")
         try:
-            results = [await asyncio.to_thread(_read, web.corpus, url) for url in arguments["urls"]]
+            results = [await corpus.in_thread(_read, web.corpus, url) for url in arguments["urls"]]
         except InvalidInput as error:  # of the run, not of the model
             raise ServiceRejected(str(error)) from error
         return answer(results=results)

@@ -1,6 +1,5 @@
 """The `web_search` tool: results of the run's provider, or of an offline corpus."""
 
-import asyncio
 from dataclasses import asdict
 
 from clotho.errors import InvalidInput, ServiceRejected
@@ -55,7 +54,7 @@ async def _results(arguments: Arguments, context: CallContext) -> list[Found]:
     if web.corpus is None:
         return await search(web, query, limit, context)
     try:
-        return await asyncio.to_thread(corpus.search, web.corpus, query, limit)
+        return await corpus.in_thread(corpus.search, web.corpus, query, limit)
     except InvalidInput as error:  # of the run, not of the model
         raise ServiceRejected(str(error)) from error
 
