@@ -16,7 +16,7 @@ from clotho.sandbox.supervised.control import ControlDirectory
 from tests.sandbox.clouds.cloud import opened
 
 SECONDS = 60.0
-ADDRESS, VOLUMES = "CLOTHO_TEST_ENGINE_ELSEWHERE", "CLOTHO_TEST_ENGINE_VOLUMES"
+ADDRESS, VOLUMES = "ENGINE_ELSEWHERE", "ENGINE_ELSEWHERE_VOLUMES"
 """The variables that hold the address of the engine, and the folder of its volumes: programs of tests see them."""
 
 
