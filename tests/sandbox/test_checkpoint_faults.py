@@ -9,16 +9,19 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
-from zstandard import ZstdCompressor
+from zstandard import ZstdCompressor, ZstdDecompressor
 
 from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.supervised.archives import ArchiveTransfer
+from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.interface import Pipe
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.copies import Copies
@@ -282,6 +285,49 @@ async def test_sandbox_killed_in_a_checkpoint(own: Shell, copies: Copies) -> Non
     with pytest.raises(SandboxLost):
         await taking
     assert not list(copies.blob.parent.glob("*blob*"))
+
+
+class LatePipe:
+    """Bytes on a slow way: what has been packed arrives only after its answer."""
+
+    def __init__(self, pipe: Pipe, answered: Callable[[], bool]) -> None:
+        self._pipe = pipe
+        self._answered = answered
+        self._late = False
+
+    def ready(self, milliseconds: int) -> bool:
+        was_late, self._late = self._late, self._answered()
+        return was_late and self._pipe.ready(milliseconds)
+
+    def read(self, limit: int) -> bytes:
+        self._late = False
+        return self._pipe.read(1024)
+
+    def write(self, content: memoryview) -> int:
+        return self._pipe.write(content)
+
+
+class SlowControl(ControlDirectory):
+    @contextmanager
+    def pipe(self, path: str, *, writing: bool) -> Iterator[LatePipe]:  # type: ignore[override]
+        done = path.replace("stream", "done")
+        with super().pipe(path, writing=writing) as pipe:
+            yield LatePipe(pipe, lambda: self.exists(done))
+
+
+async def test_an_archive_is_read_to_its_end_after_its_answer(own: Shell, tmp_path: Path) -> None:
+    await own.run("head -c 100K /dev/urandom > file")
+    sandbox = own.sandbox
+    control = SlowControl(own.control.path, own.control.owner, own.control.group)
+    for number, seen_through in enumerate((sandbox.control, control)):
+        transfer = ArchiveTransfer(seen_through, sandbox.incarnation, f"{number:032}")
+        fields = {"max": str(1 << 30), "timeout_ms": "60000"}
+        packed = await asyncio.to_thread(
+            transfer.pack, fields, sandbox.layout.archived, tmp_path / str(number)
+        )
+        assert packed.word == "ok"
+    whole, late = (ZstdDecompressor().decompressobj().decompress((tmp_path / n).read_bytes()) for n in "01")
+    assert late == whole
 
 
 async def test_checkpoint_of_a_sandbox_that_is_gone(

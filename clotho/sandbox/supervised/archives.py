@@ -61,8 +61,10 @@ class ArchiveTransfer:
         try:
             with unfinished.open("wb") as file, self._stream(writing=False) as stream:
                 self.control.say("file", self.key)
-                digest, content_size = self._receive(stream, file.fileno(), _deadline(fields))
+                digest, content_size, ended = self._receive(stream, file.fileno(), _deadline(fields))
             word, size, details = self._answer()
+            if word == "ok" and not ended:
+                raise SandboxLost("the sandbox's supervisor is gone")
             blob_size = unfinished.stat().st_size
             if word == "ok":
                 unfinished.rename(to)
@@ -107,14 +109,18 @@ class ArchiveTransfer:
                     time.sleep(0.0005)
             yield stream
 
-    def _receive(self, stream: Pipe, to: int, deadline: float) -> tuple[str, int]:
+    def _receive(self, stream: Pipe, to: int, deadline: float) -> tuple[str, int, bool]:
+        """Returns digest, size, and whether the stream was read to its end."""
         size, digest, compressor = 0, hashlib.sha256(), ZstdCompressor(level=COMPRESSION_LEVEL).compressobj()
-        while self._ready(stream, deadline) and (chunk := stream.read(CHUNK_BYTES)):
+        while ready := self._ready(stream, deadline, packing=True):
+            chunk = stream.read(CHUNK_BYTES)
+            if not chunk:
+                break
             size += len(chunk)
             digest.update(chunk)
             _write(to, compressor.compress(chunk))
         _write(to, compressor.flush())
-        return digest.hexdigest(), size
+        return digest.hexdigest(), size, ready
 
     def _send(self, blob: BinaryIO, stream: Pipe, deadline: float) -> str:
         digest = hashlib.sha256()
@@ -129,10 +135,14 @@ class ArchiveTransfer:
                         return digest.hexdigest()
         return digest.hexdigest()
 
-    def _ready(self, stream: Pipe, deadline: float) -> bool:
-        """False where the other side is gone. Raises SandboxUnavailable for one that should have ended long ago."""
+    def _ready(self, stream: Pipe, deadline: float, *, packing: bool = False) -> bool:
+        """False where the other side is gone. Raises SandboxUnavailable for one that should have ended long ago.
+
+        What was packed well may be on its way still when its answer is there: it is read to its end.
+        """
         while not stream.ready(LOOK_MS):
-            if self._transfers.answer(self.key) is not None or not self._alive():
+            answer = self._transfers.answer(self.key)
+            if (answer is not None and not (packing and answer[0] == "ok")) or not self._alive():
                 return False
             if time.monotonic() > deadline:
                 raise SandboxUnavailable("the sandbox's supervisor doesn't end an archive")
