@@ -20,11 +20,14 @@ from clotho.tasks.collection import read_tasks
 from clotho.tasks.folder import Task, read_task
 from clotho.tasks.grading import (
     HIDDEN,
+    OF_THE_VERIFIER,
     PREPARING_SECONDS,
     REWARDS,
     Secrets,
-    fresh_command,
+    emptying_command,
+    executable_command,
     log_command,
+    of_the_verifier,
     preparing_command,
     shown_log,
     solution_command,
@@ -153,18 +156,27 @@ class TaskFolders(Environment):
         if not artifacts.whole:
             raise WorkspaceRefused("; ".join(artifacts.faults[:MOST_FAULTS]))
         fresh = ctx.grading
-        files = {file.path: file.content for file in artifacts.files}
-        executable = [file.path for file in artifacts.files if file.executable]
+        directory = self._ready(fresh, "pwd").removesuffix("\n")
+        kept = [file for file in artifacts.files if not of_the_verifier(file.path, directory)]
+        executable = [file.path for file in kept if file.executable]
+        for file in kept:
+            fresh.write_bytes(file.path, file.content)
+        # Afterwards: a link of the image may lead a kept file there.
+        self._ready(fresh, emptying_command(("/logs/verifier",) if task.bundles_tests else OF_THE_VERIFIER))
         if not task.bundles_tests:
-            files |= {f"/tests/{name}": content for name, content in task.tests.content.items()}
+            for name, content in task.tests.content.items():
+                fresh.write_bytes(f"/tests/{name}", content)
             executable += [f"/tests/{name}" for name in sorted({*task.tests.executable, "test.sh"})]
-        for path, content in files.items():
-            fresh.write_bytes(path, content)
-        for at in range(0, max(1, len(executable)), MOST_MODES):
-            command = fresh_command(executable[at : at + MOST_MODES])
-            if (made := fresh.terminal(command, timeout=PREPARING_SECONDS))["exit_code"] != 0:
-                raise EnvironmentFailed(f"the verifier's sandbox can't be made ready: {made['output']}")
+        for at in range(0, len(executable), MOST_MODES):
+            self._ready(fresh, executable_command(executable[at : at + MOST_MODES]))
         return fresh
+
+    def _ready(self, fresh: ToolContext, command: str) -> str:
+        """What a command that makes the verifier's sandbox ready prints."""
+        made = fresh.terminal(command, timeout=PREPARING_SECONDS)
+        if made["exit_code"] != 0:
+            raise EnvironmentFailed(f"the verifier's sandbox can't be made ready: {made['output']}")
+        return str(made["output"])
 
     def task(self, item: Item) -> Task:
         """Raises InvalidInput for a task that isn't what it was when the run began.

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from posixpath import join, normpath
 
 from clotho.tasks.folder import Task, TaskFiles
 from clotho.templates import TEMPLATE
@@ -10,6 +11,7 @@ from clotho.templates import TEMPLATE
 HIDDEN = "tests"
 """Folder of the tests among the hidden files."""
 LOG = "/logs/verifier/test-stdout.txt"
+OF_THE_VERIFIER = ("/logs/verifier/", "/tests/")
 REWARDS = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
 PREPARING_SECONDS = 600
 LOG_CHARACTERS = 4_000
@@ -39,10 +41,27 @@ cp -R "$CLOTHO_HIDDEN_FILES"/{HIDDEN}/. /tests/ && chmod +x {_paths("/tests", ta
 """
 
 
-def fresh_command(executable: Iterable[str]) -> str:
-    """Makes a sandbox ready that has nothing of the agent's, `executable` being paths in it."""
-    modes = "".join(f"chmod +x -- {shlex.quote(path)}\n" for path in executable)
-    return f"mkdir -p /logs/verifier /logs/artifacts\n{modes}"
+def of_the_verifier(path: str, directory: str) -> bool:
+    """Whether `path`, absolute or below `directory`, is where the tests are or leave their rewards."""
+    named = "/" + normpath(join(directory, path)).lstrip("/")
+    return f"{named}/".startswith(OF_THE_VERIFIER)
+
+
+def emptying_command(folders: Iterable[str]) -> str:
+    """Makes `folders` empty ones in a sandbox that has nothing of the agent's but the files that were kept."""
+    return f"""\
+(
+mkdir -p /logs/artifacts
+for folder in {shlex.join(folders)}; do
+  rm -rf $folder
+  mkdir -p $folder && [ "$(ls -A $folder && echo nothing)" = nothing ] || exit 1
+done
+)
+"""
+
+
+def executable_command(paths: Iterable[str]) -> str:
+    return "".join(f"chmod +x -- {shlex.quote(path)}\n" for path in paths)
 
 
 def tests_command(variables: Mapping[str, str]) -> str:

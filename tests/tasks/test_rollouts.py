@@ -257,6 +257,24 @@ def test_a_separate_verifier_has_nothing_of_the_agents_but_the_artifacts() -> No
         assert task.reward().score == 0.0
 
 
+@pytest.mark.parametrize("places", ['"/logs", "/tests"', '"/logs/./verifier", "/tests/."'])
+def test_no_artifact_is_a_reward_or_among_the_tests_of_a_separate_verifier(
+    places: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(FOLDERS / "fresh-copy", tmp_path / "task")
+    file = (folder / "task.toml").read_text().replace('["answer"]', f'["answer", {places}]')
+    (folder / "task.toml").write_text(file)
+    with sandboxed_context(TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))) as task:
+        solution = (folder / "solution" / "solve.sh").read_text()
+        assert (
+            task.agent.terminal(f"{solution}\ntouch /tests/planted; {FORGED.replace('1', '7')}")["exit_code"]
+            == 0
+        )
+        reward = task.reward()
+    assert reward.breakdown == {"reward": 1.0}
+    assert any(name.endswith("verifier/reward.json") for name in reward.artifacts)
+
+
 def test_a_separate_verifier_gets_all_artifacts_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "MOST_KIB", 8)
     with sandboxed_context(one("fresh-copy")) as task:
