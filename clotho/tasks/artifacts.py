@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any, Protocol
 
-from clotho.errors import truncate_middle
+from clotho.errors import EnvironmentFailed, WorkspaceRefused, truncate_middle
 from clotho.tasks.task_file import Artifact, Collect
 
 USUAL = Artifact(source="/logs/artifacts", exclude=(".keep",))
@@ -20,6 +20,8 @@ MOST_PARTS = 64
 """Folders and name in the path of a file below its source."""
 COMMAND_CHARACTERS = 100
 PATH_CHARACTERS = 200
+ROOM_BYTES = 1 << 20
+UNUSABLE = 127
 
 
 class Sandbox(Protocol):
@@ -28,6 +30,8 @@ class Sandbox(Protocol):
     def terminal(self, command: str, timeout: float = ..., /) -> dict[str, Any]: ...
 
     def read_bytes(self, path: str, max_bytes: int = ..., /) -> bytes | None: ...
+
+    def write_bytes(self, path: str, content: bytes, /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,11 @@ def read_artifacts(
     faults = [fault for each in commands if (fault := _collected(ctx, each)) is not None]
     every = (Artifact(source=each) if isinstance(each, str) else each for each in (*asked, USUAL))
     wanted = tuple(dict.fromkeys(every))
-    listing = ctx.read_bytes(str(ctx.terminal(_listing_command(wanted))["output"]).strip())
+    listing = _listing(ctx, wanted)
     failed = len(faults)
     files: list[ArtifactFile] = []
     room = MOST_KIB << 10
-    for path, name, executable in _found(wanted, listing or b""):
+    for path, name, executable in _found(wanted, listing):
         fits = executable is not None and len(files) < MOST_FILES
         content = ctx.read_bytes(path, MOST_KIB << 10) if fits else None
         if content is None or len(content) > room:
@@ -80,17 +84,39 @@ def _collected(ctx: Sandbox, collect: Collect) -> str | None:
     return f"collect: {collect.command[:COMMAND_CHARACTERS]!r} failed with exit code {done['exit_code']}"
 
 
+def _listing(ctx: Sandbox, wanted: tuple[Artifact, ...]) -> bytes:
+    """The lists of files. Raises EnvironmentFailed where the sandbox lacks the programs for them.
+
+    Raises WorkspaceRefused where the agent left no room for them, or more files than can be listed in time.
+    """
+    done = ctx.terminal(_listing_command(wanted))
+    if done["exit_code"] == UNUSABLE:
+        raise EnvironmentFailed("artifacts can't be listed: the sandbox has no usable find and mktemp")
+    listing = ctx.read_bytes(str(done["output"]).strip()) if done["exit_code"] == 0 else None
+    if listing is None:
+        ctx.write_bytes(f"{USUAL.source}/.room", bytes(ROOM_BYTES))  # raises where the host has none
+        raise WorkspaceRefused(f"the artifacts can't be listed: exit code {done['exit_code']}")
+    return listing
+
+
 def _listing_command(wanted: tuple[Artifact, ...]) -> str:
     """Writes lists of each source's files, of the executable and of the too large ones; prints where.
 
-    Names end with a NUL, and lists with an empty name.
+    Names end with a NUL, and lists with an empty name. A source that isn't there is an empty list.
     """
+    large = f"-size +{MOST_KIB}k"
     lists = "".join(
-        f"find {shlex.quote(_path(each))} -type f {which} -print0; printf '\\0'\n"
+        f"find {shlex.quote(_path(each))} -type f {which} -print0; [ $? -lt 126 ] && printf '\\0' || exit 1\n"
         for each in wanted
-        for which in ("", "-perm -100", f"-size +{MOST_KIB}k")
+        for which in ("", "-perm -100", large)
     )
-    return f'names=$(mktemp) && {{\n{lists}}} > "$names" 2> /dev/null; echo "$names"'
+    return f"""\
+(
+command -v mktemp > /dev/null && find /dev/null -type f -perm -100 {large} -print0 || exit {UNUSABLE}
+names=$(mktemp) && (
+{lists}) > "$names" && echo "$names"
+) 2> /dev/null
+"""
 
 
 def _found(wanted: tuple[Artifact, ...], listing: bytes) -> Iterator[tuple[str, str, bool | None]]:

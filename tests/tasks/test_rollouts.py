@@ -10,7 +10,7 @@ import pytest
 from clotho.config import variable
 from clotho.dataset_config import DatasetConfig
 from clotho.environment import Item
-from clotho.errors import InvalidInput, SandboxUnhealthy, VerificationFailed
+from clotho.errors import EnvironmentFailed, InvalidInput, SandboxUnhealthy, VerificationFailed
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.tasks import artifacts
 from clotho.tasks.collection import read_tasks
@@ -245,6 +245,18 @@ def test_artifacts_deeper_than_their_bound_are_left_out_by_name() -> None:
     assert list(reward.artifacts) == [f"logs/artifacts/{'d/' * 63}f"]
     (left_out,) = [line for line in reward.log.splitlines() if line.startswith("artifact")]
     assert left_out.startswith("artifact /logs/artifacts/e/d/d/d/d/") and len(left_out) < 300
+
+
+def test_artifacts_that_cannot_be_listed_are_no_missing_ones(tmp_path: Path) -> None:
+    folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
+    with (folder / "task.toml").open("a") as file:
+        file.write('[environment.env]\nPATH = "/nowhere"\n')
+    environment = TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))
+    with (
+        sandboxed_context(environment) as task,
+        pytest.raises(EnvironmentFailed, match="no usable find and mktemp"),
+    ):
+        task.reward()
 
 
 def test_a_separate_verifier_has_nothing_of_the_agents_but_the_artifacts() -> None:
