@@ -135,10 +135,11 @@ class AsyncToolContext:
 
     @_on_worker
     async def write_bytes(self, path: str, content: bytes) -> None:
-        """Write a file, making its parents; any size, any bytes."""
+        """Write a file, making its parents; any size, any bytes. A repeated verification finds it written."""
+        key = self._workspace.write_key(path)
         instance = await self._workspace.instance()
         try:
-            await instance.write_file(path, content, last_job(self._workspace.state))
+            await instance.write_file(path, content, last_job(self._workspace.state), key)
         except FileRefused as refused:
             if instance.is_agents(path):
                 raise WorkspaceRefused(f"writing {refused}") from refused

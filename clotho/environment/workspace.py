@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from clotho.errors import EnvironmentFailed, HostUnavailable, WorkspaceRefused
 from clotho.host_failures import described, is_host_failure
+from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.shell import SLOT
@@ -41,6 +42,8 @@ class Workspace:
     refused: WorkspaceRefused | None = None
     state: dict[str, JsonValue] = field(default_factory=dict)
     calls: int = 0
+    writes: int = 0
+    """Numbered apart from calls, whose keys don't depend on them."""
     open_grading: Callable[[], Coroutine[Any, Any, SandboxInstance]] | None = None
     """Makes the sandbox that has nothing of the agent's; None where there is none."""
     parent: "Workspace | None" = None
@@ -74,6 +77,12 @@ class Workspace:
         if self.start is not None:
             self.state.setdefault(SLOT, {"job": self.start})
         return instance
+
+    def write_key(self, path: str) -> str:
+        """The key of the next write: the same in every attempt that makes the same ones."""
+        number, self.writes = self.writes, self.writes + 1
+        lease = () if self.lease is None else (self.lease,)
+        return job_key(self.rollout, *self.place, *lease, "write", number, ascii(path))
 
     async def watched(self, call: Coroutine[Any, Any, Result]) -> Result:
         """Do `call`; its error is kept if it is the first, and raised."""

@@ -102,3 +102,14 @@ async def test_listing_a_folder_moves_nothing(
     assert (tmp_path / "f.txt").read_text() == "at work\n"
     assert await ctx.download_dir("..", str(tmp_path / "all")) == {"success": True, "files": 1}
     assert (await ctx.terminal("pwd"))["output"].strip().endswith("/project")
+
+
+async def test_an_attempt_that_follows_writes_no_file_again(backend: Backend, own: Shell, lease: str) -> None:
+    first = looking(backend, lease)
+    await first.write_bytes("f.txt", b"one\n")
+    await first.terminal("echo two >> f.txt")
+    again = looking(backend, lease)
+    await again.write_bytes("f.txt", b"one\n")
+    assert await again.read_bytes("f.txt") == b"one\ntwo\n"
+    await again.write_bytes("f.txt", b"three\n")
+    assert await again.read_bytes("f.txt") == b"three\n"
