@@ -1,6 +1,7 @@
 """Sandboxes behind a relay: what becomes of commands when it or its worker ends, and what it refuses."""
 
 import asyncio
+import os
 import struct
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from clotho.sandbox.relay.loop import blocking
 from clotho.sandbox.relay.machine import Base, Start
 from clotho.sandbox.relay.records import RelayFolder
 from clotho.sandbox.relay.stream import MAGIC, MOST_DATA, RelayStream, StreamEnded
+from clotho.sandbox.supervised.launch import lock_holder
 from clotho.sandbox.supervisor import supervisor_path
 from tests.machine_image import IMAGE
 from tests.sandbox.conftest import SPECS
@@ -143,6 +145,21 @@ theirs.close()
 print(ours.recv(1))
 """
     assert await shell.text(f"python3 - <<'END'\n{asked}\nEND") == "b''"
+
+
+async def test_a_socket_keeps_no_descriptor_of_a_command(shell: Shell) -> None:
+    supervisor = lock_holder(shell.control.alive_file)
+    before = len(os.listdir(f"/proc/{supervisor}/fd"))
+    sent = """
+import array, socket
+asking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+for _ in range(100):
+    given = array.array("i", [0, 1])
+    asking.sendmsg([b"0" * 32], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, given)], 0, "\\0clotho-supervisor")
+print("given")
+"""
+    assert await shell.text(f"python3 - <<'END'\n{sent}\nEND") == "given"
+    assert len(os.listdir(f"/proc/{supervisor}/fd")) < before + 50
 
 
 async def test_commands_that_end_every_relay_lose_their_sandbox(shell: Shell) -> None:

@@ -1,11 +1,15 @@
 /* A relay asks for the control directory at a socket without a name in the file system, and proves who sent it by a
- * token. The first that asks sets the token: nothing has been run by then. Nobody is waited for here. */
+ * token. The first that asks sets the token: nothing has been run by then. Nobody is waited for here: from then on the
+ * kernel drops what is sent with another token, in its sender, since the end of a descriptor that comes with it, such as
+ * of a connection that lingers, may take as long as its sender likes. */
 #include "handover.h"
 
 #include "control.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -52,7 +56,7 @@ static int receive_with(int socket_, void *content, size_t room, ssize_t *size) 
     union { struct cmsghdr head; char room[CMSG_SPACE(sizeof(int))]; } control_;
     struct iovec part = {content, room};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control_.room,
-                             .msg_controllen = sizeof control_.room};
+                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* with its padding, two would have room */
     int given = -1;
     *size = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
     struct cmsghdr *head = *size < 0 ? NULL : CMSG_FIRSTHDR(&message);
@@ -62,13 +66,36 @@ static int receive_with(int socket_, void *content, size_t room, ssize_t *size) 
     return given;
 }
 
+/* Where a kernel has no filters, what is sent comes here, and is closed here. */
+static void drop_others(int socket_) {
+    enum { WORDS = TOKEN_LENGTH / 4, COUNT = 2 * WORDS + 4 };
+    struct sock_filter filter[COUNT];
+    int n = 0;
+    filter[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0);
+    filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TOKEN_LENGTH, 0, COUNT - 3);
+    for (int i = 0; i < WORDS; i++) {
+        const unsigned char *at = (const unsigned char *)known + 4 * i;
+        uint32_t word = (uint32_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3];
+        filter[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4 * i);
+        filter[n] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, word, 0, COUNT - 2 - n);
+        n++;
+    }
+    filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, TOKEN_LENGTH);
+    filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog program = {.len = COUNT, .filter = filter};
+    setsockopt(socket_, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
 void hand_over(int socket_) {
     char token[TOKEN_LENGTH + 1];
     for (int each = 0; each < AT_ONCE; each++) {
         ssize_t size;
         int asking = receive_with(socket_, token, sizeof token, &size);
         if (size < 0) return;
-        if (!*known && size == TOKEN_LENGTH && *token) memcpy(known, token, TOKEN_LENGTH);
+        if (!*known && size == TOKEN_LENGTH && *token) {
+            memcpy(known, token, TOKEN_LENGTH);
+            drop_others(socket_);
+        }
         int differ = size != TOKEN_LENGTH;
         for (int i = 0; i < TOKEN_LENGTH && !differ; i++) differ |= token[i] ^ known[i];
         if (!differ && asking >= 0) send_with(asking, NULL, 0, "", 1, control);

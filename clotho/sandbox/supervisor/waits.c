@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define FAILED 0x80000000u
-enum { MOST_WAITS = 1024, MOST_NAMES = 12, SMALL = 64 << 10 };
+enum { MOST_WAITS = 1024, MOST_NAMES = 12, SMALL = 64 << 10, INSTANCE = 64 };
 
 struct wait {
     struct wait *next;
@@ -40,7 +40,7 @@ static size_t put_part(unsigned char *to, uint32_t head, size_t size) {
 }
 
 static void answer_wait(const struct wait *wait) {
-    static unsigned char found[MOST_NAMES * (4 + SMALL)];
+    static unsigned char found[4 + INSTANCE + MOST_NAMES * (4 + SMALL)];
     int length = is_alive((char *)found + 4); /* looked at first */
     size_t used = put_part(found, length, length);
     for (int i = wait->awaited; i < wait->count; i++) {
