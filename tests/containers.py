@@ -27,6 +27,7 @@ from tests.s3_server import FOLDERS, S3Server, s3_server_binary, s3_server_proce
 IMAGE = "localhost/clotho-test-versitygw-1.8.0"
 """The version is part of the name, as podman ignores the tag that an import asks for."""
 START_SECONDS = 20.0
+MONITOR = "/conmon\0"
 
 STORAGE = """\
 [storage]
@@ -82,9 +83,16 @@ def container_engine(folder: Path) -> Iterator[None]:
 
 
 def _wait_until_left(folder: str) -> None:
-    """Processes that clean up after the last containers mount the engine's storage once more."""
+    """Processes that clean up after the last containers mount the engine's storage once more.
+
+    Each command of a container has a monitor too, which stays for five minutes.
+    """
     deadline = time.monotonic() + START_SECONDS
-    while any(folder in _command_line(path) for path in Path("/proc").glob("[0-9]*")):
+    while left := [path for path in Path("/proc").glob("[0-9]*") if folder in _command_line(path)]:
+        for path in left:
+            if MONITOR in _command_line(path):
+                with suppress(ProcessLookupError):
+                    os.kill(int(path.name), signal.SIGKILL)
         if time.monotonic() > deadline:
             warnings.warn(f"processes of the engine in {folder} are left", stacklevel=1)
             return

@@ -182,9 +182,18 @@ static int make_folder(const char *path, mode_t mode, int cleared) {
     return failed ? -1 : 0;
 }
 
+static int make_parent(const char *path) {
+    char parent[MOST_PATH];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return 0;
+    snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+    return make_path(parent);
+}
+
 /* In the place of a folder that the image has there, which a mount would hide. */
 static int link_folder(const char *target, const char *path) {
     char found[MOST_PATH];
+    if (make_parent(path)) return -1;
     if (!symlink(target, path)) return 0;
     if (errno != EEXIST) return -1;
     ssize_t n = readlink(path, found, sizeof found - 1);
