@@ -219,14 +219,14 @@ class Engine:
                 return str(found.logs(tail=20).decode(errors="replace")[-LOG_CHARS:].strip())
             return f"it has {found.status}"
 
-    def remove(self, name: str) -> None:
-        """Kill and remove a container and its anonymous volumes, if it is there."""
+    def remove(self, name: str, *, force: bool = True) -> None:
+        """Remove a container and its anonymous volumes, if it is there; kill it before where that is forced."""
         errors = sdk().errors
         deadline = time.monotonic() + REMOVE_SECONDS
         with engine_failures("a container"), suppress(errors.NotFound):
             while True:
                 try:
-                    self.client.api.remove_container(name, v=True, force=True)
+                    self.client.api.remove_container(name, v=True, force=force)
                     return
                 except errors.NotFound:
                     raise

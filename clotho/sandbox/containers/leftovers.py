@@ -20,19 +20,31 @@ log = logging.getLogger("clotho")
 
 
 def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
-    """The names of the containers that were removed."""
+    """The names of the containers that were removed.
+
+    The engine is asked first: folders are made before what they tell of. None is missed while it moves: a member is
+    made among the sandboxes, kept in the pool, and claimed back.
+    """
     containers, images = engine.containers(), engine.left_images()
-    made_here = (*members(root), *ContainerFolder.all_in(root))  # in the order in which they move
-    own, known = identity_of(root), tuple(folder.container for folder in made_here)
-    left = [each.name for each in _left(containers, own, known)]
-    for name in left:
-        engine.remove(name)
+    looks = (ContainerFolder.all_in, members, ContainerFolder.all_in)
+    own, known = identity_of(root), tuple(folder.container for look in looks for folder in look(root))
+    left = [each.name for each in _left(containers, own, known) if _removed(each, engine)]
     for image in _left(images, own, known):
         try:
             engine.remove_image(image.id, force=False)
         except SandboxUnavailable as error:  # a container has it
             log.info("image %s not removed: %s", image.name, error)
     return left
+
+
+def _removed(container: Made, engine: Engine) -> bool:
+    """By its id: another may have its name by now."""
+    try:
+        engine.remove(container.id, force=False)
+    except SandboxUnavailable as error:  # it runs after all
+        log.info("container %s not removed: %s", container.name, error)
+        return False
+    return True
 
 
 def _left(made: Sequence[Made], own: str, known: Sequence[str]) -> Iterator[Made]:

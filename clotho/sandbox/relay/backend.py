@@ -387,13 +387,17 @@ class RelayedBackend:
             return True
 
     def _reap_without_folder(self) -> Sequence[str]:
-        """A verifier's machine is named after its agent's."""
-        known = tuple(folder.machine for folder in RelayFolder.all(self._root))
         found = blocking(self._machine.list({OF_THE_BACKEND: scope(self._root)}))
-        left = [each.name for each in found if not each.running and not each.name.startswith(known)]
-        for name in left:
-            blocking(self._machine.destroy(name))
-        return left
+        return [each.name for each in found if not each.running and self._destroyed(each.name)]
+
+    def _destroyed(self, machine: str) -> bool:
+        """Destroy a machine unless a folder tells of it, or its sandbox is being made or ended."""
+        folder = RelayFolder.of_machine(self._root, machine)
+        with folder.locked(wait=False) as held:
+            if not held or folder.files.exists():
+                return False
+            blocking(self._machine.destroy(machine))
+            return True
 
 
 def _drawn(machine: str, private: str | None = None) -> Instance:

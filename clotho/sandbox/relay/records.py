@@ -88,6 +88,11 @@ class RelayFolder:
         return cls(root, hashlib.sha256(lease.encode()).hexdigest()[:20])
 
     @classmethod
+    def of_machine(cls, root: Path, machine: str) -> "RelayFolder":
+        """The folder of a machine's sandbox: a verifier's is named after its agent's."""
+        return cls(root, machine.split("-")[2])
+
+    @classmethod
     def all(cls, root: Path) -> Iterator["RelayFolder"]:
         return (cls(root, path.name) for path in root.glob("sandboxes/*"))
 
