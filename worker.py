@@ -43,7 +43,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.reaper import SandboxReaper
-from clotho.sandbox.registry import backends_beside, open_backend
+from clotho.sandbox.registry import BackendsBeside, open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels
@@ -212,7 +212,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 partial(is_superseded, journal),
                 namespace_labels(client, journal.store_identity),
                 settings.sandbox.lease_seconds,
-                partial(backends_beside, settings.sandbox, folder),
+                BackendsBeside(settings.sandbox, folder),
             )
             background.append(tasks.create_task(reaper.run()))
             background.append(tasks.create_task(Liveness(journal, host_queue).run()))

@@ -12,7 +12,7 @@ from clotho.cli.terminal import make_console, one_line
 from clotho.config import Settings, load_settings
 from clotho.journal.folder import unfinished_writes
 from clotho.runs.leftovers import find_leftovers
-from clotho.sandbox.registry import backends_beside, open_backend
+from clotho.sandbox.registry import BackendsBeside, open_backend
 from clotho.temporal.connection import connect
 
 
@@ -55,7 +55,7 @@ async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
     for held in await (audit.orphans() if dry_run else audit.clean()):
         one_line(console, f"sandbox {held.fact}")
         sandboxes += 1
-    for backend in (own, *await asyncio.to_thread(backends_beside, settings.sandbox, folder)):
+    for backend in (own, *await asyncio.to_thread(BackendsBeside(settings.sandbox, folder))):
         for name in await (backend.expired() if dry_run else backend.reap()):
             one_line(console, f"sandbox {name}: expired")
             sandboxes += 1

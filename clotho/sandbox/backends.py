@@ -1,8 +1,10 @@
 """All backends of a host as one: the one that its settings name, and others for runs that ask for them."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clotho.errors import ClothoError
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.backend import ContainerBackend
@@ -11,6 +13,8 @@ from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.registry import AnyConfig
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.verification import USUAL, VerifierSetup
+
+log = logging.getLogger("clotho")
 
 
 class Backends:
@@ -91,7 +95,14 @@ class Backends:
         return [found for each in self._all for found in await each.leases()]
 
     async def reap(self) -> Sequence[str]:
-        return [found for each in self._all for found in await each.reap()]
+        """What one backend can't reap now keeps no other from reaping."""
+        reaped: list[str] = []
+        for each in self._all:
+            try:
+                reaped += await each.reap()
+            except ClothoError as error:
+                log.warning("sandboxes of %s not reaped: %s", ", ".join(each.names), error)
+        return reaped
 
     async def expired(self) -> Sequence[str]:
         return [found for each in self._all for found in await each.expired()]

@@ -22,6 +22,12 @@ PERIOD_SECONDS = 60.0
 ANSWER_SECONDS = 10.0
 """Seconds to wait for the state of an owner."""
 
+RENEW_SECONDS = 20.0
+"""Seconds to wait for the renewal of a lease: what runs in a sandbox may keep it from answering."""
+
+AT_ONCE = 32
+"""Leases that are looked at side by side."""
+
 log = logging.getLogger("clotho")
 
 
@@ -92,16 +98,24 @@ class SandboxReaper:
         await self._clear(await self._renew_open())
 
     async def _renew_open(self) -> Sequence[tuple[LeaseRecord, OwnerState]]:
-        """Renew the leases of open rollouts; returns the others."""
-        answers, others = True, []
-        for held in await self._backend.leases():
-            state = await self._state(*lease_of(held.lease)) if answers else None
-            answers = state is not None
-            if state in (None, OwnerState.OPEN):
+        """Renew the leases of open rollouts side by side; returns the others."""
+        answers, places = True, asyncio.Semaphore(AT_ONCE)
+
+        async def state_of_others(held: LeaseRecord) -> OwnerState | None:
+            nonlocal answers
+            async with places:
+                state = await self._state(*lease_of(held.lease)) if answers else None
+                answers = answers and state is not None
+                if state not in (None, OwnerState.OPEN):
+                    return state
                 await self._renew(held.lease)
-            elif state is not None:
-                others.append((held, state))
-        return others
+                return None
+
+        leases = await self._backend.leases()
+        async with asyncio.TaskGroup() as looks:
+            states = [looks.create_task(state_of_others(held)) for held in leases]
+        looked_at = zip(leases, (each.result() for each in states), strict=True)
+        return [(held, state) for held, state in looked_at if state is not None]
 
     async def _clear_logged(self, orphans: Sequence[tuple[LeaseRecord, OwnerState]]) -> None:
         try:
@@ -132,6 +146,9 @@ class SandboxReaper:
         except (Unavailable, TimeoutError) as error:
             log.warning("open rollouts are not known now: %s", error or "no answer")
             return None
+        except ClothoError as error:  # such as a damaged entry, which tells nothing of the other leases
+            log.warning("the state of %s is not known: %s", rollout, error)
+            return OwnerState.UNKNOWN
 
     async def _destroy_orphan(self, held: LeaseRecord, state: OwnerState) -> None:
         if state is OwnerState.SUPERSEDED:
@@ -143,6 +160,7 @@ class SandboxReaper:
 
     async def _renew(self, lease: str) -> None:
         try:
-            await self._backend.renew(lease, self._lease_seconds)
-        except ClothoError as error:  # the others can be renewed all the same
-            log.warning("lease %s not renewed: %s", lease, error)
+            async with asyncio.timeout(RENEW_SECONDS):
+                await self._backend.renew(lease, self._lease_seconds)
+        except (ClothoError, TimeoutError) as error:  # the others can be renewed all the same
+            log.warning("lease %s not renewed: %s", lease, error or "no answer")

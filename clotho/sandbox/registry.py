@@ -148,14 +148,25 @@ def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
     return backend
 
 
-def backends_beside(settings: SandboxSettings, folder: Path) -> list["SandboxBackend"]:
+class BackendsBeside:
     """The backends of other stores whose sandboxes this user has had here: a folder for each, beside `folder`.
 
-    Hosts that are reached through ssh look after those of other stores themselves.
+    Each is opened once: its engine and its clouds are connected to at the first look alone. Hosts that are reached
+    through ssh look after those of other stores themselves.
     """
-    others = (each for each in folder.parent.glob("*") if each != folder)
-    here = settings.model_copy(update={"backend": "local"}) if settings.backend == "ssh" else settings
-    return [open_backend(here, each) for each in others if _is_mine(each)]
+
+    def __init__(self, settings: SandboxSettings, folder: Path) -> None:
+        self._settings = settings
+        if settings.backend == "ssh":
+            self._settings = settings.model_copy(update={"backend": "local"})
+        self._folder = folder
+        self._opened: dict[Path, SandboxBackend] = {}
+
+    def __call__(self) -> list["SandboxBackend"]:
+        """Those that there are now."""
+        others = [each for each in self._folder.parent.glob("*") if each != self._folder and _is_mine(each)]
+        self._opened = {each: self._opened.get(each) or open_backend(self._settings, each) for each in others}
+        return list(self._opened.values())
 
 
 def _is_mine(folder: Path) -> bool:

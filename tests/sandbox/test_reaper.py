@@ -5,23 +5,25 @@ import os
 import subprocess
 import time
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from clotho.config import SandboxSettings
-from clotho.errors import InvalidInput, Unavailable
+from clotho.errors import InvalidInput, JournalCorrupt, Unavailable
 from clotho.sandbox import reaper
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.backends import Backends
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.folders import ContainerFolder
+from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.reaper import OwnerState, SandboxReaper
-from clotho.sandbox.registry import backends_beside
+from clotho.sandbox.registry import BackendsBeside
+from clotho.sandbox.relay.backend import RelayedBackend
+from clotho.sandbox.relay.records import RelayFolder
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from tests.sandbox.conftest import SPECS, needs_root
 from tests.sandbox.fake_engine import ServedEngine
@@ -122,13 +124,86 @@ async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(fo
     past = time.time() - GRACE_SECONDS - 1
     for path in (expired.files, *(each / "deadline" for each in expired.control_directories())):
         os.utime(path, (past, past))
-    others = partial(backends_beside, SandboxSettings(), host / "served")
+    others = BackendsBeside(SandboxSettings(), host / "served")
     await SandboxReaper(served, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED, others).look()
     assert [held.lease for held in await left_behind.leases()] == [LEASES[1]]
     assert str(expired.files) not in Path("/proc/mounts").read_text()
     assert str(alive.files) in Path("/proc/mounts").read_text()
     assert not await renewed(left_behind), "only its own workers keep it"
     await left_behind.destroy(LEASES[1])
+
+
+def test_the_backends_of_other_stores_are_opened_once(folder: Path) -> None:
+    beside = BackendsBeside(SandboxSettings(), folder / "stores" / "served")
+    for name in ("served", "first", "second"):
+        (folder / "stores" / name).mkdir(parents=True)
+    opened = beside()
+    assert len(opened) == 2
+    assert {id(each) for each in beside()} == {id(each) for each in opened}
+    (folder / "stores" / "first").rmdir()
+    assert len(beside()) == 1
+
+
+class Stuck(LocalBackend):
+    """Some of its leases can't be renewed: what runs in their sandboxes keeps these from answering."""
+
+    stuck: frozenset[str] = frozenset()
+
+    async def renew(self, lease: str, seconds: float) -> None:
+        if lease in self.stuck:
+            await asyncio.get_running_loop().create_future()
+        await super().renew(lease, seconds)
+
+
+@needs_root
+@pytest.mark.parametrize("stuck", LEASES)
+async def test_a_sandbox_that_never_answers_costs_no_other_its_lease(
+    backend: LocalBackend, root: Path, stuck: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_stuck = Stuck(root)
+    some_stuck.stuck = frozenset({stuck})
+    kept = SandboxReaper(some_stuck, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED)
+    looking = asyncio.create_task(kept.look())
+    try:
+        async with asyncio.timeout(60):
+            while await renewed(backend) != set(LEASES) - {stuck}:
+                await asyncio.sleep(0.02)
+        assert not looking.done(), "it is still waited for"
+    finally:
+        looking.cancel()
+        await asyncio.wait([looking])
+    monkeypatch.setattr(reaper, "RENEW_SECONDS", 0.05)
+    async with asyncio.timeout(60):
+        await kept.look()
+
+
+@needs_root
+async def test_a_damaged_entry_of_one_rollout_costs_no_other_its_lease(backend: LocalBackend) -> None:
+    async def damaged(rollout: str, number: int) -> bool:
+        if rollout == "a/g0/r0":
+            raise JournalCorrupt(f"{rollout}/lease")
+        return False
+
+    await SandboxReaper(backend, Told(OwnerState.OPEN), damaged, OURS, RENEWED).look()
+    assert await renewed(backend) == {LEASES[1]}
+    assert {held.lease for held in await backend.leases()} == set(LEASES)
+
+
+async def test_an_engine_that_is_away_keeps_no_other_backend_from_reaping(
+    folder: Path, served: ServedEngine
+) -> None:
+    left = [RelayFolder.of_lease(folder / name, LEASES[0]) for name in ("away", "beside")]
+    for each in left:
+        each.create()
+    away, beside = (
+        RelayedBackend(each.root, ContainerMachine(f"unix://{address!s}", folder / "locks"))
+        for each, address in zip(left, ("/nonexistent.sock", served.server_address), strict=True)
+    )
+    containers = ContainerBackend(folder / "containers-away", "unix:///nonexistent.sock")
+    (folder / "containers-away" / "sandboxes").mkdir(parents=True)
+    await Backends(away, containers, [beside]).reap()
+    assert [each.files.exists() for each in left] == [True, False]
+    assert await containers.reap() == ()
 
 
 @needs_root

@@ -194,7 +194,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         reaped = (*self._pool.reap(), *super()._reap())
         try:
             return (*reaped, *reap_leftovers(self._root, self._engine))
-        except InvalidInput as error:  # the settings have changed: what is in other sandboxes goes on
+        except (InvalidInput, SandboxUnavailable) as error:  # its next look finds the same
             log.warning("containers not reaped: %s", error)
             return reaped
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from clotho.config import SandboxSettings
 from clotho.errors import ClothoError, Unavailable
 from clotho.logs import configure
-from clotho.sandbox.registry import backends_beside, open_backend
+from clotho.sandbox.registry import BackendsBeside, open_backend
 from clotho.sandbox.remote.server import serve
 
 log = logging.getLogger("clotho")
@@ -49,7 +49,7 @@ async def _serve(settings: SandboxSettings, folder: Path, stdout: object) -> Non
 
 async def _reap_others(settings: SandboxSettings, folder: Path) -> None:
     """Clear away what has expired of stores that no worker serves any more."""
-    for other in await asyncio.to_thread(backends_beside, settings, folder):
+    for other in await asyncio.to_thread(BackendsBeside(settings, folder)):
         try:
             await other.reap()
         except Unavailable as error:
