@@ -11,7 +11,8 @@ from clotho.sandbox.containers.folders import ContainerFolder, identity_of, memb
 from clotho.sandbox.containers.holdings import LABEL, Made
 from clotho.sandbox.containers.leftovers import reap_leftovers
 from clotho.sandbox.containers.machine import ContainerMachine
-from clotho.sandbox.relay.backend import OF_THE_BACKEND, RelayedBackend
+from clotho.sandbox.relay.backend import RelayedBackend
+from clotho.sandbox.relay.instances import OF_THE_BACKEND
 from clotho.sandbox.relay.machine import Found
 from clotho.sandbox.relay.records import RelayFolder, scope
 from tests.machine_image import IMAGE

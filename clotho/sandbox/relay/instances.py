@@ -1,0 +1,105 @@
+"""Instances elsewhere: a machine with a supervisor, and the way to it."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from clotho.errors import SandboxUnavailable
+from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.relay.control import RelayedControl
+from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.machine import Base, Machine
+from clotho.sandbox.relay.reconnecting import Relay
+from clotho.sandbox.relay.records import Instance, RelayFolder, RelayRecord, scope
+from clotho.sandbox.relay.view import RELAY, RelayView
+from clotho.sandbox.supervised.folders import GRACE_SECONDS
+from clotho.sandbox.supervised.instance import SupervisedSandbox
+
+READY_SECONDS = 120.0
+LIFETIME_SECONDS = 86_400.0
+"""The longest life of a machine of a platform that can't be asked for more later."""
+OF_THE_BACKEND = "clotho.relayed"
+"""The label that tells whose machine it is."""
+
+
+class Instances:
+    """Those of one backend. Everything here blocks."""
+
+    def __init__(self, root: Path, machine: Machine) -> None:
+        self._root = root
+        self._machine = machine
+        self._controls: dict[str, RelayedControl] = {}
+
+    def start(self, folder: RelayFolder, view: RelayView, base: Base, *, clear: bool) -> str:
+        """Make the machine of an instance, and have its supervisor serve; returns its incarnation."""
+        record, name = view.record, view.instance.machine
+        lifetime = min(LIFETIME_SECONDS, self._machine.max_lifetime_seconds or LIFETIME_SECONDS)
+        start = view.start() if self._machine.starts_first else None
+        labels = self._labels(record)
+        blocking(self._machine.create(name, base, record.spec, labels, lifetime, start))
+        if start is None:
+            blocking(self._machine.put(name, view.files))
+            blocking(self._begun(name, view.begin()))
+        control = self.control(folder, view.instance)
+        incarnation = self._ready(name, control)
+        for path, mode in view.folders.items():
+            control.make_folder(path, mode, clear=clear)
+        for path, target in view.links.items():
+            control.link_folder(path, target)
+        return incarnation
+
+    async def _begun(self, name: str, command: Sequence[str]) -> None:
+        channel = await self._machine.open(name, command)
+        try:
+            while await channel.receive():
+                pass
+        finally:
+            await channel.close()
+
+    def _ready(self, name: str, control: RelayedControl) -> str:
+        deadline = time.monotonic() + READY_SECONDS
+        while (incarnation := control.incarnation()) is None:
+            found = blocking(self._machine.find(name))
+            if found is None or not found.running:
+                raise SandboxUnavailable("the sandbox's machine has ended before its supervisor began")
+            if time.monotonic() > deadline:
+                raise SandboxUnavailable("the sandbox's supervisor doesn't begin")
+            time.sleep(0.02)
+        return incarnation
+
+    def _labels(self, record: RelayRecord) -> dict[str, str]:
+        owner = {} if record.labels is None else record.labels.model_dump()
+        labels = {f"clotho.{name}": value for name, value in owner.items()}
+        return {OF_THE_BACKEND: scope(self._root), "clotho.lease": record.lease, **labels}
+
+    def control(self, folder: RelayFolder, instance: Instance) -> RelayedControl:
+        """One for all that use an instance in this process: they share its stream."""
+        control = self._controls.get(instance.token)
+        if control is None:
+            relay = Relay(partial(self._machine.open, instance.machine, RELAY), instance.token)
+            control = RelayedControl(
+                instance.machine, relay, partial(self._renewed, folder, instance.machine)
+            )
+            control = self._controls.setdefault(instance.token, control)
+        return control
+
+    def _renewed(self, folder: RelayFolder, machine: str, seconds: float) -> None:
+        folder.set_deadline(seconds)
+        blocking(self._machine.extend(machine, seconds + GRACE_SECONDS))
+
+    def sandbox(self, folder: RelayFolder, view: RelayView, incarnation: str) -> SupervisedSandbox:
+        bounds = Bounds((), view.record.spec.max_processes, None)
+        return SupervisedSandbox(self.control(folder, view.instance), incarnation, view.layout(), bounds)
+
+    def end(self, instance: Instance) -> None:
+        """Destroy its machine."""
+        control = self._controls.pop(instance.token, None)
+        if control is not None:
+            blocking(control.relay.close())
+        blocking(self._machine.destroy(instance.machine))
+
+
+def drawn(machine: str, private: str | None = None) -> Instance:
+    return Instance(machine=machine, token=secrets.token_hex(16), private=private)

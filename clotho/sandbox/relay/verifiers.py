@@ -1,0 +1,107 @@
+"""Verifiers' instances: machines of their own, over what the agent left in its."""
+
+import secrets
+from collections.abc import Mapping
+
+from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.sandbox.backend import MAX_CHECKPOINT_BYTES, Labels
+from clotho.sandbox.checkpoints import Checkpoint, Restore
+from clotho.sandbox.relay.control import RelayedControl
+from clotho.sandbox.relay.instances import Instances, drawn
+from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.machine import Machine
+from clotho.sandbox.relay.records import RelayFolder, RelayRecord
+from clotho.sandbox.relay.view import RelayView
+from clotho.sandbox.scratch import scratch
+from clotho.sandbox.supervised.archives import ArchiveTransfer
+from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.verifying import check_hidden, seal, stage_start
+from clotho.sandbox.verification import USUAL, VerifierSetup
+
+PACK_SECONDS = 600
+
+
+class Verifiers:
+    """Those of one backend. Everything here blocks."""
+
+    def __init__(self, machine: Machine, instances: Instances) -> None:
+        self._machine = machine
+        self._instances = instances
+
+    def open(
+        self,
+        folder: RelayFolder,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None,
+        setup: VerifierSetup,
+    ) -> SupervisedSandbox:
+        with folder.locked():
+            record = folder.labelled(folder.record_of(lease), labels)
+            newest = max(record.verifiers, default=-1)
+            if newest == epoch:
+                return self._living(folder, RelayView(record, record.verifiers[epoch], setup), epoch)
+            if newest > epoch:
+                raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
+            check_hidden(hidden_files)
+            agent = self._instances.control(folder, record.agent)
+            seal(agent)
+            for earlier in record.verifiers.values():
+                self._instances.end(earlier)
+            instance = drawn(f"{folder.machine}-v{epoch}", f"/.{secrets.token_hex(16)}")
+            view = RelayView(record, instance, setup)
+            try:
+                made = self._made(folder, view, hidden_files)
+            except BaseException:
+                self._instances.end(instance)
+                raise
+            folder.write_record(record.model_copy(update={"verifiers": {epoch: instance}}))
+            return made
+
+    def _living(self, folder: RelayFolder, view: RelayView, epoch: int) -> SupervisedSandbox:
+        incarnation = self._instances.control(folder, view.instance).incarnation()
+        if incarnation is None:
+            raise SandboxLost(f"the verifier of lease {view.record.lease}, epoch {epoch}, has ended")
+        return self._instances.sandbox(folder, view, incarnation)
+
+    def _made(
+        self, folder: RelayFolder, view: RelayView, hidden_files: Mapping[str, bytes]
+    ) -> SupervisedSandbox:
+        record, agent = view.record, self._instances.control(folder, view.record.agent)
+        self._instances.end(view.instance)  # what an attempt before this one left unfinished
+        kept = blocking(self._machine.snapshot(record.agent.machine))
+        incarnation = self._instances.start(folder, view, kept or record.base, clear=kept is None)
+        made = self._instances.sandbox(folder, view, incarnation)
+        if kept is None:
+            self._move(record, agent, made)
+        control = self._instances.control(folder, view.instance)
+        control.make_folder(f"{view.instance.private}/hidden")
+        control.make_folder(f"{view.instance.private}/tmp", 0o1777)
+        files = {f"{view.hidden_files}/{name}": content for name, content in hidden_files.items()}
+        if files:
+            blocking(self._machine.put(view.instance.machine, files))
+        stage_start(view.setup or USUAL, view.directory(), record.workdir, control, agent)
+        return made
+
+    def _move(self, record: RelayRecord, agent: RelayedControl, to: SupervisedSandbox) -> None:
+        """Bring what the agent left in its folders into a verifier's."""
+        incarnation = agent.incarnation()
+        if incarnation is None:
+            raise SandboxLost(f"the sandbox of lease {record.lease} has ended")
+        fields = {"max": str(MAX_CHECKPOINT_BYTES), "timeout_ms": str(PACK_SECONDS * 1000)}
+        with scratch() as blob:
+            transfer = ArchiveTransfer(agent, incarnation, secrets.token_hex(16))
+            taken = transfer.pack(fields, to.layout.archived, blob)
+            if taken.word != "ok":
+                raise SandboxUnavailable(f"what the agent left can't be archived: {taken.word} {taken.size}")
+            checkpoint = Checkpoint(
+                digest=taken.digest,
+                size=taken.blob_size,
+                content_size=taken.content_size,
+                exact=False,
+                fingerprint="",
+                shell=None,
+                sessions=(),
+            )
+            to.restore(Restore(checkpoint, blob))
