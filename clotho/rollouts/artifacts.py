@@ -1,5 +1,6 @@
 """Archives of files that rollouts leave, and where they are in the store."""
 
+import asyncio
 import hashlib
 import io
 import tarfile
@@ -16,15 +17,20 @@ async def keep_artifacts(journal: Journal, run: str, files: Mapping[str, bytes])
     """Write an archive of `files` to the store; the same files are kept once in a run."""
     if not files:
         return None
-    names = sorted(files)
-    blob = _packed([(name, files[name]) for name in names])
-    digest = hashlib.sha256(blob).hexdigest()
-    await journal.write_bytes(artifact_key(run, digest), blob)
+    archive, blob = await asyncio.to_thread(_archived, files)
+    await journal.write_bytes(artifact_key(run, archive.sha256), blob)
+    return archive
+
+
+def _archived(files: Mapping[str, bytes]) -> tuple[ArtifactArchive, bytes]:
+    """An archive of `files`, which together may be of many megabytes, and its bytes."""
+    ordered = sorted(files.items())
+    blob = _packed(ordered)
     kept = (
-        ArtifactFile(name=name, size=len(files[name]), sha256=hashlib.sha256(files[name]).hexdigest())
-        for name in names
+        ArtifactFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        for name, content in ordered
     )
-    return ArtifactArchive(sha256=digest, files=tuple(kept))
+    return ArtifactArchive(sha256=hashlib.sha256(blob).hexdigest(), files=tuple(kept)), blob
 
 
 def _packed(files: list[tuple[str, bytes]]) -> bytes:

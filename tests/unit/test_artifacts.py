@@ -2,6 +2,8 @@
 
 import io
 import tarfile
+import threading
+from collections import UserDict
 from pathlib import Path
 
 import zstandard
@@ -46,3 +48,21 @@ async def test_the_same_files_are_kept_once_and_outlive_the_sealing_of_their_rol
 
 async def test_a_rollout_without_files_has_no_archive(tmp_path: Path) -> None:
     assert await keep_artifacts(Journal(FilesystemStore(tmp_path)), "run", {}) is None
+
+
+class Watched(UserDict[str, bytes]):
+    """Files that keep in which threads they were read."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(files)
+        self.readers: set[threading.Thread] = set()
+
+    def __getitem__(self, name: str) -> bytes:
+        self.readers.add(threading.current_thread())
+        return super().__getitem__(name)
+
+
+async def test_files_are_packed_beside_the_event_loop(tmp_path: Path) -> None:
+    files = Watched(FILES)
+    assert await keep_artifacts(Journal(FilesystemStore(tmp_path)), "run", files) is not None
+    assert files.readers and threading.current_thread() not in files.readers
