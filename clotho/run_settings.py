@@ -41,14 +41,14 @@ class RunSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     checkpoints: CheckpointPolicy | None = Field(
-        default=None, description="After which calls sandboxes are checkpointed: every_turn, every_call, off."
+        default=None, description="Calls after which sandboxes are checkpointed: every_turn, every_call, off."
     )
     checkpoint_mb: int | None = Field(
         default=None, gt=0, description="Largest workspace that is checkpointed, in MiB before compression."
     )
     acquire: Acquire | None = Field(
         default=None,
-        description="When sandboxes are made: on_first_call, or at_start, while the first turn is sampled.",
+        description="Time to make sandboxes: on_first_call, or at_start, while the first turn is sampled.",
     )
     keep_diverged: bool | None = Field(
         default=None,
@@ -56,12 +56,12 @@ class RunSettings(BaseModel):
     )
     on_reward_error: OnRewardError | None = Field(
         default=None,
-        description="What becomes of a rollout whose verifier fails: fail (no reward), or zero, flagged.",
+        description="Result of a rollout whose verifier fails: fail (no reward), or zero, flagged.",
     )
     sandbox: str | None = Field(
         default=None,
         pattern=r"^(local|docker|ssh|modal|e2b|daytona|[\w.]+:\w+|\{.*\})$",
-        description="What makes the sandboxes: local, docker, ssh, modal, e2b, daytona, module:Class, or JSON.",
+        description="Backend of the sandboxes: local, docker, ssh, modal, e2b, daytona, module:Class, or JSON.",
     )
     image: str | None = Field(
         default=None, min_length=1, description="The image that sandboxes of docker or a cloud begin from."
@@ -95,7 +95,7 @@ class RunSettings(BaseModel):
     )
     web: dict[str, str] | str | None = Field(
         default=None,
-        description="Where web_search searches, as JSON: provider, url, key and corpus (the page on tools).",
+        description="Provider that web_search asks, as JSON: provider, url, key and corpus (the page on tools).",
     )
     redact: tuple[str, ...] | str | None = Field(
         default=None,

@@ -46,7 +46,7 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
         description="How turns are sampled: with their tokens, by what the server offers; or as chat.",
     )
     renderer: str | None = Field(
-        default=None, description="What renders the model's chat format; None: by the tokenizer."
+        default=None, description="Renderer of the model's chat format; None: by the tokenizer."
     )
     tool_call_parser: str | None = Field(
         default=None,
@@ -79,7 +79,7 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
     )
     evaluation_config: dict[str, Any] | str = Field(
         default_factory=dict,
-        description="What makes the held-out set: overrides of environment_config, as JSON.",
+        description="Overrides of environment_config that make the held-out set, as JSON.",
     )
     evaluation_groups: int = Field(default=16, gt=0, description="Items of the held-out set.")
     evaluation_group_size: int = Field(default=4, gt=0, description="Rollouts of each of them.")
