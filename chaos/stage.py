@@ -35,7 +35,7 @@ from tests.cluster import FAST, Cluster, register
 from tests.machine_image import IMAGE
 
 RUN = "chaos"
-ENVIRONMENT = "marked_file_tasks"
+ENVIRONMENT = "_marked_file_tasks"
 SEED = 7
 MOST_LEASES = 8
 HEARTBEAT = FAST.model.heartbeat_timeout.total_seconds()

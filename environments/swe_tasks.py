@@ -22,7 +22,7 @@ from clotho.environment import (
     ToolContext,
 )
 from clotho.errors import InvalidInput
-from environments.swe_repositories import REPOSITORIES, Repository
+from environments._swe_repositories import REPOSITORIES, Repository
 
 FOLDER = "/work/repository"
 LONGEST_ANSWER = 20_000

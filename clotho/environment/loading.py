@@ -68,12 +68,13 @@ def _at_fault(error: Exception) -> str:
 
 
 def known_environments() -> list[str]:
-    """The names of the environments beside the worker."""
+    """The names of the environments beside the worker; modules whose names begin with _ belong to others."""
     try:
         package = importlib.import_module(EXAMPLES)
     except ModuleNotFoundError:
         return []
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    modules = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return sorted(name for name in modules if not name.startswith("_"))
 
 
 def make_environment(name: str, config: Mapping[str, JsonValue]) -> Environment:

@@ -21,7 +21,7 @@ from tests.atropos.adapter import (
 from tests.atropos_api.service import running
 from tests.cluster import Cluster
 
-PROGRAM = "-m environments.scored_files"
+PROGRAM = "-m examples.scored_files"
 
 
 @pytest.mark.slow

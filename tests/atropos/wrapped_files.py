@@ -6,7 +6,7 @@ python -m tests.atropos.wrapped_files process …
 import logging
 from typing import Any
 
-from environments.scored_files import ScoredFiles
+from examples.scored_files import ScoredFiles
 
 log = logging.getLogger("wrapped_files")
 

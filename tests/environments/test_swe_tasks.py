@@ -3,7 +3,7 @@
 import pytest
 
 from clotho.testing import sandboxed_context
-from environments.swe_repositories import REPOSITORIES
+from environments._swe_repositories import REPOSITORIES
 from environments.swe_tasks import FOLDER, SweTasks, SweTasksConfig, committed
 
 

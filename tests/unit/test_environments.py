@@ -7,6 +7,7 @@ import pytest
 
 from clotho.environment import Environment, EnvironmentConfig, Item
 from clotho.environment.instances import Environments
+from clotho.environment.loading import known_environments, load_environment
 from clotho.errors import EnvironmentFailed
 
 
@@ -60,3 +61,10 @@ async def test_a_dataset_that_blocks_holds_nobody_up() -> None:
     await asyncio.sleep(0)
     environment.go.set()
     assert await drawing == ()
+
+
+def test_every_environment_that_is_named_to_users_can_be_given() -> None:
+    names = known_environments()
+    assert {"file_tasks", "word_count"} <= set(names)
+    assert [load_environment(name).__module__ for name in names] == [f"environments.{name}" for name in names]
+    assert "_marked_file_tasks" not in names

@@ -23,7 +23,7 @@ from clotho.testing.kill_processes import kill_supervisors, worker_processes
 from clotho.testing.provider import Provider, duplicate_calls
 from clotho.testing.scripted_model import serving
 
-ENVIRONMENT = "marked_file_tasks"
+ENVIRONMENT = "_marked_file_tasks"
 TURNS = 2
 """Turns of most rollouts of this environment."""
 MODELS, TOOLS = "llm", "tools"

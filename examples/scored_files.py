@@ -1,6 +1,6 @@
 """An environment as the in-memory design had them: its only change is where it imports from.
 
-python -m environments.scored_files serve --openai.base_url http://host:8000/v1 --openai.model_name NAME
+python -m examples.scored_files serve --openai.base_url http://host:8000/v1 --openai.model_name NAME
 """
 
 import random
