@@ -1,0 +1,57 @@
+"""Reads the text of a document in a process of its own, with bounds on its time and memory."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+from clotho.errors import HostUnavailable
+from clotho.tools.web.fetching import Document
+
+PROGRAM = Path(__file__).with_name("reader.py")
+SECONDS = 60.0
+LIBRARIES = ("trafilatura", "pypdf")
+
+Page = dict[str, str | None]
+"""`title`, `content` and `error`."""
+
+_threads = ThreadPoolExecutor(4, thread_name_prefix="pages")
+
+
+def missing() -> str | None:
+    """The requirement that isn't installed, or None."""
+    absent = [name for name in LIBRARIES if find_spec(name) is None]
+    return f"{' and '.join(absent)} not installed: pip install 'clotho-rollouts[web]'" if absent else None
+
+
+async def read(document: Document, most_chars: int) -> Page:
+    """The document's title and text, or why it has none: it is beyond the parsers, or beyond the bounds."""
+    loop = asyncio.get_running_loop()
+    output = await loop.run_in_executor(_threads, _output, document, most_chars)
+    try:
+        page: Page = json.loads(output)
+    except ValueError:  # it was ended at a bound
+        return {"title": "", "content": "", "error": "The page is too large or too intricate to be read"}
+    return page
+
+
+def _output(document: Document, most_chars: int) -> bytes:
+    arguments = (document.media_type[:200], document.charset or "", str(most_chars))
+    command = (sys.executable, "-I", "-X", "utf8", str(PROGRAM), *arguments)
+    try:
+        done = subprocess.run(
+            command,
+            input=document.content,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return b""
+    except OSError as error:
+        raise HostUnavailable(f"no process to read a page in: {error.strerror}") from error
+    return done.stdout
