@@ -24,7 +24,7 @@ class ServedEngine(socketserver.ThreadingUnixStreamServer):
     def __init__(self, address: str) -> None:
         super().__init__(address, _Handler)
         self.answers = Event()
-        """Unset: it takes requests to pull and to remove, and answers none."""
+        """Unset: it takes requests to pull, to build and to remove, and answers none."""
         self.answers.set()
         self.slow_requests: list[str] = []
 
@@ -46,7 +46,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if "/images/create" in self.path:
+        if "/images/create" in self.path or "/build" in self.path:
             self._wait()
             self._answer(200, {"error": self.server.reported})
         else:

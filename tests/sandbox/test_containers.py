@@ -589,6 +589,14 @@ async def test_a_step_that_fails_shows_the_end_of_its_log(context: Path, engine:
         await asyncio.to_thread(build, Engine(engine), context, "Dockerfile", folder / "build-locks")
 
 
+async def test_a_registry_that_cant_be_reached_is_an_outage_to_a_build(
+    engine: str, context: Path, folder: Path
+) -> None:
+    (context / "Dockerfile").write_text("FROM 127.0.0.1:1/not/there\n")
+    with pytest.raises(SandboxUnavailable, match="can't be built now"):
+        await asyncio.to_thread(build, Engine(engine), context, "Dockerfile", folder / "build-locks")
+
+
 async def test_a_sandbox_begins_from_a_dockerfile(
     made: Made, context: Path, sdk: docker.DockerClient
 ) -> None:

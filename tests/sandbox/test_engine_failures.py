@@ -47,6 +47,37 @@ def test_what_a_pull_reports_while_it_runs(
     assert reported[-20:] in str(raised.value)
 
 
+REFUSED = 'Get "https://example.org/v2/": dial tcp 192.0.2.1:443: connect: connection refused'
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        (f"creating build container: initializing source docker://example.org/x: {REFUSED}", "unavailable"),
+        ('Get "https://example.org/v2/": dial tcp: lookup example.org: no such host', "unavailable"),
+        ('Get "https://example.org/v2/": net/http: TLS handshake timeout', "unavailable"),
+        ("toomanyrequests: You have reached your pull rate limit", "unavailable"),
+        ("received unexpected HTTP status: 503 Service Unavailable", "unavailable"),
+        ('building at STEP "COPY x /x": write /x: no space left on device', "unavailable"),
+        ('building at STEP "RUN echo \\"dial tcp\\"": while running runtime: exit status 1', "invalid"),
+        ('building at STEP "COPY dial tcp /x": checking on sources: no such file or directory', "invalid"),
+        ("The command '/bin/sh -c curl x # connection refused' returned a non-zero code: 7", "invalid"),
+        ("COPY failed: file not found in build context", "invalid"),
+        ("pull access denied for x, repository does not exist", "invalid"),
+        ("no FROM statement found", "invalid"),
+        (REFUSED.replace("example.org", "localhost"), "invalid"),
+    ],
+)
+def test_what_a_build_reports(
+    engine: Engine, served: ServedEngine, tmp_path: Path, reported: str, expected: str
+) -> None:
+    """A Dockerfile that is wrong stays so; a registry that can't be reached is an outage."""
+    (tmp_path / "Dockerfile").write_text("FROM example.org/x")
+    served.reported = reported
+    with pytest.raises(SandboxUnavailable if expected == "unavailable" else InvalidInput, match="be built"):
+        engine.build(tmp_path, "Dockerfile", "localhost/x", {}, None)
+
+
 def test_keeping_what_a_container_wrote_may_take_longer_than_other_requests(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from clotho.config import engine_socket
 from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.sandbox.containers.holdings import LABEL, OF_THIS_HOST, Image, Made
+from clotho.sandbox.containers.outages import is_outage_of_build, is_outage_of_pull
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -25,28 +26,6 @@ KEEP_SECONDS = 1800
 """For what takes as long as what a container has written is large."""
 REMOVE_SECONDS = 10.0
 LOG_CHARS = 2_000
-NO_IMAGE = (
-    "404",
-    "not found",
-    "manifest unknown",
-    "denied",
-    "unauthorized",
-    "short-name",
-    "invalid reference",
-)
-"""Marks of a registry's answer that stays the same; it tells in words alone."""
-OUTAGE = (
-    "toomanyrequests",
-    "too many requests",
-    "no space left",
-    "timeout",
-    "timed out",
-    "connection",
-    "internal server error",
-    "bad gateway",
-    "service unavailable",
-)
-"""Marks of one that doesn't, whatever else it says."""
 NO_DRIVER = "could not select device driver"
 """Docker's words where it knows no GPUs."""
 NO_GPUS = (
@@ -147,7 +126,10 @@ class Engine:
     def build(
         self, context: Path, dockerfile: str, name: str, arguments: Mapping[str, str], platform: str | None
     ) -> None:
-        """Build an image. Raises InvalidInput with the end of the log where a step fails."""
+        """Build an image. Raises InvalidInput with the end of the log where a step fails.
+
+        A registry that can't be reached, or a full disk, is an outage: SandboxUnavailable.
+        """
         errors = sdk().errors
         with engine_failures(f"the build of {context / dockerfile}"):
             try:
@@ -162,6 +144,10 @@ class Engine:
                     timeout=PULL_SECONDS,
                 )
             except errors.BuildError as error:
+                if is_outage_of_build(str(error.msg)):
+                    raise SandboxUnavailable(
+                        f"{context / dockerfile} can't be built now: {error.msg}"
+                    ) from error
                 lines = (str(each.get("stream") or each.get("error") or "") for each in error.build_log)
                 said = "".join(lines).strip()[-LOG_CHARS:]
                 raise InvalidInput(f"{context / dockerfile} can't be built: {error.msg}\n{said}") from error
@@ -182,9 +168,8 @@ class Engine:
             said = _said(error)
         if not said:
             return
-        marks, said = said.lower(), said[-LOG_CHARS:]
-        lasting = any(mark in marks for mark in NO_IMAGE) and not any(mark in marks for mark in OUTAGE)
-        if name.startswith(OF_THIS_HOST) or lasting:
+        said = said[-LOG_CHARS:]
+        if name.startswith(OF_THIS_HOST) or not is_outage_of_pull(said):
             raise InvalidInput(f"there is no image {name}: {said}")
         raise SandboxUnavailable(f"image {name} can't be pulled now: {said}")
 
