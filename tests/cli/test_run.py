@@ -52,7 +52,7 @@ async def test_a_run_is_linked_followed_and_summed_up(finished: Finished) -> Non
 
 REFUSED = {
     "folder": ". can't be written: Is a directory",
-    "nowhere": "/proc/nowhere/x can't be written",
+    "nowhere": "/proc/nowhere can't be written: No such file or directory",
     "unknown": "there is no run 'no-such-run'",
     "show-unknown": "there is no rollout 'whole-cli/g000000/r9'",
     "show-path": "'../whole-cli/g000000' names nothing",

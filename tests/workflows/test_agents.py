@@ -75,14 +75,14 @@ async def test_a_recorded_run_is_replayed_turn_by_turn(cluster: Cluster) -> None
         await (await start(cluster, "recorded", url, groups=2, group_size=2)).result()
     environment = "tests.environments.one_file:OneFile"
     agent = Agent(kind=AgentKind.REPLAY, replays="recorded")
-    await (await start_agent(cluster, "replayed", agent, environment, size=2)).result()
-    assert await scores(cluster, "replayed") == [[0.25, 0.75]] * 2
+    await (await start_agent(cluster, "replayed-agent", agent, environment, size=2)).result()
+    assert await scores(cluster, "replayed-agent") == [[0.25, 0.75]] * 2
 
     def said(found: Transcript) -> list[ChatMessage]:
         return [step.turn.sampled.message for step in found.steps if step.turn.sampled is not None]
 
     first = await transcript(cluster, "recorded/g000001/r1", 2)
-    assert said(await transcript(cluster, "replayed/g000001/r1", 2)) == said(first)
+    assert said(await transcript(cluster, "replayed-agent/g000001/r1", 2)) == said(first)
 
 
 @pytest.mark.parametrize(

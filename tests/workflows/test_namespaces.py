@@ -83,4 +83,4 @@ async def test_a_run_closed_in_one_namespace_keeps_its_sandboxes_in_the_other(
             await handle.result()
     end = await read_end(second.open_journal(), ROLLOUT)
     assert end is not None and (end.summary.score, end.summary.losses) == (1.0, ())
-    assert await second.sandboxes().leases() == ()
+    assert await second.sandboxes().leases() == []
