@@ -1,17 +1,20 @@
 """A container engine as on another machine: reached over TCP, and sharing no folder with its sandboxes' worker."""
 
+import asyncio
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from clotho.config import variable
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
+from clotho.sandbox.relay.machine import Base, Start
 from clotho.sandbox.supervised.control import ControlDirectory
 from tests.sandbox.clouds.cloud import opened
 
@@ -63,6 +66,27 @@ def _wait_until_answering(port: int) -> None:
 
 def relayed_backend(root: Path) -> RelayedBackend:
     return RelayedBackend(root, ContainerMachine(variable(ADDRESS), root / "locks"))
+
+
+class LikeACloud(ContainerMachine):
+    """Machines whose first process is their own, and whose files can't be kept as an image."""
+
+    starts_first = False
+
+    async def create(
+        self,
+        name: str,
+        base: Base,
+        spec: SandboxSpec,
+        labels: Mapping[str, str],
+        lifetime_seconds: float,
+        start: Start | None = None,
+    ) -> None:
+        settings = {"entrypoint": ["sleep", "3600"], "user": "0:0", "network_mode": "none"}
+        await asyncio.to_thread(self._engine.start, base.image, name, {**settings, "labels": dict(labels)})
+
+    async def snapshot(self, name: str) -> Base | None:
+        return None
 
 
 def control_behind(incarnation: str) -> ControlDirectory:

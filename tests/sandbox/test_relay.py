@@ -5,7 +5,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,18 +17,16 @@ from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.relay.control import RelayedControl
 from clotho.sandbox.relay.loop import blocking
-from clotho.sandbox.relay.machine import Base, Start
 from clotho.sandbox.relay.records import RelayFolder
 from clotho.sandbox.relay.stream import MAGIC, MOST_DATA, RelayStream, StreamEnded
 from clotho.sandbox.supervised.launch import lock_holder
 from clotho.sandbox.supervisor import supervisor_path
 from tests.machine_image import IMAGE
 from tests.sandbox.conftest import SPECS
-from tests.sandbox.engine_elsewhere import relayed_backend
+from tests.sandbox.engine_elsewhere import LikeACloud, relayed_backend
 from tests.sandbox.shell import Shell, until
 
 WAITING = "echo first >> /work/begun; while ! test -e /work/go; do sleep 0.01; done; cat /work/begun"
@@ -82,7 +80,7 @@ async def test_a_command_outlives_its_worker(
     driver = f"""
 import asyncio
 from pathlib import Path
-from tests.sandbox.engine_elsewhere import relayed_backend
+from tests.sandbox.engine_elsewhere import LikeACloud, relayed_backend
 from tests.sandbox.shell import Shell
 async def main():
     backend = relayed_backend(Path({str(folder)!r}) / "sandboxes-relay")
@@ -190,27 +188,6 @@ async def test_an_image_that_is_not_there_is_told(relayed: RelayedBackend, lease
     with pytest.raises(InvalidInput, match="no image"):
         await relayed.create(lease, spec)
     assert await relayed.reap() == ()
-
-
-class LikeACloud(ContainerMachine):
-    """Machines whose first process is their own, and whose files can't be kept as an image."""
-
-    starts_first = False
-
-    async def create(
-        self,
-        name: str,
-        base: Base,
-        spec: SandboxSpec,
-        labels: Mapping[str, str],
-        lifetime_seconds: float,
-        start: Start | None = None,
-    ) -> None:
-        settings = {"entrypoint": ["sleep", "3600"], "user": "0:0", "network_mode": "none"}
-        await asyncio.to_thread(self._engine.start, base.image, name, {**settings, "labels": dict(labels)})
-
-    async def snapshot(self, name: str) -> Base | None:
-        return None
 
 
 @pytest.mark.parametrize("user", ["0", "nobody"])

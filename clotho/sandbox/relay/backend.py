@@ -138,7 +138,8 @@ class RelayedBackend:
             )
             view = RelayView(record, record.agent)
             try:
-                incarnation = self._instances.start(folder, view, base, clear=restore is not None)
+                incarnation = self._instances.start(folder, view, base)
+                self._instances.make_folders(folder, view, InvalidInput, clear=restore is not None)
                 made = self._instances.sandbox(folder, view, incarnation)
                 if restore is not None:
                     made.restore(restore)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.errors import SandboxLost
 from clotho.sandbox.relay import fields, requests
 from clotho.sandbox.relay.loop import blocking, submit
 from clotho.sandbox.relay.pipe import RelayPipe
@@ -28,12 +28,15 @@ FOLLOWED = ("started", "done", "pid", "out")
 
 
 class RelayedControl:
-    """`renewed` is told of every lease, in seconds."""
+    """`renewed` is told of every lease, in seconds; `full` tells what a full disk of the directory is."""
 
-    def __init__(self, name: str, relay: Relay, renewed: Callable[[float], None]) -> None:
+    def __init__(
+        self, name: str, relay: Relay, renewed: Callable[[float], None], full: requests.Full
+    ) -> None:
         self._name = name
         self.relay = relay
         self._renewed = renewed
+        self._full = full
         self._followed: OrderedDict[str, asyncio.Task[requests.Looked]] = OrderedDict()
 
     @property
@@ -69,13 +72,14 @@ class RelayedControl:
     def require_room(self) -> None:
         available, total = fields.two_numbers(self._ask("Z"))
         if available < min(ROOM_BYTES, total // 8):
-            raise SandboxUnavailable("the disk on which the sandbox's engine has its files is full")
+            raise self._full()
 
     # ---- staging ----
 
     def stage(self, folder: str, key: str, entries: Mapping[str, bytes], fifo: str | None = None) -> bool:
         async def stage(stream: RelayStream) -> bool:
-            return requests.is_new(await requests.StagedEntry(stream, folder, key, entries, fifo).asked())
+            made = await requests.StagedEntry(stream, folder, key, entries, fifo).asked()
+            return requests.is_new(made, self._full)
 
         return blocking(self.relay.steps(stage))
 
@@ -89,7 +93,7 @@ class RelayedControl:
         not_sealed, *made, unsaid = await requests.StagedEntry(stream, JOBS, key, entries).asked(sealed, run)
         if not_sealed is None:
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
-        new = requests.is_new(made)
+        new = requests.is_new(made, self._full)
         if unsaid is not None:
             raise requests.unsaid(unsaid)
         self._follow(stream, key)
@@ -123,7 +127,7 @@ class RelayedControl:
             )
             await stream.ask("X", fields.path(unfinished))
             if failed:
-                raise requests.unwritten(failed)
+                raise requests.unwritten(failed, self._full)
 
         blocking(self.relay.steps(make))
 
@@ -132,7 +136,7 @@ class RelayedControl:
         try:
             self._ask("T", fields.path(path) + fields.number(time))
         except OSError as error:
-            raise requests.unwritten(error) from error
+            raise requests.unwritten(error, self._full) from error
 
     def make_readable(self, path: str) -> None:
         self._ask("C", fields.path(path))

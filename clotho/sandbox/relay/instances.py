@@ -1,19 +1,22 @@
 """Instances elsewhere: a machine with a supervisor, and the way to it."""
 
+import errno
 import secrets
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from clotho.errors import SandboxUnavailable
+from clotho.errors import ClothoError, SandboxUnavailable
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.relay.control import RelayedControl
 from clotho.sandbox.relay.loop import blocking
 from clotho.sandbox.relay.machine import Base, Machine
 from clotho.sandbox.relay.reconnecting import Relay
 from clotho.sandbox.relay.records import Instance, RelayFolder, RelayRecord, scope
+from clotho.sandbox.relay.requests import engine_is_full, filled_by_commands
 from clotho.sandbox.relay.view import RELAY, RelayView
+from clotho.sandbox.supervised.files import NOT_THERE
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
@@ -22,6 +25,7 @@ LIFETIME_SECONDS = 86_400.0
 """The longest life of a machine of a platform that can't be asked for more later."""
 OF_THE_BACKEND = "clotho.relayed"
 """The label that tells whose machine it is."""
+IN_THE_WAY = frozenset({*NOT_THERE, errno.EEXIST, errno.ENOTEMPTY})
 
 
 class Instances:
@@ -32,7 +36,7 @@ class Instances:
         self._machine = machine
         self._controls: dict[str, RelayedControl] = {}
 
-    def start(self, folder: RelayFolder, view: RelayView, base: Base, *, clear: bool) -> str:
+    def start(self, folder: RelayFolder, view: RelayView, base: Base) -> str:
         """Make the machine of an instance, and have its supervisor serve; returns its incarnation."""
         record, name = view.record, view.instance.machine
         lifetime = min(LIFETIME_SECONDS, self._machine.max_lifetime_seconds or LIFETIME_SECONDS)
@@ -42,13 +46,7 @@ class Instances:
         if start is None:
             blocking(self._machine.put(name, view.files))
             blocking(self._begun(name, view.begin()))
-        control = self.control(folder, view.instance)
-        incarnation = self._ready(name, control)
-        for path, mode in view.folders.items():
-            control.make_folder(path, mode, clear=clear)
-        for path, target in view.links.items():
-            control.link_folder(path, target)
-        return incarnation
+        return self._ready(name, self.control(folder, view.instance))
 
     async def _begun(self, name: str, command: Sequence[str]) -> None:
         channel = await self._machine.open(name, command)
@@ -69,6 +67,23 @@ class Instances:
             time.sleep(0.02)
         return incarnation
 
+    def make_folders(
+        self, folder: RelayFolder, view: RelayView, refused: type[ClothoError], *, clear: bool
+    ) -> None:
+        """Make those that commands write to. Raises `refused` where something else is in the place of one."""
+        control = self.control(folder, view.instance)
+        try:
+            for path, mode in view.folders.items():
+                control.make_folder(path, mode, clear=clear)
+            for path, target in view.links.items():
+                control.link_folder(path, target)
+        except OSError as error:
+            if error.errno not in IN_THE_WAY:
+                raise
+            raise refused(
+                f"the sandbox's files have no room for the folder {path}: {error.strerror}"
+            ) from error
+
     def _labels(self, record: RelayRecord) -> dict[str, str]:
         owner = {} if record.labels is None else record.labels.model_dump()
         labels = {f"clotho.{name}": value for name, value in owner.items()}
@@ -80,7 +95,10 @@ class Instances:
         if control is None:
             relay = Relay(partial(self._machine.open, instance.machine, RELAY), instance.token)
             control = RelayedControl(
-                instance.machine, relay, partial(self._renewed, folder, instance.machine)
+                instance.machine,
+                relay,
+                partial(self._renewed, folder, instance.machine),
+                engine_is_full if self._machine.starts_first else filled_by_commands,
             )
             control = self._controls.setdefault(instance.token, control)
         return control

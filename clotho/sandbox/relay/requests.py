@@ -5,7 +5,7 @@ import errno
 import os
 import secrets
 import struct
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from clotho.sandbox.relay.stream import ANSWER_SECONDS, MOST_DATA, RelayStream, 
 from clotho.sandbox.supervised.files import NO_FILE, NOT_THERE, SMALL_BYTES, damaged
 
 FAILED = 1 << 31
+Full = Callable[[], Exception]
+"""What a full disk is, by who can have filled it."""
 Asked = Coroutine[Any, Any, bytes]
 Looked = tuple[str | None, list[bytes | int]]
 """The incarnation that lives, and what files hold; an errno for one that can't be read."""
@@ -103,13 +105,13 @@ class StagedEntry:
         return found
 
 
-def is_new(made: Sequence[OSError | None]) -> bool:
+def is_new(made: Sequence[OSError | None], full: Full) -> bool:
     """Whether an entry was staged, and not there before."""
     *written, renamed = made
     if failed := next(filter(None, written), None):
-        raise unwritten(failed)
+        raise unwritten(failed, full)
     if renamed is not None and renamed.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-        raise unwritten(renamed)
+        raise unwritten(renamed, full)
     return renamed is None
 
 
@@ -137,12 +139,20 @@ def unsaid(error: OSError) -> Exception:
     return SandboxLost("the sandbox's supervisor is gone")
 
 
-def unwritten(error: OSError) -> Exception:
+def unwritten(error: OSError, full: Full) -> Exception:
     if error.errno == errno.ENOSPC:
-        return SandboxUnavailable("the disk on which the sandbox's engine has its files is full")
+        return full()
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return SandboxLost("the sandbox was destroyed")
     return error
+
+
+def filled_by_commands() -> Exception:
+    return SandboxLost("commands have filled the sandbox's disk", "disk")
+
+
+def engine_is_full() -> Exception:
+    return SandboxUnavailable("the disk on which the sandbox's engine has its files is full")
 
 
 def unfinished_name(name: str) -> str:

@@ -2,8 +2,9 @@
 
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 
-from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable, WorkspaceRefused
 from clotho.sandbox.backend import MAX_CHECKPOINT_BYTES, Labels
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.relay.control import RelayedControl
@@ -15,6 +16,7 @@ from clotho.sandbox.relay.view import RelayView
 from clotho.sandbox.scratch import scratch
 from clotho.sandbox.supervised.archives import ArchiveTransfer
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.supervised.verifying import check_hidden, seal, stage_start
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
@@ -70,11 +72,16 @@ class Verifiers:
     ) -> SupervisedSandbox:
         record, agent = view.record, self._instances.control(folder, view.record.agent)
         self._instances.end(view.instance)  # what an attempt before this one left unfinished
+        agents = RelayView(record, record.agent)
+        self._instances.make_folders(folder, agents, WorkspaceRefused, clear=False)
         kept = blocking(self._machine.snapshot(record.agent.machine))
-        incarnation = self._instances.start(folder, view, kept or record.base, clear=kept is None)
-        made = self._instances.sandbox(folder, view, incarnation)
-        if kept is None:
-            self._move(record, agent, made)
+        with scratch() as blob:
+            left = None if kept else _packed(record, agent, agents.layout(), blob)
+            incarnation = self._instances.start(folder, view, kept or record.base)
+            self._instances.make_folders(folder, view, InvalidInput, clear=kept is None)
+            made = self._instances.sandbox(folder, view, incarnation)
+            if left is not None:
+                made.restore(left)
         control = self._instances.control(folder, view.instance)
         control.make_folder(f"{view.instance.private}/hidden")
         control.make_folder(f"{view.instance.private}/tmp", 0o1777)
@@ -84,24 +91,25 @@ class Verifiers:
         stage_start(view.setup or USUAL, view.directory(), record.workdir, control, agent)
         return made
 
-    def _move(self, record: RelayRecord, agent: RelayedControl, to: SupervisedSandbox) -> None:
-        """Bring what the agent left in its folders into a verifier's."""
-        incarnation = agent.incarnation()
-        if incarnation is None:
-            raise SandboxLost(f"the sandbox of lease {record.lease} has ended")
-        fields = {"max": str(MAX_CHECKPOINT_BYTES), "timeout_ms": str(PACK_SECONDS * 1000)}
-        with scratch() as blob:
-            transfer = ArchiveTransfer(agent, incarnation, secrets.token_hex(16))
-            taken = transfer.pack(fields, to.layout.archived, blob)
-            if taken.word != "ok":
-                raise SandboxUnavailable(f"what the agent left can't be archived: {taken.word} {taken.size}")
-            checkpoint = Checkpoint(
-                digest=taken.digest,
-                size=taken.blob_size,
-                content_size=taken.content_size,
-                exact=False,
-                fingerprint="",
-                shell=None,
-                sessions=(),
-            )
-            to.restore(Restore(checkpoint, blob))
+
+def _packed(record: RelayRecord, agent: RelayedControl, layout: Layout, to: Path) -> Restore:
+    """What the agent left in its folders. Raises WorkspaceRefused for more than a checkpoint may hold."""
+    incarnation = agent.incarnation()
+    if incarnation is None:
+        raise SandboxLost(f"the sandbox of lease {record.lease} has ended")
+    fields = {"max": str(MAX_CHECKPOINT_BYTES), "timeout_ms": str(PACK_SECONDS * 1000)}
+    taken = ArchiveTransfer(agent, incarnation, secrets.token_hex(16)).pack(fields, layout.archived, to)
+    if taken.word == "too_large":
+        raise WorkspaceRefused(f"the agent left {taken.size} bytes: more than {MAX_CHECKPOINT_BYTES}")
+    if taken.word != "ok":
+        raise SandboxUnavailable(f"what the agent left can't be archived: {taken.word} {taken.size}")
+    checkpoint = Checkpoint(
+        digest=taken.digest,
+        size=taken.blob_size,
+        content_size=taken.content_size,
+        exact=False,
+        fingerprint="",
+        shell=None,
+        sessions=(),
+    )
+    return Restore(checkpoint, to)
