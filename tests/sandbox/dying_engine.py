@@ -53,7 +53,7 @@ class _Connection(socketserver.BaseRequestHandler):
             answers.join()
 
     def _ask(self, engine: socket.socket) -> None:
-        while not self.server.dead and (content := self.request.recv(CHUNK_BYTES)):
+        while (content := self.request.recv(CHUNK_BYTES)) and not self.server.dead:
             if self.server.is_last(content):
                 self.server.mark = None
                 self.ends = True

@@ -5,27 +5,30 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import docker
 import pytest
 
-from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.relay.control import RelayedControl
+from clotho.sandbox.relay.instances import OF_THE_BACKEND
 from clotho.sandbox.relay.loop import blocking
-from clotho.sandbox.relay.records import RelayFolder
+from clotho.sandbox.relay.records import RelayFolder, scope
 from clotho.sandbox.relay.stream import MAGIC, MOST_DATA, RelayStream, StreamEnded
 from clotho.sandbox.supervised.launch import lock_holder
 from clotho.sandbox.supervisor import supervisor_path
 from tests.machine_image import IMAGE
 from tests.sandbox.conftest import SPECS
+from tests.sandbox.dying_engine import dying_engine
 from tests.sandbox.engine_elsewhere import LikeACloud, relayed_backend
 from tests.sandbox.shell import Shell, until
 
@@ -181,6 +184,81 @@ async def test_an_engine_elsewhere_is_reached_through_a_relay_without_being_told
     assert here.is_elsewhere(by_hand)
     assert here.is_elsewhere(other_kernel)
     assert there.is_elsewhere(plain)
+
+
+async def test_gpus_are_refused_where_the_engine_ignores_them(
+    relayed: RelayedBackend, wanted: SandboxSpec, lease: str
+) -> None:
+    with pytest.raises(InvalidInput, match="can't give sandboxes GPUs"):
+        await relayed.create(lease, with_options(wanted, gpus="all"))
+    assert not relayed.holds(lease)
+
+
+async def test_more_than_a_verifier_is_waited_for_is_refused(
+    relayed: RelayedBackend, wanted: SandboxSpec, lease: str
+) -> None:
+    shell = Shell(await relayed.create(lease, with_options(wanted, system_changes_mb=8)))
+    await shell.run("head -c 16M /dev/zero > /usr/large")
+    with pytest.raises(WorkspaceRefused, match="commands wrote 16 MiB beside the image: more than 8 MiB"):
+        await relayed.open_verifier(lease, 0, {})
+    await relayed.destroy(lease)
+
+
+def with_options(spec: SandboxSpec, **options: object) -> SandboxSpec:
+    backend = DockerConfig.model_validate({**spec.backend.model_dump(), **options})
+    return spec.model_copy(update={"backend": backend})
+
+
+@pytest.fixture
+def program(
+    engine_elsewhere: str, relayed: RelayedBackend, shell: Shell, lease: str
+) -> Iterator[tuple[str, Path]]:
+    """The volume with the supervisor, and its folder, with a sandbox that has started from it."""
+    mounts = docker.from_env().api.inspect_container(machine_of(relayed, lease))["Mounts"]
+    (mount,) = (each for each in mounts if str(each.get("Name")).startswith("clotho-supervisor-"))
+    yield mount["Name"], Path(mount["Source"])
+
+
+async def test_another_worker_leaves_the_supervisor_as_it_is(
+    relayed: RelayedBackend, wanted: SandboxSpec, program: tuple[str, Path]
+) -> None:
+    """Containers may be starting from it."""
+    _, folder = program
+    before = {path: path.stat().st_ctime_ns for path in folder.iterdir()}
+    assert len(before) == 3, "the supervisor, its filter, and what tells that both are whole"
+    of_another_worker = relayed_backend(relayed._root)
+    await of_another_worker.create("another/r0/lease/0", wanted)
+    await of_another_worker.destroy("another/r0/lease/0")
+    assert {path: path.stat().st_ctime_ns for path in folder.iterdir()} == before
+
+
+async def test_a_volume_that_lost_the_supervisor_is_written_anew(
+    relayed: RelayedBackend, wanted: SandboxSpec, program: tuple[str, Path]
+) -> None:
+    """As when it was pruned, and an engine made an empty one in its place."""
+    _, folder = program
+    for path in folder.iterdir():
+        path.unlink()
+    with pytest.raises(SandboxUnavailable):
+        await relayed.create("another/r0/lease/0", wanted)
+    assert await Shell(await relayed.create("another/r0/lease/0", wanted)).text("echo here") == "here"
+    await relayed.destroy("another/r0/lease/0")
+
+
+async def test_a_worker_that_dies_while_it_writes_the_supervisor_leaves_nothing(
+    engine: str, engine_elsewhere: str, tmp_path: Path, wanted: SandboxSpec, lease: str
+) -> None:
+    root = tmp_path / "relayed"
+    with dying_engine(tmp_path / "engine.sock", engine) as dying:
+        behind = RelayedBackend(root, ContainerMachine(dying.address, root / "locks"))
+        dying.die_at("/archive", "before")
+        with pytest.raises(SandboxUnavailable):
+            await behind.create(lease, wanted)
+    after = RelayedBackend(root, ContainerMachine(engine, root / "locks"))
+    made_here = {"label": [f"{OF_THE_BACKEND}={scope(root)}"]}
+    assert len(docker.from_env().containers.list(all=True, filters=made_here)) == 1
+    await after.reap()
+    assert docker.from_env().containers.list(all=True, filters=made_here) == []
 
 
 async def test_an_image_that_is_not_there_is_told(relayed: RelayedBackend, lease: str) -> None:

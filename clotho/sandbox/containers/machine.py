@@ -6,25 +6,36 @@ import io
 import tarfile
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable, WorkspaceRefused
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import Engine, engine_failures, sdk
 from clotho.sandbox.containers.images import build
 from clotho.sandbox.containers.stream import EngineChannel
-from clotho.sandbox.containers.view import CAPABILITIES, OF_THE_START, PROCESS_HEADROOM, SHARED_MEMORY
+from clotho.sandbox.containers.view import (
+    CAPABILITIES,
+    OF_THE_START,
+    PROCESS_HEADROOM,
+    SHARED_MEMORY,
+    device_requests,
+)
 from clotho.sandbox.relay.machine import Base, Found, Start
 from clotho.sandbox.relay.view import CONTROL
+from clotho.sandbox.supervised.folders import lock
 
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
-VERIFY_IN = "clotho.verify-in"
+VERIFY_IN, SYSTEM_CHANGES_MB = "clotho.verify-in", "clotho.system-changes-mb"
+"""Labels with what a snapshot has to know of the container's configuration."""
+WHOLE = "whole"
+"""The file that is written last to the supervisor's volume."""
 
 
 class ContainerMachine:
-    """Machines that are containers of the engine at `address`; `locks` are of those that build images here."""
+    """Machines that are containers of the engine at `address`; `locks` are of those that write to it from here."""
 
     kind = "docker"
     starts_first = True
@@ -112,33 +123,59 @@ class ContainerMachine:
         found = self._find(name)
         if found is not None and found.running:
             return
-        programs = self._programs_of(base, start.files)
-        settings = _settings(cast(DockerConfig, spec.backend), spec, labels, start, programs)
-        self._engine.start(base.image, name, settings)
-
-    def _programs_of(self, base: Base, files: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
-        """A volume with the supervisor, which commands see but can't change: made once for an engine."""
-        folder = str(Path(next(iter(files))).parent)
-        digest = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()[:16]
-        volume = f"clotho-supervisor-{digest}"
-        with self._programs, engine_failures("the supervisor's volume"):
+        labels = {**labels, **_labels(cast(DockerConfig, spec.backend))}
+        write = partial(self._write_program, name, base, labels, start)
+        volume, folder = _volume_of(start)
+        with self._programs:
             if volume not in self._ready:
-                client = self._engine.client
-                client.volumes.create(volume)
-                made = client.api.create_container(
-                    base.image,
-                    command=["-"],
-                    host_config=client.api.create_host_config(
-                        binds=[f"{volume}:{folder}"], network_mode="none"
-                    ),
-                )
-                try:
-                    named = {Path(name).name: content for name, content in files.items()}
-                    client.api.put_archive(made["Id"], folder, _archive(named))
-                finally:
-                    client.api.remove_container(made["Id"], force=True)
+                write()
                 self._ready.add(volume)
-        return {volume: {"bind": folder, "mode": "ro"}}
+        settings = _settings(cast(DockerConfig, spec.backend), spec, labels, start)
+        settings["volumes"] = [f"{volume}:{folder}:ro", CONTROL]
+        try:
+            self._engine.start(base.image, name, settings)
+        except SandboxUnavailable:
+            self._ready.discard(volume)
+            raise
+        except InvalidInput as error:
+            self._ready.discard(volume)
+            if write():
+                raise SandboxUnavailable("the supervisor's volume had been removed") from error
+            raise
+
+    def _write_program(self, name: str, base: Base, labels: Mapping[str, str], start: Start) -> bool:
+        """Write a volume with the supervisor, which commands see but can't change; whether that was due.
+
+        A volume is written to once: containers may be about to start from it.
+        """
+        volume, folder = _volume_of(start)
+        helper, client = f"{name}-volume", self._engine.client
+        self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with lock(self._locks / volume), engine_failures("the supervisor's volume"):
+            self._engine.remove(helper)
+            client.volumes.create(volume)
+            host = client.api.create_host_config(binds=[f"{volume}:{folder}"], network_mode="none")
+            client.api.create_container(
+                base.image, command=["-"], host_config=host, labels=dict(labels), name=helper
+            )
+            try:
+                if self._has_file(helper, f"{folder}/{WHOLE}"):
+                    return False
+                named = {Path(path).name: content for path, content in start.files.items()}
+                client.api.put_archive(helper, folder, _archive(named))
+                client.api.put_archive(helper, folder, _archive({WHOLE: b""}))
+                return True
+            finally:
+                self._engine.remove(helper)
+
+    def _has_file(self, name: str, path: str) -> bool:
+        try:
+            content, _ = self._engine.client.api.get_archive(name, path)
+        except sdk().errors.NotFound:
+            return False
+        for _ in content:  # the connection is free again at its end
+            pass
+        return True
 
     def _find(self, name: str) -> Found | None:
         with engine_failures("a container"):
@@ -174,6 +211,10 @@ class ContainerMachine:
             raise SandboxLost("the sandbox's container is gone")
         if found.labels.get(VERIFY_IN) == "image":
             return None
+        most = found.labels.get(SYSTEM_CHANGES_MB)
+        written = self._engine.written_bytes(name) >> 20
+        if most is not None and written > int(most):
+            raise WorkspaceRefused(f"commands wrote {written} MiB beside the image: more than {most} MiB")
         with engine_failures("a container"), self._engine.patient() as client:
             kept = client.api.commit(name, repository=_left_by(name), pause=False)
         return Base(image=str(kept["Id"]))
@@ -193,12 +234,19 @@ class ContainerMachine:
         ]
 
 
+def _volume_of(start: Start) -> tuple[str, str]:
+    """The name of the volume with a start's files, and the folder where it is mounted."""
+    files = start.files
+    digest = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()[:16]
+    return f"clotho-supervisor-{digest}", str(Path(next(iter(files))).parent)
+
+
+def _labels(config: DockerConfig) -> dict[str, str]:
+    return {VERIFY_IN: config.verify_in, SYSTEM_CHANGES_MB: str(config.system_changes_mb)}
+
+
 def _settings(
-    config: DockerConfig,
-    spec: SandboxSpec,
-    labels: Mapping[str, str],
-    start: Start,
-    programs: Mapping[str, Mapping[str, str]],
+    config: DockerConfig, spec: SandboxSpec, labels: Mapping[str, str], start: Start
 ) -> dict[str, Any]:
     return {
         "entrypoint": [start.argv[0]],
@@ -207,14 +255,14 @@ def _settings(
         "working_dir": start.workdir,
         "user": "0:0",
         "hostname": "sandbox",
-        "labels": {**labels, VERIFY_IN: config.verify_in},
-        "volumes": [*(f"{name}:{each['bind']}:{each['mode']}" for name, each in programs.items()), CONTROL],
+        "labels": dict(labels),
         "tmpfs": dict(config.tmpfs),
         "network_mode": "none" if config.network == "none" else None,
         "mem_limit": spec.memory_mb << 20,
         "memswap_limit": spec.memory_mb << 20,
         "pids_limit": spec.max_processes + PROCESS_HEADROOM,
         "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
+        "device_requests": device_requests(config.gpus),
         "shm_size": SHARED_MEMORY,
         "cap_drop": ["ALL"],
         "cap_add": [*CAPABILITIES, *OF_THE_START],

@@ -110,7 +110,7 @@ class ContainerView:
             "memswap_limit": spec.memory_mb << 20,
             "pids_limit": spec.max_processes + PROCESS_HEADROOM,
             "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
-            "device_requests": _device_requests(config.gpus),
+            "device_requests": device_requests(config.gpus),
             "shm_size": SHARED_MEMORY,
             "cap_drop": ["ALL"],
             "cap_add": [*CAPABILITIES, *OF_THE_START],
@@ -139,7 +139,8 @@ class ContainerView:
         }
 
 
-def _device_requests(gpus: int | Literal["all"]) -> list[dict[str, Any]]:
+def device_requests(gpus: int | Literal["all"]) -> list[dict[str, Any]]:
+    """What an engine is asked for. Engine.start refuses one that ignores it."""
     if not gpus:
         return []
     return [{"count": -1 if gpus == "all" else gpus, "capabilities": [["gpu"]]}]
