@@ -6,8 +6,10 @@ details and summaries in the Temporal UI; `json_line` loses nothing.
 
 import json
 import re
+from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
 DIRECTION = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -39,7 +41,7 @@ def for_markdown(text: str) -> str:
     return f"`{for_line(text).replace('`', 'ˋ') or ' '}`"
 
 
-def json_line(value: JsonValue) -> str:
+def json_line(value: "JsonValue") -> str:
     """`value` as one line of JSON, harmless on a terminal: what is unsafe there is written as its code."""
     return _IN_A_LINE.sub(_code, json.dumps(value, ensure_ascii=False))
 

@@ -2,41 +2,131 @@
 
 import os
 import sys
-from importlib import metadata
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
-from temporalio.service import RPCError
+import typer.core
 
 from clotho import application
-from clotho.cli import (
-    atropos_api,
-    delete,
-    dev,
-    export,
-    gc,
-    operate,
-    programs,
-    run,
-    show,
-    status,
-    tasks,
-    tools,
-    try_rollout,
-)
-from clotho.cli.demo import command as demo
-from clotho.cli.doctor import command as doctor
-from clotho.cli.init import command as init
-from clotho.cli.terminal import sanitized_text
+from clotho.cli.imported import ImportedCommand
 from clotho.errors import ClothoError
+from clotho.escaping import for_terminal
 from clotho.host_failures import described, is_host_failure
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+_EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Options that a command doesn't know go to the application's program as they are."""
+
+COMMANDS = (
+    ImportedCommand(
+        "dev",
+        "clotho.cli.dev:command",
+        "Run a Temporal server, the embedded model and the workers until Ctrl-C.",
+    ),
+    ImportedCommand(
+        "demo",
+        "clotho.cli.demo.command:command",
+        "Start all services, roll out file_tasks with the embedded model, and export the results.",
+    ),
+    ImportedCommand(
+        "init",
+        "clotho.cli.init.command:command",
+        "Write a first environment into FOLDER, with a test and a clotho.yaml.",
+    ),
+    ImportedCommand(
+        "try",
+        "clotho.cli.try_rollout:command",
+        "Roll out ENV once and print everything: prompt, turns, tool results and reward.",
+    ),
+    ImportedCommand(
+        "run",
+        "clotho.cli.run:command",
+        "Start a run of ENV, or resume the one of that name, and follow it.",
+    ),
+    ImportedCommand(
+        "status",
+        "clotho.cli.status:command",
+        "Show the runs in the store, or one run: its progress, scored groups, and open and failed workflows.",
+    ),
+    ImportedCommand(
+        "show",
+        "clotho.cli.show:command",
+        "Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running.",
+    ),
+    ImportedCommand("export", "clotho.cli.export:command", "Write the scored groups of a run as JSON lines."),
+    ImportedCommand(
+        "doctor",
+        "clotho.cli.doctor.command:command",
+        "Examine this machine, its sandboxes, the workers and the open runs.",
+    ),
+    ImportedCommand(
+        "worker",
+        "clotho.cli.programs:worker",
+        "Run Temporal workers until SIGTERM; `clotho worker --help` shows their options.",
+        context_settings={**_EXTRA, "help_option_names": []},
+    ),
+    ImportedCommand(
+        "serve",
+        "clotho.cli.programs:serve",
+        "Serve groups of ENV to an Atropos trainer; takes Atropos' --env.* and --openai.* options.",
+        context_settings=_EXTRA,
+    ),
+    ImportedCommand(
+        "atropos-api",
+        "clotho.cli.atropos_api:command",
+        "Serve the endpoints of Atropos' run-api; groups, registrations and steps outlive this process.",
+    ),
+    ImportedCommand(
+        "pause",
+        "clotho.cli.operate:pause",
+        "Pause a run, group or rollout before its next turns, and wait until all of it has stopped.",
+    ),
+    ImportedCommand(
+        "resume",
+        "clotho.cli.operate:resume",
+        "Resume a paused run, group or rollout. Unscored groups of a run that has ended are started again.",
+    ),
+    ImportedCommand(
+        "cancel",
+        "clotho.cli.operate:cancel",
+        "End a run, group or rollout and its sandboxes, without a reward. What was scored stays.",
+    ),
+    ImportedCommand(
+        "retry",
+        "clotho.cli.operate:retry",
+        "Start a failed or cancelled run, group or rollout again. What was scored stays.",
+    ),
+    ImportedCommand(
+        "delete",
+        "clotho.cli.delete:command",
+        "Delete a run that has ended: journal, results and workflow histories. What was exported stays.",
+    ),
+    ImportedCommand(
+        "gc", "clotho.cli.gc:command", "Remove leftovers; runs with open workflows are left alone."
+    ),
+    ImportedCommand(
+        "tools",
+        "clotho.cli.tools:command",
+        "List the tools that runs can offer, their toolsets, and what is missing for the others.",
+    ),
+    ImportedCommand("tasks", "clotho.cli.tasks:app", "Check task folders."),
+)
+
+
+class Commands(typer.core.TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {str(each.name): each for each in COMMANDS}
+
+
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
 
 
 def show_version(asked: bool) -> None:
     if asked:
+        from importlib import metadata
+
         typer.echo(f"clotho {metadata.version('clotho-rollouts')}")
         raise typer.Exit
 
@@ -50,33 +140,8 @@ def options(
     """LLM-agent rollouts as durable workflows on Temporal."""
 
 
-app.command("dev")(dev.command)
-app.command("demo")(demo.command)
-app.command("init")(init.command)
-app.command("try")(try_rollout.command)
-app.command("run")(run.command)
-app.command("status")(status.command)
-app.command("show")(show.command)
-app.command("export")(export.command)
-app.command("doctor")(doctor.command)
-app.command("worker", **programs.WITH_HELP)(programs.worker)
-app.command("serve", **programs.WITH_OPTIONS)(programs.serve)
-app.command("atropos-api")(atropos_api.command)
-app.command("pause")(operate.pause)
-app.command("resume")(operate.resume)
-app.command("cancel")(operate.cancel)
-app.command("retry")(operate.retry)
-app.command("delete")(delete.command)
-app.command("gc")(gc.command)
-app.command("tools")(tools.command)
-app.add_typer(tasks.app, name="tasks")
-
-
 def main() -> NoReturn:
     """Run the command line; errors of Clotho's own are one line that says what to do."""
-    # The SDK would repeat each failed attempt of a call as lines of gRPC; commands say it in a sentence.
-    quiet = LoggingConfig(filter="off")
-    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=quiet)))
     application.on_path()  # environments are modules beside the user, as for workers
     status = run_command()
     sys.stdout.flush()
@@ -96,11 +161,15 @@ def run_command() -> int:
         if not is_host_failure(error):
             raise
         return complain(f"this machine: {described(error)}")
-    except RPCError as error:
+    except Exception as error:
+        from temporalio.service import RPCError  # what only prints is done before this is imported
+
+        if not isinstance(error, RPCError):
+            raise
         return complain(f"Temporal answers {error.status.name}: {error.message}")
     return 0
 
 
 def complain(message: str) -> int:
-    typer.echo(f"clotho: {sanitized_text(message).plain}", err=True)
+    typer.echo(f"clotho: {for_terminal(message)}", err=True)
     return 1

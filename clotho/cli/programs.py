@@ -1,17 +1,12 @@
 """`clotho worker` and `clotho serve`: the application's own programs, with their own options."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from clotho import application
 from clotho.errors import InvalidInput
 
-_EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
-WITH_OPTIONS: dict[str, Any] = {"context_settings": _EXTRA}
-"""Options that the command doesn't know go to the program as they are."""
-WITH_HELP: dict[str, Any] = {"context_settings": {**_EXTRA, "help_option_names": []}}
-"""Like the above, and passes --help on, too."""
 ADAPTER_MODES = ("serve", "process", "evaluate")
 
 

@@ -8,7 +8,7 @@ import typer.core
 import typer.main
 
 import worker
-from clotho.cli import app
+from clotho.cli import COMMANDS
 from docs.generate.fields import code, table
 
 INTRODUCTION = """\
@@ -22,10 +22,10 @@ This page is written by `python -m docs.generate`. `clotho COMMAND --help` says 
 
 
 def commands_page() -> str:
-    group = typer.main.get_command(app)
     workers = typer.Typer(add_completion=False)
     workers.command("worker")(worker.main)
-    commands = {**group.commands, "worker": typer.main.get_command(workers)}  # type: ignore[attr-defined]
+    commands: dict[str, Any] = {str(each.name): each.imported() for each in COMMANDS}
+    commands["worker"] = typer.main.get_command(workers)
     return "\n".join([INTRODUCTION, *(_section(*named) for named in _leaves(commands))])
 
 

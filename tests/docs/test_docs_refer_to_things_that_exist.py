@@ -17,7 +17,7 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
 import worker
 from clotho.atropos.compat.config import HermesAgentEnvConfig
-from clotho.cli import app
+from clotho.cli import COMMANDS
 from clotho.config import DELIMITER, PREFIX, Settings
 from clotho.tools.registry import ENTRY_POINTS
 from tests.docs.markdown import (
@@ -62,8 +62,8 @@ def programs() -> dict[str, Any]:
     """The commands of the command line by name, and the worker."""
     workers = typer.Typer()
     workers.command("worker")(worker.main)
-    group: Any = typer.main.get_command(app)
-    return {**group.commands, "worker": typer.main.get_command(workers)}
+    commands: dict[str, Any] = {str(each.name): each.imported() for each in COMMANDS}
+    return {**commands, "worker": typer.main.get_command(workers)}
 
 
 @pytest.mark.parametrize("page", NAMES)
