@@ -108,8 +108,10 @@ class Backends:
         return [found for each in self._all for found in await each.expired()]
 
     async def close(self) -> None:
-        """Let go of what this process keeps ready for sandboxes to come."""
+        """Let go of what this process keeps ready for sandboxes to come, and of its connections elsewhere."""
         await self.containers.close()
+        for each in self.relayed:
+            await each.close()
 
     async def probe(self) -> IsolationReport:
         return await self.own.probe()

@@ -28,6 +28,7 @@ _archives = ThreadPoolExecutor(16, thread_name_prefix="sandbox-archives")
 _sandboxes = ThreadPoolExecutor(64, thread_name_prefix="sandboxes")
 _hosts = ThreadPoolExecutor(8, thread_name_prefix="sandbox-hosts")
 _leases = ThreadPoolExecutor(4, thread_name_prefix="sandbox-leases")
+_relays = ThreadPoolExecutor(64, thread_name_prefix="sandbox-relay-leases")
 _images = ThreadPoolExecutor(64, thread_name_prefix="sandbox-images")
 
 
@@ -50,6 +51,11 @@ async def with_host(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
 async def with_leases(of: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Look at leases, or renew them: nothing slow keeps these threads, since sandboxes end without them."""
     return await _bounded(_leases, 1, of, function, *arguments)
+
+
+async def with_relay(lease: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Renew a lease elsewhere, which commands there may hold up for its time."""
+    return await _bounded(_relays, 1, lease, function, *arguments)
 
 
 async def with_image(image: Hashable, function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -1,6 +1,7 @@
 """Clouds whose packages are imported when the first machine is asked for."""
 
 import importlib
+import threading
 from typing import Any
 
 from clotho.clouds import DaytonaAccount, E2bAccount, ModalAccount
@@ -18,15 +19,25 @@ class ImportedMachines:
     def __init__(self, kind: str, account: Account) -> None:
         self.kind = kind
         self._account = account
+        self._opening = threading.Lock()
         self._machines: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if self._machines is None:
-            try:
-                module = importlib.import_module(f"clotho.sandbox.clouds.{self.kind}")
-            except ModuleNotFoundError as error:
-                raise InvalidInput(
-                    f"sandboxes of {self.kind} need: pip install 'clotho-rollouts[{self.kind}]'"
-                ) from error
-            self._machines = getattr(module, CLOUDS[self.kind])(self._account)
+        with self._opening:
+            if self._machines is None:
+                self._machines = self._opened()
         return getattr(self._machines, name)
+
+    def _opened(self) -> Any:
+        try:
+            module = importlib.import_module(f"clotho.sandbox.clouds.{self.kind}")
+        except ModuleNotFoundError as error:
+            raise InvalidInput(
+                f"sandboxes of {self.kind} need: pip install 'clotho-rollouts[{self.kind}]'"
+            ) from error
+        return getattr(module, CLOUDS[self.kind])(self._account)
+
+    async def close(self) -> None:
+        """Nothing is imported for it."""
+        if self._machines is not None:
+            await self._machines.close()

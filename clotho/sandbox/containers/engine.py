@@ -53,6 +53,13 @@ class Engine:
                 self._client = self._opened()
             return self._client
 
+    def close(self) -> None:
+        """Close the client, where there is one; it is opened again when it is needed."""
+        with self._opening:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
     @contextmanager
     def patient(self) -> "Iterator[DockerClient]":
         """A client for one slow request."""

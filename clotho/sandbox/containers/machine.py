@@ -86,7 +86,7 @@ class ContainerMachine:
         return await asyncio.to_thread(self._list, labels)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._engine.client.close)
+        await asyncio.to_thread(self._engine.close)
 
     # ---- the same, blocking ----
 

@@ -7,6 +7,7 @@ as an image, and of its workspace, home, /tmp and writable roots over the image 
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
@@ -22,7 +23,7 @@ from clotho.sandbox.relay.verifiers import Verifiers
 from clotho.sandbox.relay.view import RelayView
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.verifying import exports_of, stage_start
-from clotho.sandbox.threads import with_host, with_sandbox
+from clotho.sandbox.threads import with_host, with_leases, with_relay, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 log = logging.getLogger("clotho")
@@ -80,10 +81,10 @@ class RelayedBackend:
         await with_sandbox(lease, self._destroy, RelayFolder.of_lease(self._root, lease), labels)
 
     async def renew(self, lease: str, seconds: float) -> None:
-        await with_sandbox(lease, self._renew, lease, seconds)
+        await with_relay(lease, self._renew, lease, seconds)
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        return await with_host(self._leases)
+        return await with_leases(str(self._root), self._leases)
 
     async def reap(self) -> Sequence[str]:
         """Also machines that have ended by themselves, and that no folder tells of."""
@@ -101,6 +102,10 @@ class RelayedBackend:
             processors="cgroup",
             disk="file size",
         )
+
+    async def close(self) -> None:
+        """Close what this process has open; sandboxes go on."""
+        await with_host(self._instances.close)
 
     def holds(self, lease: str) -> bool:
         """Whether there is, or was a moment ago, a sandbox of this lease here."""
@@ -192,11 +197,12 @@ class RelayedBackend:
     def _renew(self, lease: str, seconds: float) -> None:
         folder = RelayFolder.of_lease(self._root, lease)
         record = folder.record_of(lease)
-        for verifier in record.verifiers.values():
-            control = self._instances.control(folder, verifier)
-            if control.incarnation() is not None:
-                control.renew(seconds)
-        self._instances.control(folder, record.agent).renew(seconds)
+        try:
+            self._instances.control(folder, record.agent).renew(seconds)
+        finally:  # a verifier goes on without the agent's
+            for verifier in record.verifiers.values():
+                with suppress(SandboxLost):
+                    self._instances.control(folder, verifier).renew(seconds)
 
     def _leases(self) -> Sequence[LeaseRecord]:
         found = ((folder, folder.readable_record()) for folder in RelayFolder.all(self._root))
@@ -210,6 +216,7 @@ class RelayedBackend:
         """No platform is asked where there has never been a sandbox: it may be none that works."""
         if not (self._root / "sandboxes").exists():
             return ()
+        self._instances.close_ended()
         reaped = [folder.name for folder in RelayFolder.all(self._root) if self._reaped(folder)]
         try:
             return (*reaped, *self._reap_without_folder())

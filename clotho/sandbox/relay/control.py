@@ -8,12 +8,13 @@ them may be.
 import asyncio
 import errno
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from clotho.errors import SandboxLost
 from clotho.sandbox.relay import fields, requests
-from clotho.sandbox.relay.loop import blocking, submit
+from clotho.sandbox.relay.loop import blocking, renewal, submit
 from clotho.sandbox.relay.pipe import RelayPipe
 from clotho.sandbox.relay.reconnecting import Relay
 from clotho.sandbox.relay.stream import MOST_DATA, RelayStream, StreamEnded
@@ -57,15 +58,19 @@ class RelayedControl:
         return self.size_of("alive") > 0
 
     def renew(self, seconds: float) -> None:
-        self.say("lease", str(max(1, round(seconds))))
+        told = self.relay.ask("Y", fields.path(f"lease {max(1, round(seconds))}"))
+        self._said(renewal(self._name, told))
         self._renewed(seconds)
 
     def sealed(self) -> bool:
         return self.exists("sealed")
 
     def say(self, *words: str) -> None:
+        self._said(self.relay.ask("Y", fields.path(" ".join(words))))
+
+    def _said(self, request: Coroutine[Any, Any, bytes]) -> None:
         try:
-            self._ask("Y", fields.path(" ".join(words)))
+            blocking(request)
         except OSError as error:
             raise requests.unsaid(error) from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from clotho.errors import ClothoError, SandboxUnavailable
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.relay.control import RelayedControl
-from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.loop import blocking, renewal
 from clotho.sandbox.relay.machine import Base, Machine
 from clotho.sandbox.relay.reconnecting import Relay
 from clotho.sandbox.relay.records import Instance, RelayFolder, RelayRecord, scope
@@ -34,7 +34,7 @@ class Instances:
     def __init__(self, root: Path, machine: Machine) -> None:
         self._root = root
         self._machine = machine
-        self._controls: dict[str, RelayedControl] = {}
+        self._controls: dict[str, tuple[RelayFolder, RelayedControl]] = {}
 
     def start(self, folder: RelayFolder, view: RelayView, base: Base) -> str:
         """Make the machine of an instance, and have its supervisor serve; returns its incarnation."""
@@ -91,8 +91,8 @@ class Instances:
 
     def control(self, folder: RelayFolder, instance: Instance) -> RelayedControl:
         """One for all that use an instance in this process: they share its stream."""
-        control = self._controls.get(instance.token)
-        if control is None:
+        known = self._controls.get(instance.token)
+        if known is None:
             relay = Relay(partial(self._machine.open, instance.machine, RELAY), instance.token)
             control = RelayedControl(
                 instance.machine,
@@ -100,12 +100,12 @@ class Instances:
                 partial(self._renewed, folder, instance.machine),
                 engine_is_full if self._machine.starts_first else filled_by_commands,
             )
-            control = self._controls.setdefault(instance.token, control)
-        return control
+            known = self._controls.setdefault(instance.token, (folder, control))
+        return known[1]
 
     def _renewed(self, folder: RelayFolder, machine: str, seconds: float) -> None:
         folder.set_deadline(seconds)
-        blocking(self._machine.extend(machine, seconds + GRACE_SECONDS))
+        blocking(renewal(machine, self._machine.extend(machine, seconds + GRACE_SECONDS)))
 
     def sandbox(self, folder: RelayFolder, view: RelayView, incarnation: str) -> SupervisedSandbox:
         bounds = Bounds((), view.record.spec.max_processes, None)
@@ -113,10 +113,25 @@ class Instances:
 
     def end(self, instance: Instance) -> None:
         """Destroy its machine."""
-        control = self._controls.pop(instance.token, None)
-        if control is not None:
-            blocking(control.relay.close())
+        self._close(instance.token)
         blocking(self._machine.destroy(instance.machine))
+
+    def _close(self, token: str) -> None:
+        known = self._controls.pop(token, None)
+        if known is not None:
+            blocking(known[1].relay.close())
+
+    def close_ended(self) -> None:
+        """Close the streams to those that other processes have ended."""
+        for token, (folder, _) in tuple(self._controls.items()):
+            if not folder.files.exists():
+                self._close(token)
+
+    def close(self) -> None:
+        """Close all streams, and the clients; instances go on."""
+        for token in tuple(self._controls):
+            self._close(token)
+        blocking(self._machine.close())
 
 
 def drawn(machine: str, private: str | None = None) -> Instance:

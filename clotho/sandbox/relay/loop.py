@@ -6,17 +6,25 @@ by the time of the answer.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future
+from collections.abc import Awaitable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
+from clotho.errors import SandboxUnavailable
+
 T = TypeVar("T")
+
+THREADS = 64
+"""Threads for clients of platforms that block, as an engine's does."""
+RENEW_SECONDS = 20.0
+"""Seconds for each step of a renewal: those of other leases must not wait for one that commands hold up."""
 
 
 @cache
 def relay_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
+    loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="sandbox-relays"))
     threading.Thread(target=loop.run_forever, name="sandbox-relays", daemon=True).start()
     return loop
 
@@ -29,3 +37,19 @@ def submit(asked: Coroutine[Any, Any, T]) -> "Future[T]":
 def blocking(asked: Coroutine[Any, Any, T]) -> T:
     """Wait for what `submit` runs, from any other thread."""
     return submit(asked).result()
+
+
+async def within(seconds: float, what: str, asked: Awaitable[T]) -> T:
+    """Raises SandboxUnavailable where it takes longer."""
+    try:
+        async with asyncio.timeout(seconds) as bound:
+            return await asked
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        raise SandboxUnavailable(f"{what} takes more than {seconds:g} s") from None
+
+
+async def renewal(what: str, asked: Awaitable[T]) -> T:
+    """A step of a lease's renewal, within its time."""
+    return await within(RENEW_SECONDS, f"renewing the lease of {what}", asked)

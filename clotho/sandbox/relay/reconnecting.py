@@ -1,11 +1,12 @@
 """A relay that is opened when it is needed, and again when its stream has ended."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from clotho.errors import SandboxLost
+from clotho.sandbox.relay.loop import within
 from clotho.sandbox.relay.machine import Channel
 from clotho.sandbox.relay.stream import RelayStream, StreamEnded
 
@@ -13,6 +14,9 @@ T = TypeVar("T")
 
 TRIES = 8
 """Streams in a row that end without an answer, after which something inside the sandbox is taken to end them."""
+TRIES_SECONDS = 60.0
+"""Seconds after the end of the first of them, after which no other is opened: one that is stopped ends late."""
+OPENING_SECONDS = 120.0
 
 
 class Relay:
@@ -31,15 +35,21 @@ class Relay:
         return await asyncio.shield(opening)
 
     async def _opened(self) -> RelayStream:
-        stream = RelayStream(await self._opener())
+        stream = RelayStream(await within(OPENING_SECONDS, "opening a relay", self._opener()))
         await stream.greet(self._token)
         return stream
 
     async def steps(self, take: Callable[[RelayStream], Awaitable[T]]) -> T:
         """Take steps that may be taken again, with another stream where one ends."""
+        first_end = None
         for _ in range(TRIES):
-            with suppress(StreamEnded):
+            try:
                 return await take(await self.stream())
+            except StreamEnded:
+                ended = time.monotonic()
+                first_end = ended if first_end is None else first_end
+                if ended - first_end > TRIES_SECONDS:
+                    break
         raise SandboxLost("relays are ended from inside the sandbox again and again")
 
     async def ask(self, verb: str, payload: bytes = b"") -> bytes:

@@ -33,7 +33,7 @@ async def look(stream: RelayStream, awaited: Sequence[str], along: Sequence[str]
                 found = await answer
     except asyncio.CancelledError:
         if awaited and stream.is_open:  # nobody waits for its answer
-            await stream.send(stream.begin()[0], "K", fields.number(number))
+            await stream.send(stream.draw(), "K", fields.number(number))
         raise
     except TimeoutError:
         await stream.close()

@@ -79,9 +79,13 @@ class RelayStream:
             self._pending.pop(number, None)
 
     def begin(self) -> tuple[int, "asyncio.Future[bytes]"]:
-        number = next(self._numbers)
+        number = self.draw()
         answer = self._pending[number] = asyncio.get_running_loop().create_future()
         return number, answer
+
+    def draw(self) -> int:
+        """A number for a request; by itself, for one that has no answer."""
+        return next(self._numbers)
 
     async def send(self, number: int, verb: str, payload: bytes = b"") -> None:
         async with self._sending:
@@ -130,7 +134,7 @@ class RelayStream:
         return True
 
     def _settle(self, number: int, status: int, content: bytes) -> None:
-        answer = self._pending.get(number)
+        answer = self._pending.pop(number, None)
         if answer is None or answer.done():  # nobody waits for it any more
             return
         if status:
