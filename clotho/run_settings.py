@@ -97,6 +97,12 @@ class RunSettings(BaseModel):
         default=None,
         description="Provider that web_search asks, as JSON: provider, url, key and corpus (the page on tools).",
     )
+    skills: str | None = Field(
+        default=None, min_length=1, description="Folder of skills, at the same path on every worker."
+    )
+    clarify: str | None = Field(
+        default=None, min_length=1, description="What the clarify tool answers in place of a user."
+    )
     redact: tuple[str, ...] | str | None = Field(
         default=None,
         description="Environment variables of the workers whose values no tool result may show.",

@@ -181,6 +181,8 @@ class RunOptions(DatasetOptions):
     result_chars: Annotated[str | None, asked(LIMITS, "result_chars", "JSON")] = None
     redact: Annotated[str | None, asked(LIMITS, "redact", "NAME,NAME")] = None
     web: Annotated[str | None, asked(LIMITS, "web", "JSON")] = None
+    skills: Annotated[str | None, asked(LIMITS, "skills", "FOLDER")] = None
+    clarify: Annotated[str | None, asked(LIMITS, "clarify", "TEXT")] = None
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """The run's manifest. Raises InvalidInput that names the option at fault."""

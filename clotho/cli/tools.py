@@ -66,8 +66,8 @@ def listing(registry: Registry, toolsets: list[str] | None, settings: ToolSettin
 
 def _settings() -> ToolSettings:
     """The settings that runs of this machine's configuration have."""
-    web = load_settings().run.web
+    run = load_settings().run
     try:
-        return ToolSettings.model_validate({"web": web})
+        return ToolSettings.model_validate({"web": run.web, "skills": run.skills})
     except ValidationError as error:
         raise InvalidInput(field_errors(error)) from error

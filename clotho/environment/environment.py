@@ -15,6 +15,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
+from clotho.tools.tool import ToolSettings
 from clotho.tools.web.settings import WebSettings
 
 MOST_ARTIFACTS = 64 << 20
@@ -53,6 +54,10 @@ class EnvironmentConfig(BaseModel):
     """Seconds that a command may take unless the model asks for another limit."""
     web: WebSettings | None = None
     """Where the web tools search, such as an offline corpus."""
+    skills: str | None = None
+    """Folder of skills, at the same path on every worker."""
+    clarify: str = ToolSettings().clarify
+    """What the clarify tool answers in place of a user."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
     path_aliases: dict[str, str] = {}

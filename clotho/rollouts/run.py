@@ -44,7 +44,16 @@ SETTINGS = {
         "expose_usr_local",
         "unsafe_local",
     ),
-    "tool_settings": ("max_result_chars", "max_turn_chars", "preview_chars", "result_chars", "web", "redact"),
+    "tool_settings": (
+        "max_result_chars",
+        "max_turn_chars",
+        "preview_chars",
+        "result_chars",
+        "web",
+        "skills",
+        "clarify",
+        "redact",
+    ),
 }
 """Places of the fields of RunSettings in a manifest: its own, and those of its parts.
 

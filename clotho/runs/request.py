@@ -121,8 +121,15 @@ def _sampling(
     return sampling.model_copy(update=left_out)
 
 
+def configured_tools(asked: EnvironmentConfig) -> ToolSettings:
+    """The settings of its tools that an environment's configuration names."""
+    return ToolSettings(
+        terminal_timeout=asked.terminal_timeout, web=asked.web, skills=asked.skills, clarify=asked.clarify
+    )
+
+
 def tool_settings(asked: EnvironmentConfig, agent: Agent) -> ToolSettings:
-    settings = ToolSettings(terminal_timeout=asked.terminal_timeout, web=asked.web)
+    settings = configured_tools(asked)
     if agent.kind is not AgentKind.ORACLE:
         return settings
     return settings.model_copy(update={"longest_command_seconds": LONGEST_SOLUTION_SECONDS})

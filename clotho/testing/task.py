@@ -29,7 +29,7 @@ from clotho.rollouts.call import ToolError, tool_error
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import SETTINGS
-from clotho.runs.request import tool_selection
+from clotho.runs.request import configured_tools, tool_selection
 from clotho.sandbox.backend import WORKSPACE, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.item import ItemSandbox
@@ -40,7 +40,7 @@ from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 from clotho.tools.shell import last_job
-from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.tool import CallContext
 
 LEASE = "test/lease/0"
 THREADS = 4
@@ -144,7 +144,7 @@ class SandboxedTask:
         prompt = self._run(self.environment.format_prompt, self.item)
         self._messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         selection = tool_selection(config, self._registry)
-        self._settings = ToolSettings(terminal_timeout=config.terminal_timeout, web=config.web)
+        self._settings = configured_tools(config)
         resolution = resolve(
             self._registry,
             selection.enabled,

@@ -33,6 +33,10 @@ class ToolSettings(FrozenModel):
     """Per-tool overrides of max_result_chars."""
     web: WebSettings | None = None
     """Settings of the web tools; None: they aren't offered."""
+    skills: str | None = None
+    """Folder of skills on the workers; None: the skills tools aren't offered."""
+    clarify: str = "Use your judgement."
+    """What `clarify` answers."""
     redact: tuple[str, ...] = ()
     """Environment variables of the process that runs the tools: no result shows their values."""
 

@@ -18,7 +18,8 @@ from tests.tools.rows import SESSION, Arguments, Call
 
 REGISTRY = Registry.discover()
 SETTINGS = ToolSettings(
-    web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl"))
+    web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl")),
+    skills=str(Path(__file__).parent / "skills"),
 )
 CLEAR = "find /work /tmp -mindepth 1 -delete 2>/dev/null; cd /work"
 

@@ -48,6 +48,8 @@ print(terminal("cat log")["output"])
 """
 TASKS = [{"id": "1", "content": "look", "status": "pending"}]
 
+SKILL = "---\nname: knots\ndescription: Tie knots that hold.\n---\n\nPull both ends.\n"
+
 ROWS: dict[str, Row] = {
     "terminal": Row(
         good={"command": "echo run >> log; cat log"},
@@ -138,6 +140,41 @@ ROWS: dict[str, Row] = {
         bad={"urls": []},
         effect="none",
         long={"urls": ["https://example.org/long"]},
+    ),
+    "skills_list": Row(
+        before=tuple(
+            ("skill_manage", {"action": "create", "name": f"{name}-skill", "content": SKILL})
+            for name in ("first", "second", "third", "fourth")
+        ),
+        good={"category": "craft"},
+        spelled={"category": "craft", "verbose": None},
+        bad={"category": {}},
+        effect="none",
+        long={},
+        long_before=tuple(
+            ("skill_manage", {"action": "create", "name": f"skill-{number}", "content": SKILL})
+            for number in range(20)
+        ),
+    ),
+    "skill_view": Row(
+        good={"name": "spinning"},
+        spelled={"name": "spinning", "file_path": None},
+        bad={"name": {}},
+        effect="none",
+        long={"name": "spinning", "file_path": "references/wool.md"},
+    ),
+    "skill_manage": Row(
+        good={"action": "create", "name": "knots", "content": SKILL},
+        spelled={"action": "create", "name": "knots", "content": SKILL, "replace_all": "false"},
+        bad={"action": "forget", "name": "knots"},
+        effect="idempotent",
+    ),
+    "clarify": Row(
+        good={"question": "Wool or flax?", "choices": ["wool", "flax"]},
+        spelled={"question": "Wool or flax?", "choices": '["wool", "flax"]'},
+        bad={"question": "Which?", "choices": ["1", "2", "3", "4", "5"]},
+        effect="none",
+        long={"question": "Why? " * 300},
     ),
     "todo": Row(
         good={"todos": TASKS},

@@ -95,7 +95,7 @@ def test_an_entry_point_that_is_no_tool_is_refused(monkeypatch: pytest.MonkeyPat
 
 def test_none_means_everything_and_an_empty_list_nothing(installed: Registry) -> None:
     corpus = WebSettings(provider="offline", corpus="pages.jsonl")
-    everything = resolve(installed, settings=ToolSettings(web=corpus))
+    everything = resolve(installed, settings=ToolSettings(web=corpus, skills="skills"))
     assert [tool.name for tool in everything.tools] == list(installed.names)
     assert everything.unavailable == {}
     assert set(everything.toolsets) >= {"terminal", "todo"}

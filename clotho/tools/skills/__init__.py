@@ -1,0 +1,1 @@
+"""The tools that find, read and write skills: instructions for kinds of work."""
