@@ -2,11 +2,14 @@
 
 The code is a job, which outlives the worker. Its calls of tools are numbered, and each is journalled under its
 number before it is answered: an attempt that follows a worker's death goes on with the calls that aren't.
+
+The code's time is counted by the attempt that serves it: while no worker is there to answer, none passes.
 """
 
 import asyncio
 import hashlib
 import json
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,6 +27,8 @@ from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 SECONDS = 300.0
 MOST_CALLS = 50
 STDERR_CHARS = 10_000
+TIMED_OUT = 124
+"""The exit code that a shell gives a command which took too long."""
 MOST_REQUEST_BYTES = 2_000_000
 CALLABLE = frozenset(
     {"web_search", "web_extract", "read_file", "write_file", "search_files", "patch", "terminal"}
@@ -31,6 +36,8 @@ CALLABLE = frozenset(
 """The tools that code may call, where the model is offered them."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.1
 """Seconds between two looks for a request of the code's."""
+LONGEST_LOOK = 2.0
+"""Seconds that count of one look without a request: a worker that stood still for longer wasn't there."""
 
 
 class ExecuteCode(Tool):
@@ -57,15 +64,14 @@ class ExecuteCode(Tool):
             script=code_stubs.script(key, code_stubs.stubs(callable_, MOST_CALLS)),
             after=previous,
             workdir=None if previous else context.settings.terminal_cwd,
-            timeout=SECONDS if context.seconds_left is None else min(SECONDS, context.seconds_left),
             stdin=arguments["code"].encode(),
         )
+        seconds = SECONDS if context.seconds_left is None else min(SECONDS, context.seconds_left)
         await context.sandbox.start(job)
         execution = Execution(job, context)
-        status = await execution.follow()
-        return ToolOutcome(
-            content=await _result(job, status, context, execution.calls), state=execution.state
-        )
+        status = await execution.follow(seconds)
+        content = await _result(job, status, seconds, context, execution.calls)
+        return ToolOutcome(content=content, state=execution.state)
 
 
 class Execution:
@@ -78,23 +84,43 @@ class Execution:
         self._context = context
         self._folder = code_stubs.folder_of(job.key)
 
-    async def follow(self) -> JobStatus:
-        """Answer the code's calls until it has ended. Raises SandboxLost where it was lost with its sandbox."""
-        sandbox, pause = self._context.sandbox, FIRST_PAUSE
+    async def follow(self, seconds: float) -> JobStatus:
+        """Answer the code's calls until it has ended, or end it when `seconds` of this attempt have passed.
+
+        Raises SandboxLost where it was lost with its sandbox.
+        """
+        sandbox, pause, passed = self._context.sandbox, FIRST_PAUSE, 0.0
         while True:
-            if self.calls < MOST_CALLS and await self._answer_next():
-                pause = FIRST_PAUSE
-                continue
+            began = time.monotonic()
             status = await sandbox.wait(self._job.key, pause)
             self._context.progress(status.output_size)
             if status.state is JobState.LOST:
                 raise shell.lost(f"code {self._job.key} was running in a sandbox that is gone", status)
             if status.state not in shell.UNFINISHED:
+                await self._find_answered()
                 return status
-            pause = min(2 * pause, LONGEST_PAUSE)
+            if passed >= seconds:
+                await sandbox.kill(self._job.key)
+            elif await self._answer_next():
+                pause = FIRST_PAUSE
+                passed += time.monotonic() - began
+            else:
+                pause = min(2 * pause, LONGEST_PAUSE)
+                passed += min(time.monotonic() - began, LONGEST_LOOK)
+
+    async def _find_answered(self) -> None:
+        """Find the calls that an earlier attempt answered; what dead code asked for besides isn't made."""
+        while (await self._context.sandbox.read_file(self._answer(self.calls), 0)).error in (
+            None,
+            "too_large",
+        ):
+            if not await self._answer_next():
+                return
 
     async def _answer_next(self) -> bool:
         """Make the next call, if the code has asked for it."""
+        if self.calls == MOST_CALLS:
+            return False
         sandbox, number = self._context.sandbox, self.calls
         asked = await sandbox.read_file(f"{self._folder}/{number}.request", MOST_REQUEST_BYTES)
         if asked.error is not None and asked.error != "too_large":
@@ -105,8 +131,11 @@ class Execution:
         content = outcome.content.encode(errors="replace")
         with suppress(FileRefused):  # the code has put something else there, and waits in vain
             key = self._context.job_key("answer", number)
-            await sandbox.write_file(f"{self._folder}/{number}.answer", content, key=key)
+            await sandbox.write_file(self._answer(number), content, key=key)
         return True
+
+    def _answer(self, number: int) -> str:
+        return f"{self._folder}/{number}.answer"
 
     async def _outcome(self, number: int, asked: FileContent) -> ToolOutcome:
         context = self._context
@@ -141,25 +170,27 @@ def _request(asked: FileContent) -> tuple[str, str]:
         return "", "{}"
 
 
-async def _result(job: Job, status: JobStatus, context: CallContext, calls: int) -> str:
+async def _result(job: Job, status: JobStatus, seconds: float, context: CallContext, calls: int) -> str:
     output = await shown_output(context.sandbox, job.key, status.output_size)
     errors = await context.sandbox.read_file(
         f"{code_stubs.folder_of(job.key)}/stderr", code_stubs.STDERR_BYTES
     )
     stderr = truncated(await asyncio.to_thread(plain, errors.content), STDERR_CHARS)
     notices = {
-        JobState.TIMEOUT: f"The code was ended after {job.timeout:g} s",
+        JobState.KILLED: f"The code was ended after {seconds:g} s",
         JobState.OUTPUT_LIMIT: f"The code was ended: it printed more than {job.max_output:,} bytes",
     }
     notice = notices.get(status.state) or (RAN_OUT[status.exhausted] if status.exhausted else None)
     said = "\n".join(filter(None, (stderr.rstrip("\n"), notice)))
-    failed = status.exit_code != 0
+    late = status.state is JobState.KILLED
+    exit_code = TIMED_OUT if late else status.exit_code
+    failed = exit_code != 0
     fields: dict[str, Any] = {
-        "status": "timeout" if status.state is JobState.TIMEOUT else "error" if failed else "success",
+        "status": "timeout" if late else "error" if failed else "success",
         "output": output,
-        "exit_code": status.exit_code,
+        "exit_code": exit_code,
         "tool_calls_made": calls,
-        "error": said or f"The code ended with exit code {status.exit_code}" if failed else None,
+        "error": said or f"The code ended with exit code {exit_code}" if failed else None,
     }
     if said and not failed:
         fields["stderr"] = said

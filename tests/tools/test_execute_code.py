@@ -8,13 +8,14 @@ import pytest
 
 from clotho.identifiers.rollout_keys import call_key, call_part_key
 from clotho.rollouts.call import CallEntry
+from clotho.sandbox.backend import JobState
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.tools.execute_code import MOST_CALLS, STDERR_CHARS
 from clotho.tools.output import OUTPUT_CHARS
 from tests.cluster import Cluster
 from tests.support import eventually, start
-from tests.tools.calls import ToolCalls, fields
+from tests.tools.calls import MortalInstance, ToolCalls, WorkerDied, fields
 from tests.workflows.scripts import say
 
 
@@ -129,6 +130,49 @@ open(os.path.join(clotho_tools._folder, "0.request"), "w").write({written})
 print(clotho_tools._answer(os.path.join(clotho_tools._folder, "0.answer")))
 """
     assert "error" in (await ran(calls, code))["output"]
+
+
+async def test_no_time_of_the_code_passes_while_no_worker_serves_it(calls: ToolCalls) -> None:
+    code = """
+import threading, time
+from clotho_tools import terminal
+def waits():
+    time.sleep(1.5)
+    open("/work/waited", "w").close()
+threading.Thread(target=waits).start()
+print(terminal("echo answered")["output"])
+"""
+    calls.next()
+    text = json.dumps({"code": code})
+    dying: Any = MortalInstance(calls.context().sandbox, 1, served=True)
+    with pytest.raises(WorkerDied):
+        context = replace(calls.context(dying), seconds_left=1.0)
+        await calls.dispatcher.run("execute_code", text, calls.dispatcher.names, context)
+
+    async def waited() -> bool:
+        return (await calls.context().sandbox.read_file("/work/waited", 1)).error is None
+
+    await eventually(waited, "more than its seconds to pass")
+    done = fields(await calls.attempt("execute_code", text))
+    assert (done["status"], done["output"], done["tool_calls_made"]) == ("success", "answered\n\n", 1), done
+
+
+async def test_no_request_is_answered_that_dead_code_left(calls: ToolCalls) -> None:
+    code = """
+import json, os, clotho_tools
+with open(os.path.join(clotho_tools._folder, "0.request"), "w") as file:
+    json.dump({"tool": "terminal", "arguments": {"command": "touch /work/late"}}, file)
+"""
+    assert await calls.dies("execute_code", {"code": code}, 1, served=True)
+    sandbox, key = calls.context().sandbox, calls.context().job_key()
+
+    async def ended() -> bool:
+        return (await sandbox.wait(key, 1)).state is JobState.EXITED
+
+    await eventually(ended, "the code to end")
+    done = fields(await calls.attempt("execute_code", {"code": code}))
+    assert (done["status"], done["tool_calls_made"]) == ("success", 0)
+    assert (await sandbox.read_file("/work/late", 1)).error == "not_found"
 
 
 async def test_a_worker_that_dies_while_code_runs_does_nothing_twice(private_cluster: Cluster) -> None:
