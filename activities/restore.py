@@ -18,7 +18,7 @@ from clotho import failpoints
 from clotho.config import variable
 from clotho.environment.loading import sources_of
 from clotho.environment.tools import EnvironmentTools
-from clotho.errors import SandboxUnhealthy
+from clotho.errors import SandboxLost, SandboxUnavailable, SandboxUnhealthy
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id, call_order, group_of
@@ -181,7 +181,9 @@ class Restorer:
         with scratch() as path:
             await asyncio.to_thread(path.write_bytes, blob)
             restore = Restore(checkpoint, path)
-            return await self._backend.create(lease, spec, labels, restore, private)
+            sandbox = await self._backend.create(lease, spec, labels, restore, private)
+        await self._require_healthy(sandbox, prompt.sandbox, lease, labels)
+        return sandbox
 
     async def create_for_grading(
         self, run: str, lease: str, labels: Labels, asked: ItemSandbox
@@ -197,12 +199,16 @@ class Restorer:
     async def _require_healthy(
         self, sandbox: SandboxInstance, asked: ItemSandbox, lease: str, labels: Labels
     ) -> None:
+        """Raises SandboxUnhealthy, or SandboxUnavailable for a sandbox that was lost by no doing of the check's."""
         if asked.healthcheck is None:
             return
         try:
             await until_healthy(sandbox, asked.healthcheck, partial(job_key, lease, "healthcheck"))
-        except SandboxUnhealthy:
+        except (SandboxUnhealthy, SandboxLost) as error:
             await self._backend.destroy(lease, labels)  # another attempt begins with a new one
+            if isinstance(error, SandboxLost):
+                kind = SandboxUnhealthy if error.exhausted else SandboxUnavailable
+                raise kind(str(error)) from error
             raise
 
     async def replay(

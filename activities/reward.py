@@ -20,6 +20,7 @@ from clotho.environment.workspace import Workspace
 from clotho.errors import (
     CommandConflict,
     EnvironmentFailed,
+    GradingSandboxLost,
     SandboxLost,
     Unavailable,
     WorkspaceRefused,
@@ -43,6 +44,9 @@ from clotho.sandbox.backend import WORKSPACE, SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
 
 log = logging.getLogger("clotho")
+
+GRADINGS_EXHAUSTED = 3
+"""Sandboxes for grading that a rollout's verification may use up: what the agent left would use up every one."""
 
 
 class Verifier:
@@ -92,7 +96,11 @@ class Verifier:
         )
         await self._checkpoint(request, manifest)
         while True:
-            epoch = len(await self._journal.keys(epoch_prefix(request.rollout)))
+            given_up = await self._epochs_given_up(request.rollout)
+            exhausted = [each.exhausted for each in given_up if each.exhausted is not None]
+            if len(exhausted) >= GRADINGS_EXHAUSTED:
+                return await self._given_up(request, exhausted[-1])
+            epoch = len(given_up)
             workspace = Workspace(
                 rollout=request.rollout,
                 place=("verify", epoch),
@@ -111,6 +119,10 @@ class Verifier:
                 continue
             except SandboxLost as lost:
                 await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(lost)))
+                raise
+            except GradingSandboxLost as lost:
+                entry = EpochEntry(reason=str(lost), exhausted=lost.exhausted)
+                await self._journal.append(epoch_prefix(request.rollout), entry)
                 raise
             except WorkspaceRefused as refusal:
                 reward, refused = Reward(score=0.0), truncate_middle(str(refusal))
@@ -132,6 +144,10 @@ class Verifier:
                 refused=refused,
                 in_agents_instance=environment.config.keep_services,
             )
+
+    async def _epochs_given_up(self, rollout: str) -> list[EpochEntry]:
+        keys = await self._journal.keys(epoch_prefix(rollout))
+        return [each for each in await self._journal.read_many(keys, EpochEntry) if each is not None]
 
     async def _given_up(self, request: RewardRequest, exhausted: str) -> RewardEntry:
         """The score of a rollout whose verification exhausts its sandbox each time: 0."""

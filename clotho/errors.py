@@ -24,6 +24,7 @@ ClothoError
     ├── ServiceUnavailable  429, 5xx and time-outs of a service that a tool uses; carries Retry-After
     ├── StoreUnavailable
     ├── SandboxUnavailable
+    │   └── GradingSandboxLost  the sandbox of a separate verifier is gone: verified again in a new one
     └── HostUnavailable     this machine is out of descriptors, memory, threads or disk, or its disk fails
 """
 
@@ -155,6 +156,17 @@ class StoreUnavailable(Unavailable):
 
 class SandboxUnavailable(Unavailable):
     """The sandbox backend can't answer now."""
+
+
+class GradingSandboxLost(SandboxUnavailable):
+    """The sandbox that a verifier has beside the agent's is gone, which the agent's outlives.
+
+    `exhausted` is as in SandboxLost.
+    """
+
+    def __init__(self, message: str, exhausted: str | None = None) -> None:
+        super().__init__(message)
+        self.exhausted = exhausted
 
 
 class HostUnavailable(Unavailable):

@@ -8,8 +8,8 @@ that comes back destroys the sandbox that was given up (`clotho/sandbox/reaper.p
 
 A worker that died alone loses nothing: the next attempt attaches to the running command. A host behind ssh counts
 as lost after a lease's time out of reach (`clotho/sandbox/ssh/host.py`). A call that ends three sandboxes is the
-policy's doing (`policy_killed`); hosts that died don't count. A rollout that loses eleven fails, or is
-`policy_killed` if the last one ran out of a resource.
+policy's doing (`policy_killed`); hosts that died don't count. A rollout that loses eleven, or three while they are
+made, fails, or is `policy_killed` if the last one ran out of a resource by the policy's commands.
 """
 
 import asyncio
@@ -74,10 +74,12 @@ class SandboxSession:
 
         Raises SandboxRepeatedlyLost if that doesn't help.
         """
-        losses = 0
+        losses = unmade = 0
         while True:
+            working = False
             try:
                 lease = await self.get(turns)
+                working = True
                 return await work(lease)
             except ActivityError as error:
                 if timed_out_in_queue(error):
@@ -87,15 +89,17 @@ class SandboxSession:
                     raise
                 else:
                     self.lost = True
-                losses += is_loss(error)
+                losses += working and is_loss(error)
+                unmade += not working and is_loss(error)
                 exhausted = exhausted_by(error)
             if losses >= LOSSES_AT_ONE_STEP:
                 raise SandboxRepeatedlyLost(f"{losses} sandboxes were lost at the same step", exhausted)
+            if unmade >= LOSSES_AT_ONE_STEP:
+                raise lost_too_often(
+                    f"{unmade} sandboxes were lost while they were made", self.lease, exhausted
+                )
             if self.lease is not None and self.lost and self.lease.number >= MOST_LOSSES:
-                message = f"{self.lease.number + 1} sandboxes were lost"
-                if exhausted is not None:
-                    raise SandboxRepeatedlyLost(message, exhausted)
-                raise ApplicationError(message, type=SandboxLost.__name__, non_retryable=True)
+                raise lost_too_often(f"{self.lease.number + 1} sandboxes were lost", self.lease, exhausted)
 
     async def get(self, turns: int) -> Lease:
         """The current lease, or the next one if it was lost."""
@@ -233,6 +237,13 @@ def sandbox_action(error: ActivityError) -> SandboxAction:
 
 def is_loss(error: ActivityError) -> bool:
     return sandbox_action(error) is SandboxAction.RESTORE
+
+
+def lost_too_often(message: str, lease: Lease | None, exhausted: str | None) -> ApplicationError:
+    """An infrastructure failure, unless commands exhausted a resource; without a lease, there were none."""
+    if lease is not None and exhausted is not None:
+        return SandboxRepeatedlyLost(message, exhausted)
+    return ApplicationError(message, type=SandboxLost.__name__, non_retryable=True)
 
 
 def exhausted_by(error: ActivityError) -> str | None:

@@ -7,7 +7,13 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from clotho.errors import EnvironmentFailed, HostUnavailable, WorkspaceRefused
+from clotho.errors import (
+    EnvironmentFailed,
+    GradingSandboxLost,
+    HostUnavailable,
+    SandboxLost,
+    WorkspaceRefused,
+)
 from clotho.host_failures import described, is_host_failure
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
@@ -92,8 +98,10 @@ class Workspace:
             self._first.refused = self._first.refused or refused
             raise
         except Exception as error:
+            if isinstance(error, SandboxLost) and self.parent is not None:
+                error = GradingSandboxLost(f"the sandbox for grading: {error}", error.exhausted)
             self._first.failure = self._first.failure or error
-            raise
+            raise error
 
     async def on_host(self, step: Callable[[], Result]) -> Result:
         """Run `step` on this host: a wrong path is the author's error, a failure of the host an outage."""

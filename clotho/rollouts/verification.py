@@ -29,6 +29,8 @@ class EpochEntry(FrozenModel):
     """An attempt at verification was given up; the next one has keys of its own."""
 
     reason: str
+    exhausted: str | None = None
+    """The resource that its sandbox for grading had used up, where it was lost."""
 
 
 class ArtifactFile(FrozenModel):

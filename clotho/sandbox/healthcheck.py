@@ -52,5 +52,6 @@ async def _probe(sandbox: SandboxInstance, check: Healthcheck, key: str) -> JobS
     while (status := await sandbox.wait(key, SLICE_SECONDS)).state in (JobState.ABSENT, JobState.RUNNING):
         pass
     if status.state is JobState.LOST:
-        raise SandboxLost("the sandbox was lost while its healthcheck ran", status.exhausted)
+        cause = f", which ran out of {status.exhausted}" if status.exhausted else ""
+        raise SandboxLost(f"the sandbox was lost while its healthcheck ran{cause}", status.exhausted)
     return status

@@ -16,13 +16,12 @@ WAITS = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done; echo
 """A command that runs when the sandbox is lost, and again in the next."""
 
 
-def supervisor(cluster: Cluster, rollout: str, number: int) -> int:
+def supervisor(cluster: Cluster, lease: str) -> int:
     """The first process of a sandbox, with which everything in it ends."""
     folders = cluster.folder.glob("sandboxes/*/sandboxes/*")
     records = {folder: folder / "sandbox.json" for folder in folders}
-    wanted = lease_key(rollout, number)
     [folder] = [
-        folder for folder, record in records.items() if record.exists() and wanted in record.read_text()
+        folder for folder, record in records.items() if record.exists() and f'"{lease}"' in record.read_text()
     ]
     (alive,) = cluster.folder.glob(f"sandboxes/*/control/{folder.name}/agent/alive")
     holder = lock_holder(alive)
@@ -31,7 +30,11 @@ def supervisor(cluster: Cluster, rollout: str, number: int) -> int:
 
 
 async def kill_sandbox(cluster: Cluster, rollout: str, number: int = 0) -> None:
-    os.kill(supervisor(cluster, rollout, number), signal.SIGKILL)
+    kill_lease(cluster, lease_key(rollout, number))
+
+
+def kill_lease(cluster: Cluster, lease: str) -> None:
+    os.kill(supervisor(cluster, lease), signal.SIGKILL)
 
 
 async def journalled(cluster: Cluster, key: str) -> None:
@@ -48,9 +51,13 @@ async def output(cluster: Cluster, rollout: str, call: str) -> str:
 
 async def made(cluster: Cluster, rollout: str, lease: int, name: str) -> Path | None:
     """File `name` in the workspace of a lease."""
+    return await made_in(cluster, lease_key(rollout, lease), name)
+
+
+async def made_in(cluster: Cluster, lease: str, name: str) -> Path | None:
     for record in cluster.folder.glob("sandboxes/*/sandboxes/*/sandbox.json"):
         file = record.with_name("disk") / "work" / name
-        if f'"{lease_key(rollout, lease)}"' in record.read_text() and file.exists():
+        if f'"{lease}"' in record.read_text() and file.exists():
             return file
     return None
 

@@ -192,7 +192,7 @@ async def test_a_command_that_memory_ends_is_told_and_one_that_takes_its_sandbox
                 return next(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/waiting"), None)
 
             file = await eventually(waiting, "the command waiting")
-            adjustment = Path(f"/proc/{supervisor(cluster, rollout, number)}/oom_score_adj")
+            adjustment = Path(f"/proc/{supervisor(cluster, lease_key(rollout, number))}/oom_score_adj")
             adjustment.write_text("1000")  # the kernel takes it first
             file.with_name("go").touch()
 

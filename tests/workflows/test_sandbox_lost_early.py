@@ -4,10 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from temporalio.exceptions import ActivityError, ApplicationError
 
+from clotho.errors import SandboxLost
 from clotho.identifiers.rollout_keys import blob_key, lease_key
 from clotho.rollouts.item import Item
-from clotho.rollouts.lease import Fidelity
+from clotho.rollouts.lease import Fidelity, Lease
+from clotho.rollouts.outcome import Limits
+from clotho.rollouts.rollout import RolloutRequest, RolloutState
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import Acquire, RunSettings
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
@@ -16,6 +21,7 @@ from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.losses import kill_sandbox, made, output
 from tests.workflows.scripts import run, say
+from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession
 
 WAITS = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done"
 COUNTS = "echo $(cat /work/log); echo -n 1 > /work/score"
@@ -101,3 +107,45 @@ async def test_without_its_checkpoint_everything_is_replayed(cluster: Cluster) -
     assert await output(cluster, rollout, "0003-00") == "1 2"
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None and (end.summary.score, end.summary.losses) == (1.0, (Fidelity.REPLAYED,))
+
+
+class NeverMade(SandboxSession):
+    """Sandboxes that are lost while they are made, each time."""
+
+    exhausted: tuple[str, ...] = ()
+
+    async def get(self, turns: int) -> Lease:
+        cause = ApplicationError("lost", *self.exhausted, type=SandboxLost.__name__, non_retryable=True)
+        error = ActivityError(
+            "acquire",
+            scheduled_event_id=0,
+            started_event_id=0,
+            identity="",
+            activity_type="acquire",
+            activity_id="",
+            retry_state=None,
+        )
+        raise error from cause
+
+
+@pytest.mark.parametrize("restored", [False, True])
+@pytest.mark.parametrize("exhausted", [(), ("disk",)])
+async def test_sandboxes_lost_while_they_are_made_are_the_policys_doing_only_where_commands_used_them_up(
+    restored: bool, exhausted: tuple[str, ...]
+) -> None:
+    state = RolloutState(lease=Lease(number=0, queue="host")) if restored else None
+    limits, queues = Limits(max_turns=1), TaskQueues()
+    session = NeverMade(
+        RolloutRequest(
+            run="r", rollout="r/g/r0", environment="e", limits=limits, task_queues=queues, state=state
+        )
+    )
+    session.exhausted = exhausted
+
+    async def work(lease: Lease) -> None:
+        raise AssertionError("there is no sandbox")
+
+    with pytest.raises(ApplicationError) as raised:
+        await session.use(work, turns=0)
+    assert isinstance(raised.value, SandboxRepeatedlyLost) == (restored and bool(exhausted))
+    assert raised.value.type == SandboxLost.__name__
