@@ -5,11 +5,13 @@ import os
 import sys
 from pathlib import Path
 
-from clotho.cli import main
+from clotho.cli import COMMANDS, main
 
 
 def run_all() -> None:
     """Read lists of [name, arguments, folder]; {name}.out, .err and .status are written in the folder."""
+    for command in COMMANDS:
+        command.imported()
     for name, arguments, folder in json.load(sys.stdin):
         if os.fork() == 0:
             os.chdir(folder)

@@ -173,7 +173,7 @@ async def test_retry_starts_nothing_that_the_run_does_not_have(cluster: Cluster)
 @pytest.mark.slow
 async def test_a_deleted_run_is_gone_and_its_name_stays_taken(cluster: Cluster, tmp_path: Path) -> None:
     """The real command refuses a run that goes on, and leaves another alone whose name begins alike."""
-    slow = ScriptedModel(SLOW.model_copy(update={"latency": 1.0}))
+    slow = ScriptedModel(SLOW.model_copy(update={"latency": 600}))
     where = ("--store", str(cluster.store), "--temporal", cluster.address)
     journal = cluster.open_journal()
     async with serving(slow) as url:
