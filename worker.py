@@ -205,6 +205,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             sandbox_host = Host(client, journal, backend, Environments(), host_queue)
+            on_drained.append(sandbox_host.close)
             workers += parts.tools(sandbox_host, host_queue)
             reaper = SandboxReaper(
                 backend,

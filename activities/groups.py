@@ -32,6 +32,7 @@ from clotho.rollouts.group import (
     OfferedTool,
     PreparedGroup,
     RepairRequest,
+    ServerTool,
     ToolManifest,
 )
 from clotho.rollouts.item import Item
@@ -44,7 +45,9 @@ from clotho.runs.plans import with_plan
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
 from clotho.temporal.states import ignore_unknown
+from clotho.tools.mcp.tool import McpTool
 from clotho.tools.resolution import resolve
+from clotho.tools.tool import Tool
 
 
 class Groups:
@@ -180,8 +183,12 @@ class Groups:
 
     async def _resolve_tools(self, manifest: RunManifest, group: str) -> ToolManifest:
         selection = manifest.selection
+        registry, of_servers = await asyncio.gather(
+            self._tools.registry(manifest.environment),
+            self._tools.of_servers(manifest.tool_settings, selection.enabled, selection.disabled),
+        )
         resolution = resolve(
-            await self._tools.registry(manifest.environment),
+            registry.with_tools(of_servers),
             enabled=selection.enabled,
             disabled=selection.disabled,
             distribution=selection.distribution,
@@ -191,14 +198,20 @@ class Groups:
         )
         return ToolManifest(
             toolsets=resolution.toolsets,
-            tools=tuple(
-                OfferedTool(
-                    name=tool.name, toolset=tool.toolset, sandboxed=tool.sandboxed, tool_schema=tool.schema()
-                )
-                for tool in resolution.tools
-            ),
+            tools=tuple(map(_offered, resolution.tools)),
             unavailable=dict(resolution.unavailable),
         )
+
+
+def _offered(tool: Tool) -> OfferedTool:
+    place = tool.offer if isinstance(tool, McpTool) else None
+    return OfferedTool(
+        name=tool.name,
+        toolset=tool.toolset,
+        sandboxed=tool.sandboxed,
+        tool_schema=tool.schema(),
+        of_server=ServerTool(server=place.server, tool=place.tool) if place else None,
+    )
 
 
 def _prompt(environment: Environment, manifest: RunManifest, item: Item) -> Prompt:

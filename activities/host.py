@@ -37,6 +37,8 @@ class Host:
     ) -> None:
         labels = namespace_labels(client, journal.store_identity)
         known = EnvironmentTools(variable)
+        self.close = known.servers.close
+        """Ends the conversations with MCP servers."""
         sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, known, labels), labels, queue)
         tools = Tools(journal, sandboxes, known)
         verifier = Verifier(journal, environments, sandboxes, known)

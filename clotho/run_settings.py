@@ -3,10 +3,11 @@
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field_validator
 
 SIZES = TypeAdapter(dict[str, int])
 TEXTS = TypeAdapter(dict[str, str])
+SERVERS = TypeAdapter(dict[str, JsonValue])
 
 
 class CheckpointPolicy(StrEnum):
@@ -103,6 +104,10 @@ class RunSettings(BaseModel):
     clarify: str | None = Field(
         default=None, min_length=1, description="What the clarify tool answers in place of a user."
     )
+    mcp_servers: dict[str, JsonValue] | str | None = Field(
+        default=None,
+        description="MCP servers by name, as JSON: command or url, env, secrets and more (the page on tools).",
+    )
     redact: tuple[str, ...] | str | None = Field(
         default=None,
         description="Environment variables of the workers whose values no tool result may show.",
@@ -119,6 +124,11 @@ class RunSettings(BaseModel):
     @classmethod
     def _web(cls, value: dict[str, str] | str | None) -> dict[str, str] | None:
         return TEXTS.validate_json(value) if isinstance(value, str) else value
+
+    @field_validator("mcp_servers")
+    @classmethod
+    def _servers(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
+        return SERVERS.validate_json(value) if isinstance(value, str) else value
 
     @field_validator("redact")
     @classmethod

@@ -183,6 +183,7 @@ class RunOptions(DatasetOptions):
     web: Annotated[str | None, asked(LIMITS, "web", "JSON")] = None
     skills: Annotated[str | None, asked(LIMITS, "skills", "FOLDER")] = None
     clarify: Annotated[str | None, asked(LIMITS, "clarify", "TEXT")] = None
+    mcp_servers: Annotated[str | None, asked(LIMITS, "mcp_servers", "JSON")] = None
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """The run's manifest. Raises InvalidInput that names the option at fault."""

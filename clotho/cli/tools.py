@@ -14,6 +14,8 @@ from clotho.environment.tools import own_tools
 from clotho.errors import InvalidInput
 from clotho.frozen_model import field_errors
 from clotho.tools import catalogue
+from clotho.tools.mcp.servers import missing_package
+from clotho.tools.mcp.settings import toolset_of
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve, toolset_members
 from clotho.tools.tool import ToolSettings
@@ -39,12 +41,16 @@ def command(
     for tool in found["tools"]:
         runs = {True: "in the sandbox", False: "on a worker", None: ""}[tool["sandboxed"]]
         table.add_row(tool["name"], ", ".join(tool["toolsets"]), runs, tool["missing"] or "yes")
+    for server in found["mcp_servers"]:
+        table.add_row(
+            f"mcp_{server['name']}_…", server["toolset"], server["runs"], server["missing"] or "yes"
+        )
     make_console().print(table)
 
 
 def listing(registry: Registry, toolsets: list[str] | None, settings: ToolSettings) -> dict[str, Any]:
     """The tools of `toolsets`, by default of all, and every toolset; raises InvalidInput for unknown ones."""
-    members = toolset_members(registry)
+    members = toolset_members(registry, settings)
     asked = resolve(registry, toolsets if toolsets is not None else sorted(members), settings=settings)
     offered = {tool.name: tool for tool in asked.tools}
     return {
@@ -57,6 +63,16 @@ def listing(registry: Registry, toolsets: list[str] | None, settings: ToolSettin
             }
             for name in sorted({*offered, *asked.unavailable})
         ],
+        "mcp_servers": [
+            {
+                "name": name,
+                "toolset": toolset_of(name),
+                "runs": "on a worker" if server.url is None else "at its URL",
+                "missing": missing_package(),
+            }
+            for name, server in settings.mcp_servers.items()
+            if toolsets is None or toolset_of(name) in toolsets
+        ],
         "toolsets": {
             **{name: sorted(tools) for name, tools in sorted(members.items())},
             **{name: list(parts) for name, parts in catalogue.COMPOSITES.items()},
@@ -68,6 +84,8 @@ def _settings() -> ToolSettings:
     """The settings that runs of this machine's configuration have."""
     run = load_settings().run
     try:
-        return ToolSettings.model_validate({"web": run.web, "skills": run.skills})
+        return ToolSettings.model_validate(
+            {"web": run.web, "skills": run.skills, "mcp_servers": run.mcp_servers or {}}
+        )
     except ValidationError as error:
         raise InvalidInput(field_errors(error)) from error

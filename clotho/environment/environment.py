@@ -15,6 +15,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
+from clotho.tools.mcp.settings import McpServer, ServerName
 from clotho.tools.tool import ToolSettings
 from clotho.tools.web.settings import WebSettings
 
@@ -58,6 +59,8 @@ class EnvironmentConfig(BaseModel):
     """Folder of skills, at the same path on every worker."""
     clarify: str = ToolSettings().clarify
     """What the clarify tool answers in place of a user."""
+    mcp_servers: dict[ServerName, McpServer] = {}
+    """MCP servers by name, whose tools are the toolsets `mcp-{name}`."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
     path_aliases: dict[str, str] = {}

@@ -24,16 +24,11 @@ from clotho.environment.workspace import Workspace
 from clotho.errors import CommandConflict, EnvironmentFailed, FileRefused, InvalidInput
 from clotho.frozen_model import field_errors
 from clotho.tools.registry import tools_in
-from clotho.tools.results import problem, refusal
+from clotho.tools.results import INTERRUPTED, problem, refusal
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 MOST_STATE_CHARS = 256_000
 """Characters of a class's state as JSON: every call that changes it writes it into the journal."""
-INTERRUPTED = (
-    "The call was interrupted and its answer is lost. It may have had its effect, so it wasn't made again: "
-    "look before you repeat it."
-)
-
 MOST_ERROR_CHARS = 300
 
 

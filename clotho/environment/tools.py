@@ -2,15 +2,19 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from clotho.environment.environment import Environment
 from clotho.environment.functions import declared_tools
 from clotho.environment.loading import load_environment
 from clotho.errors import InvalidInput
+from clotho.rollouts.group import OfferedTool, ServerTool
 from clotho.tools.dispatch import Dispatcher
+from clotho.tools.mcp.servers import McpServers
+from clotho.tools.mcp.settings import toolset_of
+from clotho.tools.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.tools.registry import Registry
-from clotho.tools.tool import Tool
+from clotho.tools.tool import Tool, ToolSettings
 
 
 class EnvironmentTools:
@@ -19,16 +23,41 @@ class EnvironmentTools:
     def __init__(self, variable: Callable[[str], str | None]) -> None:
         self._variable = variable
         self._made: dict[str, Dispatcher] = {}
+        self.servers = McpServers(variable)
 
     async def registry(self, environment: str) -> Registry:
         return (await self.dispatcher(environment)).registry
 
-    async def dispatcher(self, environment: str) -> Dispatcher:
-        """The dispatcher of an environment's tools. Raises as `registry_of` does."""
+    async def dispatcher(self, environment: str, offered: Iterable[OfferedTool] = ()) -> Dispatcher:
+        """The dispatcher of an environment's tools, and of those of servers that are `offered`.
+
+        Raises as `registry_of` does.
+        """
         if environment not in self._made:
             registry = await asyncio.to_thread(registry_of, environment)
             self._made.setdefault(environment, Dispatcher(registry, self._variable))
-        return self._made[environment]
+        made = self._made[environment]
+        of_servers = [tool for each in offered if (tool := self._tool_of_server(each)) is not None]
+        return made.with_tools(of_servers) if of_servers else made
+
+    async def of_servers(
+        self, settings: ToolSettings, enabled: Sequence[str] | None, disabled: Sequence[str]
+    ) -> list[McpTool]:
+        """The tools that the servers have now whose toolsets are wanted; `enabled=None`: all but `disabled`."""
+        wanted = [
+            tools_of(name, server, self.servers)
+            for name, server in settings.mcp_servers.items()
+            if (enabled is None or toolset_of(name) in enabled) and toolset_of(name) not in disabled
+        ]
+        return [tool for tools in await asyncio.gather(*wanted) for tool in tools]
+
+    def _tool_of_server(self, offered: OfferedTool) -> McpTool | None:
+        match offered.of_server, offered.tool_schema:
+            case ServerTool() as place, {
+                "function": {"description": str(said), "parameters": dict(parameters)}
+            }:
+                return mcp_tool(offered.name, Offer(place.server, place.tool), said, parameters, self.servers)
+        return None
 
 
 def registry_of(environment: str) -> Registry:

@@ -104,11 +104,20 @@ class GroupSummary(FrozenModel):
     siblings: tuple[RolloutSummary, ...]
 
 
+class ServerTool(FrozenModel):
+    """A tool of an MCP server: the server's name in the run's settings, and the tool's name there."""
+
+    server: str
+    tool: str
+
+
 class OfferedTool(FrozenModel):
     name: str
     toolset: str
     sandboxed: bool
     tool_schema: ToolSchema
+    of_server: ServerTool | None = None
+    """Set for a tool of an MCP server."""
 
 
 class ToolManifest(FrozenModel):

@@ -52,6 +52,7 @@ SETTINGS = {
         "web",
         "skills",
         "clarify",
+        "mcp_servers",
         "redact",
     ),
 }

@@ -22,6 +22,7 @@ from clotho.rollouts.run import RunManifest, ToolSelection
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec
+from clotho.tools.mcp.settings import TOOLSET_PREFIX
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 from clotho.tools.tool import ToolSettings
@@ -124,7 +125,11 @@ def _sampling(
 def configured_tools(asked: EnvironmentConfig) -> ToolSettings:
     """The settings of its tools that an environment's configuration names."""
     return ToolSettings(
-        terminal_timeout=asked.terminal_timeout, web=asked.web, skills=asked.skills, clarify=asked.clarify
+        terminal_timeout=asked.terminal_timeout,
+        web=asked.web,
+        skills=asked.skills,
+        clarify=asked.clarify,
+        mcp_servers=asked.mcp_servers,
     )
 
 
@@ -140,5 +145,10 @@ def tool_selection(asked: EnvironmentConfig, registry: Registry) -> ToolSelectio
     selection = ToolSelection(
         enabled=asked.enabled_toolsets, disabled=asked.disabled_toolsets, distribution=asked.distribution
     )
-    resolve(registry, selection.enabled, selection.disabled, selection.distribution)
+    # The run's user may name further servers, so a group finds out whether a server's toolset is one.
+    named = [
+        [name for name in names if not name.startswith(TOOLSET_PREFIX)]
+        for names in (selection.enabled or (), selection.disabled)
+    ]
+    resolve(registry, selection.enabled and named[0], named[1], selection.distribution)
     return selection

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -67,6 +68,12 @@ class Dispatcher:
     def names(self) -> tuple[str, ...]:
         return self.registry.names
 
+    def with_tools(self, tools: Iterable[Tool]) -> "Dispatcher":
+        """This one, with further tools."""
+        found = copy(self)
+        found.registry = self.registry.with_tools(tools)
+        return found
+
     async def run(
         self, name: str, arguments: str, offered: Collection[str], context: CallContext, turn_chars: int = 0
     ) -> Dispatched:
@@ -128,7 +135,7 @@ class Dispatcher:
     def _dispatched(
         self, name: str, arguments: str, outcome: ToolOutcome, context: CallContext
     ) -> Dispatched:
-        redact = self._redactors.of(context.settings.redact)
+        redact = self._redactors.of(context.settings.secrets)
         content = redact(outcome.content)
         result = _fields(content)
         code = result.get("exit_code")

@@ -25,6 +25,16 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools: dict[str, Tool] = {}
+        self._add(tools)
+
+    def with_tools(self, tools: Iterable[Tool]) -> "Registry":
+        """These and further ones. Raises InvalidInput as the constructor does."""
+        both = Registry(())
+        both._tools = dict(self._tools)
+        both._add(tools)
+        return both
+
+    def _add(self, tools: Iterable[Tool]) -> None:
         for tool in tools:
             check_schema(tool.name, tool.parameters)
             taken = self._tools.setdefault(tool.name, tool)

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 from clotho.tools import catalogue, distributions
+from clotho.tools.mcp.settings import toolset_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import Tool, ToolSettings
 
@@ -42,14 +43,15 @@ def resolve(
 
     `enabled=None` without a distribution means every tool that this installation has, `[]` means none.
     `disabled` is taken off last; of what is left, `only` names the tools to offer. `seed` fixes what is drawn
-    from `distribution`; `settings` are the run's. Raises InvalidInput for unknown names, and where both `enabled`
-    and `distribution` are given.
+    from `distribution`, to which the MCP servers of `settings`, the run's, are added. Raises InvalidInput for
+    unknown names, and where both `enabled` and `distribution` are given.
     """
-    members = toolset_members(registry)
+    members = toolset_members(registry, settings)
+    servers = [toolset_of(name) for name in settings.mcp_servers]
     if distribution is not None:
         if enabled is not None:
             raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
-        enabled = distributions.sample(distribution, seed)
+        enabled = [*distributions.sample(distribution, seed), *servers]
     leaves = _expand(enabled, members) if enabled is not None else frozenset(members)
     wanted = _tools(leaves, members) if enabled is not None else frozenset(registry.names)
     wanted -= _tools(_expand(disabled or (), members), members)
@@ -70,9 +72,10 @@ def resolve(
     )
 
 
-def toolset_members(registry: Registry) -> dict[str, frozenset[str]]:
-    """The tools of every leaf toolset, catalogued or brought by a tool."""
+def toolset_members(registry: Registry, settings: ToolSettings = USUAL) -> dict[str, frozenset[str]]:
+    """The tools of every leaf toolset: catalogued, brought by a tool, or of one of the run's MCP servers."""
     members = {name: frozenset(tools) for name, tools in catalogue.LEAVES.items()}
+    members |= {toolset_of(name): frozenset() for name in settings.mcp_servers}
     for tool in registry:
         members[tool.toolset] = members.get(tool.toolset, frozenset()) | {tool.name}
     return members

@@ -6,6 +6,12 @@ from typing import Any
 from clotho.sandbox.exhaustion import Exhausted
 from clotho.tools.tool import ToolOutcome
 
+INTERRUPTED = (
+    "The call was interrupted and its answer is lost. It may have had its effect, so it wasn't made again: "
+    "look before you repeat it."
+)
+"""Of a call that may be made only once, when an attempt at it was lost with its worker."""
+
 RAN_OUT: dict[Exhausted, str] = {
     "memory": "The sandbox ran out of memory, and processes of this command were killed for it",
     "processes": "The sandbox reached its limit on processes: no more could be started",

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
+from clotho.tools.mcp.settings import McpServer, ServerName
 from clotho.tools.web.settings import WebSettings
 
 if TYPE_CHECKING:
@@ -37,8 +38,16 @@ class ToolSettings(FrozenModel):
     """Folder of skills on the workers; None: the skills tools aren't offered."""
     clarify: str = "Use your judgement."
     """What `clarify` answers."""
+    mcp_servers: dict[ServerName, McpServer] = {}
+    """MCP servers by name, whose tools are offered as the toolsets `mcp-{name}`."""
     redact: tuple[str, ...] = ()
     """Environment variables of the process that runs the tools: no result shows their values."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The environment variables whose values no result may show: `redact`, and what servers are given."""
+        of_servers = (name for server in self.mcp_servers.values() for name in server.secrets.values())
+        return (*self.redact, *of_servers)
 
 
 class ToolOutcome(FrozenModel):

@@ -1,0 +1,146 @@
+"""The standard streams of a server's program on this host, bounded, as messages of the `mcp` package."""
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from clotho.processes.parent_death import with_parent_death_signal
+from clotho.tools.mcp.session import MOST_CALL_BYTES, MOST_MESSAGE_BYTES, NotStarted
+
+STOP_SECONDS = 2.0
+ERROR_LINES = 5
+READ_BYTES = 1 << 16
+
+
+class Child:
+    """A program that speaks MCP over its standard streams; it doesn't outlive this process."""
+
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+        self._command = command
+        self._variables = dict(variables)
+        self._errors: deque[bytes] = deque(maxlen=ERROR_LINES)
+        self._received = 0
+        self._fault: str | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    def begin_call(self) -> None:
+        """Count the bytes that it sends from zero."""
+        self._received = 0
+
+    @property
+    def fault(self) -> tuple[str, bool]:
+        """Why the conversation ended, and whether another attempt may go better."""
+        code = self._process.returncode if self._process is not None else None
+        said = b" ".join(self._errors).decode(errors="replace").strip()[-300:]
+        ended = self._fault or ("it doesn't speak MCP" if code is None else f"it ended with exit code {code}")
+        return (f"{ended}: {said}" if said else ended), False
+
+    def may_have_acted(self) -> bool:
+        return True
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[tuple[Any, Any]]:
+        """Start it; the streams of messages from it and to it."""
+        import anyio
+
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *with_parent_death_signal(self._command),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._variables,
+                limit=MOST_MESSAGE_BYTES,
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError, ValueError) as error:
+            raise NotStarted(str(error), passing=False) from error
+        received, read = anyio.create_memory_object_stream[Any](0)
+        write, to_send = anyio.create_memory_object_stream[Any](0)
+        pumps = [
+            asyncio.create_task(self._receive(process, received)),
+            asyncio.create_task(_send(process, to_send)),
+            asyncio.create_task(self._hear(process)),
+        ]
+        try:
+            yield read, write
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            for stream in (received, read, write, to_send):
+                stream.close()
+            await asyncio.shield(_stop(process, at_once=self._fault is not None))
+
+    async def _receive(self, process: asyncio.subprocess.Process, received: Any) -> None:
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        assert process.stdout is not None
+        with received, suppress(anyio.BrokenResourceError):
+            while (line := await self._line(process.stdout)) is not None:
+                if not line.startswith(b"{"):
+                    continue  # a line of a log: many servers print some
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    continue
+                await received.send(SessionMessage(message))
+            if self._fault is None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), STOP_SECONDS)  # for its exit code
+
+    async def _line(self, stdout: asyncio.StreamReader) -> bytes | None:
+        """The next line; None at the end, or where it has sent too much."""
+        try:
+            line = await stdout.readline()
+        except ValueError:
+            self._fault = f"it sent a message of more than {MOST_MESSAGE_BYTES:,} bytes"
+            return None
+        self._received += len(line)
+        if self._received > MOST_CALL_BYTES:
+            self._fault = f"it sent more than {MOST_CALL_BYTES:,} bytes at one call"
+            return None
+        return line or None
+
+    async def _hear(self, process: asyncio.subprocess.Process) -> None:
+        """Keep the last of what it prints to standard error."""
+        assert process.stderr is not None
+        while piece := await process.stderr.read(4096):
+            self._errors.append(piece[-1024:])
+
+
+async def _send(process: asyncio.subprocess.Process, to_send: Any) -> None:
+    assert process.stdin is not None
+    with to_send, suppress(ConnectionError):
+        async for each in to_send:
+            text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            process.stdin.write(text.encode(errors="replace") + b"\n")
+            await process.stdin.drain()
+
+
+async def _stop(process: asyncio.subprocess.Process, at_once: bool) -> None:
+    """End its input, then, or `at_once`, the program and all that it has started."""
+    assert process.stdin is not None
+    process.stdin.close()
+    if not at_once:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_ended(process), STOP_SECONDS)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):  # a descendant that left the group may hold the streams
+        await asyncio.wait_for(_ended(process), STOP_SECONDS)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait for its end, which isn't told before its streams are read."""
+    assert process.stdout is not None and process.stderr is not None
+    for stream in (process.stdout, process.stderr):
+        while await stream.read(READ_BYTES):
+            pass
+    await process.wait()

@@ -1,0 +1,159 @@
+"""A conversation with a server through the `mcp` package, in a task of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pydantic import JsonValue
+
+from clotho.errors import truncate_middle
+from clotho.tools.mcp.answers import definition_of, text_of
+from clotho.tools.mcp.session import Answer, Definition, NoAnswer, NotStarted, Refused
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
+
+MOST_TOOLS = 256
+MOST_ERROR_CHARS = 2_000
+
+Result = TypeVar("Result")
+
+
+class Transport(Protocol):
+    """A way to a server."""
+
+    def begin_call(self) -> None: ...
+
+    @property
+    def fault(self) -> tuple[str, bool]:
+        """Why the conversation ended, and whether another attempt may go better."""
+
+    def may_have_acted(self) -> bool:
+        """Whether a call that it failed at may have had an effect."""
+
+    def connect(self) -> AbstractAsyncContextManager[tuple[Any, Any]]: ...
+
+
+class ClientConversation:
+    """A conversation over `transport`; `start` makes it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.definitions: Sequence[Definition] = ()
+        self._transport = transport
+        self._session: ClientSession | None = None
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, transport: Transport, seconds: float) -> "ClientConversation":
+        """Start the server and list its tools. Raises NotStarted."""
+        self = cls(transport)
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(ready))
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            await self.close()
+            raise NotStarted(f"it hasn't listed its tools within {seconds:g} s", passing=True) from None
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        if not self._task.done():
+            return self
+        error = self._task.exception()
+        if (known := _not_started(error)) is not None:
+            raise known
+        said, passing = transport.fault
+        raise NotStarted(said, passing) from error
+
+    @property
+    def ended(self) -> bool:
+        return self._task is None or self._task.done()
+
+    async def call(self, tool: str, arguments: dict[str, JsonValue], seconds: float) -> Answer:
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        assert self._session is not None
+        self._transport.begin_call()
+        try:
+            async with asyncio.timeout(seconds):
+                result = await self._unless_ended(self._session.call_tool(tool, arguments))
+        except TimeoutError:
+            raise NoAnswer(f"it gave no answer within {seconds:g} s") from None
+        except MCPError as error:
+            said, failed = self._transport.fault
+            if error.code == CONNECTION_CLOSED or failed:
+                raise NoAnswer(said, self._transport.may_have_acted()) from error
+            raise Refused(truncate_middle(str(error), MOST_ERROR_CHARS)) from error
+        except (
+            RuntimeError,
+            ValueError,
+        ) as error:  # an answer that breaks the protocol, or the tool's own schema
+            raise Refused(
+                f"its answer is invalid: {truncate_middle(str(error), MOST_ERROR_CHARS)}"
+            ) from error
+        return Answer(text_of(result), result.is_error)
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _unless_ended(self, work: Awaitable[Result]) -> Result:
+        """The result of `work`; raises NoAnswer where the conversation ends before."""
+        assert self._task is not None
+        made = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({made, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if made.done():
+                return made.result()
+            raise NoAnswer(self._transport.fault[0], self._transport.may_have_acted())
+        finally:
+            made.cancel()
+            await asyncio.wait({made})
+            if not made.cancelled():
+                made.exception()
+
+    async def _run(self, ready: "asyncio.Future[None]") -> None:
+        async with self._transport.connect() as streams, _session(*streams) as session:
+            await session.initialize()
+            self.definitions = await _listed(session)
+            self._session = session
+            ready.set_result(None)
+            with suppress(asyncio.CancelledError):
+                await self._closing.wait()
+
+
+def _not_started(error: BaseException | None) -> NotStarted | None:
+    """The NotStarted that `error` is, or that a task group has wrapped in it."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for each in error.exceptions if (found := _not_started(each))), None)
+    return error if isinstance(error, NotStarted) else None
+
+
+@asynccontextmanager
+async def _session(read: Any, write: Any) -> AsyncIterator["ClientSession"]:
+    from mcp import ClientSession
+    from mcp_types import Implementation
+
+    async with ClientSession(read, write, client_info=Implementation(name="clotho", version="1")) as session:
+        yield session
+
+
+async def _listed(session: "ClientSession") -> list[Definition]:
+    from mcp_types import PaginatedRequestParams
+
+    found: list[Definition] = []
+    cursor: str | None = None
+    while True:
+        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        found += map(definition_of, page.tools)
+        cursor = page.next_cursor
+        if len(found) > MOST_TOOLS:
+            raise NotStarted(f"it has more than {MOST_TOOLS} tools", passing=False)
+        if cursor is None:
+            return found

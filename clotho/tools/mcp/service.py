@@ -1,0 +1,109 @@
+"""A server by URL over streamable HTTP, its responses bounded, as messages of the `mcp` package."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+
+from clotho.tools.mcp.session import MOST_CALL_BYTES, MOST_MESSAGE_BYTES
+
+CONNECT_SECONDS = 15.0
+NOT_FOUND = 404
+PASSING = (404, 408, 425, 429)
+
+
+class Service:
+    """A server by URL. `seconds` is the longest silence while it answers."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], seconds: float) -> None:
+        self._url = url
+        self._headers = dict(headers)
+        self._seconds = seconds
+        self._transport = _Bounded()
+
+    def begin_call(self) -> None:
+        """Forget how earlier requests failed."""
+        self._transport.status = self._transport.failure = None
+
+    @property
+    def fault(self) -> tuple[str, bool]:
+        """Why the conversation ended, and whether another attempt may go better."""
+        failure, status = self._transport.failure, self._transport.status
+        if failure is not None:
+            return failure, True
+        if status is not None:
+            return f"it answered HTTP {status}", status in PASSING or status >= 500
+        return "it doesn't speak MCP", False
+
+    def may_have_acted(self) -> bool:
+        """Whether the last call may have had an effect: not if it never connected, or the session is unknown."""
+        return not self._transport.refused and self._transport.status != NOT_FOUND
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[tuple[Any, Any]]:
+        """The streams of messages from it and to it."""
+        from mcp.client.streamable_http import streamable_http_client
+
+        timeout = httpx2.Timeout(CONNECT_SECONDS, read=self._seconds)
+        async with (
+            httpx2.AsyncClient(
+                headers={"accept-encoding": "identity", **self._headers},
+                timeout=timeout,
+                transport=self._transport,
+                trust_env=False,
+            ) as client,
+            streamable_http_client(
+                self._url, http_client=client, max_sse_event_size=MOST_MESSAGE_BYTES
+            ) as streams,
+        ):
+            yield streams
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """Responses of at most MOST_CALL_BYTES, and how the last request failed."""
+
+    def __init__(self) -> None:
+        self._inner = httpx2.AsyncHTTPTransport()
+        self.status: int | None = None
+        self.failure: str | None = None
+        self.refused = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        posts = request.method == "POST"
+        try:
+            response = await self._inner.handle_async_request(request)
+        except httpx2.HTTPError as error:  # its text may quote headers
+            if posts:
+                self.refused = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+                self.failure = f"it can't be reached: {type(error).__name__}"
+            raise
+        if posts:
+            self.refused, self.status = False, response.status_code if response.status_code >= 400 else None
+        if response.headers.get("content-encoding", "identity") != "identity":
+            self.failure = "it sent a compressed answer, which wasn't asked for"
+            raise httpx2.DecodingError(self.failure, request=request)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _BoundedStream(response.stream, self)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, transport: _Bounded) -> None:
+        self._stream = stream
+        self._transport = transport
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        received = 0
+        async for chunk in self._stream:
+            received += len(chunk)
+            if received > MOST_CALL_BYTES:
+                self._transport.failure = f"it sent more than {MOST_CALL_BYTES:,} bytes at one call"
+                raise httpx2.ReadError(self._transport.failure)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -1,0 +1,185 @@
+"""Tools of MCP servers by URL: a server of the `mcp` package, and services that fail in each way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from mcp.server import MCPServer
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from clotho.errors import ServiceRejected, ServiceUnavailable
+from clotho.tools.mcp.servers import McpServers
+from clotho.tools.mcp.settings import McpServer
+from clotho.tools.mcp.tool import tools_of
+from tests.tools.test_mcp import UNKNOWN, Notes, result
+
+VARIABLES = {"NOTES_TOKEN": "s3cret-token"}
+Answer = Callable[[], Response]
+
+
+class Guarded:
+    """An application that asks for a token, and answers in another's place as long as that is set."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.instead: Answer | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            answer = self.instead
+            if dict(scope["headers"]).get(b"authorization") != b"Bearer s3cret-token":
+                answer = lambda: Response(status_code=401)  # noqa: E731
+            if answer is not None:
+                await answer()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def notes_server() -> MCPServer:
+    server = MCPServer("notes")
+    notes: list[str] = []
+
+    @server.tool()
+    def add_note(text: str) -> str:
+        """Keep a note, and tell how many there are."""
+        notes.append(text)
+        return f"{len(notes)} notes"
+
+    @server.tool()
+    async def misbehave(text: str) -> str:
+        """Do what the text says."""
+        if text == "hang":
+            await asyncio.Event().wait()
+        if text == "flood":
+            return "x" * 40_000_000
+        raise ValueError("no such thing")
+
+    return server
+
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncIterator[str]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    await task
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[McpServers]:
+    made = McpServers(VARIABLES.get)
+    yield made
+    await made.close()
+
+
+@pytest.fixture(params=[False, True], ids=["events", "json"])
+async def guarded(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Guarded, str]]:
+    app = Guarded(notes_server().streamable_http_app(json_response=request.param))
+    async with served(app) as url:
+        yield app, f"{url}/mcp"
+
+
+def settings(url: str, **more: Any) -> McpServer:
+    return McpServer(url=url, secrets={"Authorization": "NOTES_TOKEN"}, **more)
+
+
+@pytest.fixture
+async def notes(guarded: tuple[Guarded, str], servers: McpServers, tmp_path: Path) -> Notes:
+    return await Notes(tmp_path, servers, settings(guarded[1], seconds=20)).offer()
+
+
+async def test_calls_of_a_service(notes: Notes) -> None:
+    assert list(notes.tools) == ["mcp_notes_add_note", "mcp_notes_misbehave"]
+    answers = [result(await notes.call("mcp_notes_add_note", text)) for text in ("a", "b")]
+    assert answers == ["1 notes", "2 notes"]
+
+
+async def test_a_tool_that_raises_is_told(notes: Notes) -> None:
+    done = await notes.call("mcp_notes_misbehave", "raise")
+    assert done.failure is not None and "Error executing tool misbehave" in done.content
+
+
+async def test_an_answer_of_40_mb_is_refused_and_the_next_call_made(notes: Notes) -> None:
+    done = await notes.call("mcp_notes_misbehave", "flood")
+    assert done.failure is not None and ("bytes" in done.content or UNKNOWN in done.content), done.content
+    assert len(done.content) < 3_000
+    assert result(await notes.call("mcp_notes_add_note", "after")) == "1 notes"
+
+
+async def test_a_call_that_hangs_is_given_up(
+    guarded: tuple[Guarded, str], servers: McpServers, tmp_path: Path
+) -> None:
+    notes = await Notes(tmp_path, servers, settings(guarded[1], seconds=0.5)).offer()
+    assert f"within 0.5 s. {UNKNOWN}" in (await notes.call("mcp_notes_misbehave", "hang")).content
+
+
+async def test_a_failing_gateway_leaves_the_outcome_unknown(
+    guarded: tuple[Guarded, str], notes: Notes
+) -> None:
+    await notes.call("mcp_notes_add_note", "a")
+    guarded[0].instead = lambda: Response(status_code=502)
+    assert f"it answered HTTP 502. {UNKNOWN}" in (await notes.call("mcp_notes_add_note", "b")).content
+    guarded[0].instead = None
+    assert result(await notes.call("mcp_notes_add_note", "c")) == "2 notes"
+
+
+async def test_a_service_that_was_started_again_is_called_once(servers: McpServers, tmp_path: Path) -> None:
+    """It knows no session of its predecessor's: the call is refused, and made in a new one."""
+    app = Guarded(notes_server().streamable_http_app())
+    async with served(app) as url:
+        notes = await Notes(tmp_path, servers, settings(f"{url}/mcp")).offer()
+        assert result(await notes.call("mcp_notes_add_note", "a")) == "1 notes"
+        another = notes_server().streamable_http_app()
+        async with another.router.lifespan_context(another):
+            app._app = another
+            assert result(await notes.call("mcp_notes_add_note", "b")) == "1 notes"
+            await servers.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(403, ServiceRejected), (404, ServiceUnavailable), (429, ServiceUnavailable), (503, ServiceUnavailable)],
+)
+async def test_a_service_that_refuses_at_the_start(
+    servers: McpServers, status: int, error: type[Exception]
+) -> None:
+    async def answer(request: Request) -> Response:
+        return Response(status_code=status)
+
+    async with served(Starlette(routes=[Route("/mcp", answer, methods=["POST", "GET"])])) as url:
+        with pytest.raises(error, match=f"HTTP {status}"):
+            await tools_of("notes", settings(f"{url}/mcp"), servers)
+
+
+async def test_a_page_that_isnt_a_server_is_rejected(servers: McpServers) -> None:
+    async def answer(request: Request) -> Response:
+        return Response("<html>", media_type="text/html")
+
+    async with served(Starlette(routes=[Route("/mcp", answer, methods=["POST", "GET"])])) as url:
+        with pytest.raises(ServiceRejected, match="doesn't speak MCP"):
+            await tools_of("notes", settings(f"{url}/mcp"), servers)
+
+
+async def test_a_service_that_cant_be_reached_is_an_outage(servers: McpServers) -> None:
+    async with served(Starlette()) as url:
+        pass
+    with pytest.raises(ServiceUnavailable, match="can't be reached: ConnectError"):
+        await tools_of("notes", settings(f"{url}/mcp"), servers)
+
+
+async def test_a_wrong_token_is_rejected_and_not_told(guarded: tuple[Guarded, str]) -> None:
+    servers = McpServers({"NOTES_TOKEN": "another-token"}.get)
+    with pytest.raises(ServiceRejected, match="HTTP 401") as raised:
+        await tools_of("notes", settings(guarded[1]), servers)
+    assert "another-token" not in str(raised.value)

@@ -1,0 +1,82 @@
+"""Rollouts that call the tools of MCP servers."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.rollout_keys import call_key
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.group import ServerTool, ToolManifest
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
+from tests.support import eventually, start
+from tests.workflows.scripts import run, say
+
+SERVER = Path(__file__).parents[1] / "tools" / "mcp_server.py"
+
+
+def asked(folder: Path, *how: str, **settings: Any) -> dict[str, Any]:
+    """The configuration of a run whose rollouts have a server of notes."""
+    command = [sys.executable, "-S", str(SERVER), str(folder), *how]
+    server = {"command": command, "where": "host", **settings}
+    return {"enabled_toolsets": ["terminal", "mcp-notes"], "mcp_servers": {"notes": server}}
+
+
+def call(tool: str, text: str) -> ScriptedTurn:
+    return ScriptedTurn(calls=(ScriptedCall(name=f"mcp_notes_{tool}", arguments={"text": text}),))
+
+
+def script(*turns: ScriptedTurn) -> ScriptedModel:
+    return ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))
+
+
+async def shown(cluster: Cluster, name: str, number: str) -> str:
+    entry = await cluster.open_journal().read_required(call_key(f"{name}/g000000/r0", number), CallEntry)
+    return entry.content
+
+
+async def test_a_server_keeps_its_state_through_a_rollout(cluster: Cluster, tmp_path: Path) -> None:
+    """Its tools are in the group's manifest, with where they come from."""
+    turns = (call("add_note", "a"), run("echo -n 1 > /work/score"), call("add_note", "b"), say("Done."))
+    async with serving(script(*turns)) as url:
+        handle = await start(cluster, "mcp-kept", url, overrides=asked(tmp_path))
+        progress = await handle.result()
+    assert progress.rollouts == 1
+    assert await shown(cluster, "mcp-kept", "0000-00") == '{"result": "1 notes"}'
+    assert await shown(cluster, "mcp-kept", "0002-00") == '{"result": "2 notes"}'
+    tools = await cluster.open_journal().read_required(tools_key("mcp-kept/g000000"), ToolManifest)
+    offered = tools.offered("mcp_notes_look_up")
+    assert offered is not None and offered.of_server == ServerTool(server="notes", tool="look-up")
+    assert tools.toolsets == ("mcp-notes", "terminal")
+
+
+async def test_a_call_whose_worker_died_is_not_made_again(private_cluster: Cluster, tmp_path: Path) -> None:
+    cluster = private_cluster
+    worker = await cluster.start_worker()
+
+    async def called() -> bool:
+        return (tmp_path / "calls").exists()
+
+    async with serving(script(call("misbehave", "hang"), call("add_note", "a"), say("Done."))) as url:
+        handle = await start(cluster, "mcp-died", url, overrides=asked(tmp_path))
+        await eventually(called, "the call was made")
+        await worker.kill()
+        await cluster.start_worker()
+        await handle.result()
+    assert "wasn't made again" in await shown(cluster, "mcp-died", "0000-00")
+    assert await shown(cluster, "mcp-died", "0001-00") == '{"result": "1 notes"}'
+    assert (tmp_path / "calls").read_text().splitlines() == ["misbehave hang", "add_note a"]
+
+
+async def test_a_server_that_changed_its_tools_fails_the_group(cluster: Cluster, tmp_path: Path) -> None:
+    async with serving(script(call("add_note", "a"), say("Done."))) as url:
+        handle = await start(cluster, "mcp-changed", url, overrides=asked(tmp_path, "changes"))
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+    assert "changed its tool add_note since the group began" in str(raised.value.cause)
+    assert not (tmp_path / "calls").exists()
