@@ -2,14 +2,19 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
 from clotho.sandbox.clouds.pace import Pace
+from clotho.sandbox.relay.backend import RelayedBackend
+from clotho.sandbox.relay.instances import MAKING_SECONDS
 from clotho.sandbox.relay.machine import Base, Channel, Machine
+from clotho.sandbox.relay.records import RelayFolder
+from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from tests.sandbox.clouds.cloud import CLOUDS, Cloud, needs_root
 
 pytestmark = [needs_root, pytest.mark.filterwarnings("ignore:`server_url` is deprecated")]
@@ -209,6 +214,47 @@ async def test_missing_credentials_are_named(
 async def test_bounds_that_the_cloud_has_not_are_refused(machines: Machine, cloud: Cloud) -> None:
     with pytest.raises(IsolationUnavailable, match="disk"):
         await machines.base(cloud.spec().model_copy(update={"limits": "required"}))
+
+
+async def test_a_machine_lives_no_longer_than_leases_are_renewed(
+    cloud: Cloud, tmp_path: Path, lease: str
+) -> None:
+    """Where the cloud can't extend its life, it has the longest."""
+    machines, root = cloud.client(), tmp_path / "sandboxes"
+    backend = RelayedBackend(root, machines)
+    spec = cloud.spec().model_copy(update={"lease_seconds": 660})
+    await backend.create(lease, spec)
+    name = RelayFolder.of_lease(root, lease).machine
+    (made,) = cloud.server.running(name)
+    if machines.extends:
+        assert made.lifetime_seconds == MAKING_SECONDS + 660 + GRACE_SECONDS
+    else:
+        assert made.lifetime_seconds == machines.max_lifetime_seconds
+    await backend.renew(lease, 2000)
+    (made,) = cloud.server.running(name)
+    assert made.lifetime_seconds >= 2000 + GRACE_SECONDS
+    await backend.destroy(lease)
+    await backend.close()
+
+
+@pytest.mark.parametrize("cloud", ["daytona"], indirect=True)
+async def test_a_machine_that_has_stopped_is_lost(machines: Machine, others: Machine, cloud: Cloud) -> None:
+    """Whatever is asked of it is refused, as a wrong request is."""
+    server: Any = cloud.server
+    asked: list[Callable[[Machine], Awaitable[object]]] = [
+        lambda each: each.open("m1", ["true"]),
+        lambda each: each.put("m1", {"/tmp/file": b""}),
+        lambda each: each.extend("m1", 600),
+    ]
+    for ask in asked:
+        await create(machines, cloud)
+        await create(others, cloud)
+        await server.stop("m1")
+        for each in (machines, others):
+            with pytest.raises(SandboxLost, match="stopped"):
+                await ask(each)
+        with pytest.raises(SandboxLost):
+            await ask(machines)
 
 
 async def test_a_sandbox_at_modal_ends_without_a_supervisor(

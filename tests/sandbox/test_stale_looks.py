@@ -1,21 +1,27 @@
 """What is made, moved or made anew while a reaper looks is left alone."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from clotho.errors import SandboxUnavailable
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.containers import leftovers
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import Engine
-from clotho.sandbox.containers.folders import ContainerFolder, identity_of, members
+from clotho.sandbox.containers.folders import ContainerFolder, members
 from clotho.sandbox.containers.holdings import LABEL, Made
 from clotho.sandbox.containers.leftovers import reap_leftovers
 from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.instances import OF_THE_BACKEND
+from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND
 from clotho.sandbox.relay.machine import Found
 from clotho.sandbox.relay.records import RelayFolder, scope
+from clotho.sandbox.supervised.folders import identity_of
 from tests.machine_image import IMAGE
+from tests.sandbox.engine_elsewhere import LikeACloud
 
 
 def create(engine: Engine, name: str, labels: Mapping[str, str]) -> str:
@@ -89,7 +95,7 @@ class BegunMeanwhile(ContainerMachine):
     begun: RelayFolder | None = None
 
     def _list(self, labels: Mapping[str, str]) -> Sequence[Found]:
-        if self.begun is not None:
+        if self.begun is not None and not self.begun.files.exists():
             self.begun.create()
             create(self._engine, self.begun.machine, labels)
         return super()._list(labels)
@@ -128,3 +134,63 @@ async def test_a_machine_is_left_to_whoever_makes_or_ends_its_sandbox(
         assert await machine.find(verifiers) is None
     finally:
         await machine.destroy(verifiers)
+
+
+async def test_ended_machines_of_another_backend_are_reaped_once_their_lease_is_over(
+    machine: BegunMeanwhile, tmp_path: Path
+) -> None:
+    """Its host may be gone, with the folders that told of them."""
+    backend = RelayedBackend(tmp_path, machine)
+    (tmp_path / "sandboxes").mkdir()
+    left, kept = f"clotho-0thers00-{'0' * 20}", f"clotho-0thers00-{'1' * 20}"
+    labels = {**MADE_BY_RELAY, OF_THE_BACKEND: "0thers00"}
+    create(machine._engine, left, {**labels, ENDS: str(round(time.time()) - 10)})
+    create(machine._engine, kept, {**labels, ENDS: str(round(time.time()) + 1000)})
+    try:
+        assert await backend.reap() == (left,)
+        assert await machine.find(kept) is not None
+    finally:
+        await machine.destroy(left)
+        await machine.destroy(kept)
+
+
+def test_a_backend_has_its_machines_also_where_its_folder_is_found_elsewhere(tmp_path: Path) -> None:
+    """As in a worker's pod that has taken the place of another."""
+    before = RelayFolder.of_lease(tmp_path / "before", "moved/r0/lease/0").machine
+    (tmp_path / "before").rename(tmp_path / "after")
+    assert RelayFolder.of_lease(tmp_path / "after", "moved/r0/lease/0").machine == before
+
+
+class Dying(LikeACloud):
+    """One on which a verifier's machine has just been made when the worker dies."""
+
+    dead = False
+
+    async def put(self, name: str, files: Mapping[str, bytes]) -> None:
+        if name.endswith("-v0"):
+            self.dead = True
+        await self._alive()
+        await super().put(name, files)
+
+    async def destroy(self, name: str) -> None:
+        await self._alive()
+        await super().destroy(name)
+
+    async def _alive(self) -> None:
+        if self.dead:
+            raise SandboxUnavailable("the worker has died")
+
+
+async def test_a_verifiers_machine_whose_worker_died_ends_with_its_sandbox(
+    engine_elsewhere: str, tmp_path: Path, lease: str
+) -> None:
+    spec = SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512)
+    machine = LikeACloud(engine_elsewhere, tmp_path / "locks")
+    dying = RelayedBackend(tmp_path, Dying(engine_elsewhere, tmp_path / "locks"))
+    await dying.create(lease, spec)
+    with pytest.raises(SandboxUnavailable, match="the worker has died"):
+        await dying.open_verifier(lease, 0, {})
+    verifiers = f"{RelayFolder.of_lease(tmp_path, lease).machine}-v0"
+    assert await machine.find(verifiers) is not None
+    await RelayedBackend(tmp_path, machine).destroy(lease)
+    assert await machine.find(verifiers) is None

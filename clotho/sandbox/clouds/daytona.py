@@ -8,8 +8,8 @@ import asyncio
 import math
 import secrets
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import aiohttp
 import daytona
@@ -47,7 +47,8 @@ class DaytonaMachines:
     """Sandboxes of the account."""
 
     kind = "daytona"
-    starts_first = False
+    starts_first = keeps_ended = False
+    extends = True
     max_lifetime_seconds = None
 
     def __init__(self, account: DaytonaAccount) -> None:
@@ -102,7 +103,7 @@ class DaytonaMachines:
 
     async def extend(self, name: str, lifetime_seconds: float) -> None:
         sandbox = await self._sandbox(name)
-        with self._told_of(name):
+        async with self._told_of(name):
             await sandbox.set_ttl(_minutes(lifetime_seconds))
 
     async def find(self, name: str) -> Found | None:
@@ -118,7 +119,7 @@ class DaytonaMachines:
     async def put(self, name: str, files: Mapping[str, bytes]) -> None:
         sandbox = await self._sandbox(name)
         contents, move = staged(files)
-        with self._told_of(name):
+        async with self._told_of(name):
             await sandbox.fs.upload_files(
                 [daytona.FileUpload(source=content, destination=path) for path, content in contents.items()]
             )
@@ -129,7 +130,7 @@ class DaytonaMachines:
     async def open(self, name: str, argv: Sequence[str]) -> Channel:
         sandbox = await self._sandbox(name)
         channel = DaytonaChannel(sandbox, name)
-        with self._told_of(name):
+        async with self._told_of(name):
             await channel.start(argv)
         return channel
 
@@ -166,13 +167,20 @@ class DaytonaMachines:
                 raise SandboxLost(f"Daytona has no sandbox {name} that runs")
         return self._sandboxes[name]
 
-    @contextmanager
-    def _told_of(self, name: str) -> Iterator[None]:
+    @asynccontextmanager
+    async def _told_of(self, name: str) -> AsyncIterator[None]:
+        """Of a sandbox that has stopped, requests are refused as if they were wrong."""
         try:
             with told(name):
                 yield
         except SandboxLost:
             self._sandboxes.pop(name, None)
+            raise
+        except InvalidInput as refusal:
+            found = await self.find(name)
+            self._sandboxes.pop(name, None)
+            if found is None or not found.running:
+                raise SandboxLost(f"Daytona's sandbox {name} has stopped") from refusal
             raise
 
 

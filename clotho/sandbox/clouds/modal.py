@@ -63,7 +63,7 @@ class ModalMachines:
     """Sandboxes of the account's app."""
 
     kind = "modal"
-    starts_first = False
+    starts_first = extends = keeps_ended = False
 
     def __init__(self, account: ModalAccount) -> None:
         self._account = account

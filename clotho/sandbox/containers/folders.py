@@ -1,7 +1,6 @@
 """The folder of a sandbox in a container: its record, the files that commands write to, and control directories."""
 
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.folders import SupervisedFolder, SupervisedRecord
+from clotho.sandbox.supervised.folders import SupervisedFolder, SupervisedRecord, identity_of
 
 
 class ContainerRecord(SupervisedRecord):
@@ -107,19 +106,6 @@ def members(root: Path, key: str = "*") -> Iterator[ContainerFolder]:
     """Containers made ahead, of one kind or of all."""
     for path in root.glob(f"pool/{key}/*"):
         yield ContainerFolder(root, path.name, f"pool/{path.parent.name}")
-
-
-def identity_of(root: Path) -> str:
-    """A backend's name on its engine, which others use too, whose roots may have the same path."""
-    file = root / "identity"
-    if not file.exists():
-        root.mkdir(mode=0o711, parents=True, exist_ok=True)
-        unfinished = root / f".identity.{secrets.token_hex(8)}"
-        unfinished.write_text(secrets.token_hex(16))
-        with suppress(FileExistsError):
-            os.link(unfinished, file)
-        unfinished.unlink()
-    return file.read_text()
 
 
 def owned(path: Path, user: int, mode: int = 0o755) -> None:

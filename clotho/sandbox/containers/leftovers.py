@@ -12,9 +12,9 @@ from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.containers.engine import Engine
-from clotho.sandbox.containers.folders import ContainerFolder, identity_of, members
+from clotho.sandbox.containers.folders import ContainerFolder, members
 from clotho.sandbox.containers.holdings import Made
-from clotho.sandbox.supervised.folders import GRACE_SECONDS
+from clotho.sandbox.supervised.folders import GRACE_SECONDS, identity_of
 
 log = logging.getLogger("clotho")
 

@@ -38,7 +38,7 @@ class ContainerMachine:
     """Machines that are containers of the engine at `address`; `locks` are of those that write to it from here."""
 
     kind = "docker"
-    starts_first = True
+    starts_first = extends = keeps_ended = True
     max_lifetime_seconds: float | None = None
     """A supervisor that is the first process ends the container with its lease."""
 

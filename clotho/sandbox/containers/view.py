@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
-from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, identity_of, variables
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, variables
 from clotho.sandbox.containers.holdings import LABEL, LEASE_LABEL
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.folders import identity_of
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervised.verifying import expanded, verifying_variables

@@ -6,7 +6,8 @@ as an image, and of its workspace, home, /tmp and writable roots over the image 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import WORKSPACE
-from clotho.sandbox.relay.instances import OF_THE_BACKEND, Instances, drawn
+from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND, Instances, drawn
 from clotho.sandbox.relay.loop import blocking
 from clotho.sandbox.relay.machine import Machine
 from clotho.sandbox.relay.records import RelayFolder, RelayRecord, placed, scope
@@ -238,8 +239,19 @@ class RelayedBackend:
             return True
 
     def _reap_without_folder(self) -> Sequence[str]:
-        found = blocking(self._machine.list({OF_THE_BACKEND: scope(self._root)}))
-        return [each.name for each in found if not each.running and self._destroyed(each.name)]
+        own = blocking(self._machine.list({OF_THE_BACKEND: scope(self._root)}))
+        reaped = [each.name for each in own if not each.running and self._destroyed(each.name)]
+        for name in self._left_by_others() if self._machine.keeps_ended else ():
+            blocking(self._machine.destroy(name))
+            reaped.append(name)
+        return reaped
+
+    def _left_by_others(self) -> Iterator[str]:
+        """Ended machines of backends that may be gone: each may be in use as long as its first lease could last."""
+        for each in blocking(self._machine.list(MADE_BY_RELAY)):
+            others = each.labels[OF_THE_BACKEND] != scope(self._root)
+            if others and not each.running and float(each.labels[ENDS]) < time.time():
+                yield each.name
 
     def _destroyed(self, machine: str) -> bool:
         """Destroy a machine unless a folder tells of it, or its sandbox is being made or ended."""

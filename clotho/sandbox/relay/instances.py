@@ -21,10 +21,13 @@ from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 READY_SECONDS = 120.0
+MAKING_SECONDS = 600.0
+"""Seconds in which a machine and its supervisor are there, and the first renewal has come."""
 LIFETIME_SECONDS = 86_400.0
 """The longest life of a machine of a platform that can't be asked for more later."""
-OF_THE_BACKEND = "clotho.relayed"
-"""The label that tells whose machine it is."""
+OF_THE_BACKEND, ENDS, MADE_BY = "clotho.relayed", "clotho.ends", "clotho.made-by"
+"""Labels: whose machine it is, the Unix seconds at which its first lease is over, and that a relay is its way."""
+MADE_BY_RELAY = {MADE_BY: "relay"}
 IN_THE_WAY = frozenset({*NOT_THERE, errno.EEXIST, errno.ENOTEMPTY})
 
 
@@ -39,9 +42,9 @@ class Instances:
     def start(self, folder: RelayFolder, view: RelayView, base: Base) -> str:
         """Make the machine of an instance, and have its supervisor serve; returns its incarnation."""
         record, name = view.record, view.instance.machine
-        lifetime = min(LIFETIME_SECONDS, self._machine.max_lifetime_seconds or LIFETIME_SECONDS)
+        lifetime = self._first_lifetime(record)
         start = view.start() if self._machine.starts_first else None
-        labels = self._labels(record)
+        labels = self._labels(record, time.time() + lifetime)
         blocking(self._machine.create(name, base, record.spec, labels, lifetime, start))
         if start is None:
             blocking(self._machine.put(name, view.files))
@@ -84,10 +87,17 @@ class Instances:
                 f"the sandbox's files have no room for the folder {path}: {error.strerror}"
             ) from error
 
-    def _labels(self, record: RelayRecord) -> dict[str, str]:
+    def _first_lifetime(self, record: RelayRecord) -> float:
+        """For as little as can be: nobody may be there any more who would end it."""
+        extended = MAKING_SECONDS + record.spec.lease_seconds + GRACE_SECONDS
+        wanted = extended if self._machine.extends else LIFETIME_SECONDS
+        return min(wanted, self._machine.max_lifetime_seconds or wanted)
+
+    def _labels(self, record: RelayRecord, ends: float) -> dict[str, str]:
         owner = {} if record.labels is None else record.labels.model_dump()
         labels = {f"clotho.{name}": value for name, value in owner.items()}
-        return {OF_THE_BACKEND: scope(self._root), "clotho.lease": record.lease, **labels}
+        own = {OF_THE_BACKEND: scope(self._root), ENDS: str(round(ends)), "clotho.lease": record.lease}
+        return {**MADE_BY_RELAY, **own, **labels}
 
     def control(self, folder: RelayFolder, instance: Instance) -> RelayedControl:
         """One for all that use an instance in this process: they share its stream."""

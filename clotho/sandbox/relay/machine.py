@@ -90,6 +90,14 @@ class Machine(Protocol):
     def max_lifetime_seconds(self) -> float | None:
         """The longest life that `create` can ask for; None: no bound."""
 
+    @property
+    def extends(self) -> bool:
+        """Whether a machine can live for longer than `create` asked for: as long as its lease is renewed."""
+
+    @property
+    def keeps_ended(self) -> bool:
+        """Whether a machine that has ended is there until it is destroyed."""
+
     async def base(self, spec: SandboxSpec) -> Base:
         """The image that `spec.backend` asks for, pulled or built where that is due, once for all that wait."""
 

@@ -17,7 +17,7 @@ from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.relay.machine import Base
-from clotho.sandbox.supervised.folders import GRACE_SECONDS, lock
+from clotho.sandbox.supervised.folders import GRACE_SECONDS, identity_of, lock
 from clotho.sandbox.supervised.launch import private
 
 log = logging.getLogger("clotho")
@@ -59,6 +59,8 @@ class RelayRecord(FrozenModel):
     workdir: str
     agent: Instance
     verifiers: dict[int, Instance] = {}
+    begun: Instance | None = None
+    """A verifier's whose machine may be there, and that may never be whole."""
     restored: str | None = None
     """Digest of the checkpoint that it was made from."""
 
@@ -68,7 +70,7 @@ class RelayRecord(FrozenModel):
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        return (self.agent, *self.verifiers.values())
+        return (self.agent, *self.verifiers.values(), *([] if self.begun is None else [self.begun]))
 
     @property
     def user(self) -> str:
@@ -197,5 +199,5 @@ class RelayFolder:
 
 
 def scope(root: Path) -> str:
-    """Tells the machines of one backend from those of others on the same platform."""
-    return hashlib.sha256(f"{os.uname().nodename}:{root}".encode()).hexdigest()[:8]
+    """Tells the machines of one backend from those of others on the same platform, wherever `root` is mounted."""
+    return identity_of(root)[:8]

@@ -49,16 +49,17 @@ class Verifiers:
             check_hidden(hidden_files)
             agent = self._instances.control(folder, record.agent)
             seal(agent)
-            for earlier in record.verifiers.values():
+            for earlier in record.instances[1:]:
                 self._instances.end(earlier)
             instance = drawn(f"{folder.machine}-v{epoch}", f"/.{secrets.token_hex(16)}")
+            folder.write_record(record.model_copy(update={"begun": instance}))  # before there is a machine
             view = RelayView(record, instance, setup)
             try:
                 made = self._made(folder, view, hidden_files)
             except BaseException:
                 self._instances.end(instance)
                 raise
-            folder.write_record(record.model_copy(update={"verifiers": {epoch: instance}}))
+            folder.write_record(record.model_copy(update={"verifiers": {epoch: instance}, "begun": None}))
             return made
 
     def _living(self, folder: RelayFolder, view: RelayView, epoch: int) -> SupervisedSandbox:

@@ -186,6 +186,19 @@ class SupervisedFolder(ABC, Generic[Record]):
         return _last_change(deadlines) or _last_change([self.files])
 
 
+def identity_of(root: Path) -> str:
+    """A backend's name on an engine or at a cloud that others use too, whose roots may have the same path."""
+    file = root / "identity"
+    if not file.exists():
+        root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        unfinished = root / f".identity.{secrets.token_hex(8)}"
+        unfinished.write_text(secrets.token_hex(16))
+        with suppress(FileExistsError):
+            os.link(unfinished, file)
+        unfinished.unlink()
+    return file.read_text()
+
+
 def _last_change(paths: Iterable[Path]) -> float:
     """Unix seconds; 0 where there is none of them, or they have just gone."""
     last = 0.0

@@ -25,10 +25,11 @@ class DaytonaSandbox:
         self.asked = asked
         self.box = box
         self.ttl = asked["ttlMinutes"]
+        self.stopped = False
         self.terminals: dict[str, PtyProcess] = {}
 
     def described(self, address: str) -> dict[str, Any]:
-        state = "started" if self.box.alive else "destroyed"
+        state = "stopped" if self.stopped else "started" if self.box.alive else "destroyed"
         return {
             "id": self.id,
             "organizationId": "org",
@@ -98,10 +99,23 @@ class DaytonaServer:
     def fail_creations(self, failure: Failure, times: int) -> None:
         self.failing = [STATUSES[failure]] * times
 
+    async def stop(self, name: str) -> None:
+        """Its processes end, and it stays."""
+        (stopped,) = (each for each in self.sandboxes if each.box.alive and each.asked["name"] == name)
+        await stopped.box.destroy()
+        stopped.stopped = True
+
+    def _running(self, request: web.Request) -> DaytonaSandbox:
+        found = self._found(request)
+        if found.stopped:
+            text = json.dumps(refusal(400, "bad request: the sandbox isn't started"))
+            raise web.HTTPBadRequest(text=text, content_type="application/json")
+        return found
+
     def _found(self, request: web.Request) -> DaytonaSandbox:
         name = request.match_info["name"]
         for each in self.sandboxes:
-            if each.box.alive and name in (each.id, each.asked["name"]):
+            if (each.box.alive or each.stopped) and name in (each.id, each.asked["name"]):
                 return each
         raise web.HTTPNotFound(
             text=json.dumps(refusal(404, "sandbox not found")), content_type="application/json"
@@ -144,23 +158,24 @@ class DaytonaServer:
     async def _delete(self, request: web.Request) -> web.Response:
         found = self._found(request)
         await found.box.destroy()
+        found.stopped = False
         return web.json_response(found.described(self.address))
 
     async def _set_ttl(self, request: web.Request) -> web.Response:
-        found = self._found(request)
+        found = self._running(request)
         found.ttl = int(request.match_info["minutes"])
         return web.json_response(found.described(self.address))
 
     # ---- the daemon ----
 
     async def _execute(self, request: web.Request) -> web.Response:
-        process = await self._found(request).box.run(["sh", "-c", (await request.json())["command"]])
+        process = await self._running(request).box.run(["sh", "-c", (await request.json())["command"]])
         output, errors = await process.communicate()
         result = (output + errors).decode(errors="replace")
         return web.json_response({"exitCode": process.returncode, "result": result})
 
     async def _upload(self, request: web.Request) -> web.Response:
-        box, path = self._found(request).box, Path()
+        box, path = self._running(request).box, Path()
         async for part in await request.multipart():
             assert isinstance(part, BodyPartReader)
             content = bytes(await part.read())
@@ -172,7 +187,7 @@ class DaytonaServer:
         return web.json_response({})
 
     async def _terminal(self, request: web.Request) -> web.WebSocketResponse:
-        sandbox = self._found(request)
+        sandbox = self._running(request)
         terminal = await PtyProcess.start(sandbox.box)
         sandbox.terminals[request.query["id"]] = terminal
         stream = web.WebSocketResponse(protocols=request.headers["Sec-WebSocket-Protocol"].split(", "))
