@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field
 
 SIZES = TypeAdapter(dict[str, int])
 TEXTS = TypeAdapter(dict[str, str])
-SERVERS = TypeAdapter(dict[str, JsonValue])
+FIELDS = TypeAdapter(dict[str, JsonValue])
 
 
 class CheckpointPolicy(StrEnum):
@@ -108,6 +108,10 @@ class RunSettings(BaseModel):
         default=None,
         description="MCP servers by name, as JSON: command or url, env, secrets and more (the page on tools).",
     )
+    services: dict[str, JsonValue] | str | None = Field(
+        default=None,
+        description="The models that tools call, as JSON: vision, image, moa (the page on tools).",
+    )
     redact: tuple[str, ...] | str | None = Field(
         default=None,
         description="Environment variables of the workers whose values no tool result may show.",
@@ -128,7 +132,12 @@ class RunSettings(BaseModel):
     @field_validator("mcp_servers")
     @classmethod
     def _servers(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
-        return SERVERS.validate_json(value) if isinstance(value, str) else value
+        return FIELDS.validate_json(value) if isinstance(value, str) else value
+
+    @field_validator("services")
+    @classmethod
+    def _services(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
+        return FIELDS.validate_json(value) if isinstance(value, str) else value
 
     @field_validator("redact")
     @classmethod

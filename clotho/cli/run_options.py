@@ -182,6 +182,7 @@ class RunOptions(DatasetOptions):
     redact: Annotated[str | None, asked(LIMITS, "redact", "NAME,NAME")] = None
     web: Annotated[str | None, asked(LIMITS, "web", "JSON")] = None
     skills: Annotated[str | None, asked(LIMITS, "skills", "FOLDER")] = None
+    services: Annotated[str | None, asked(LIMITS, "services", "JSON")] = None
     clarify: Annotated[str | None, asked(LIMITS, "clarify", "TEXT")] = None
     mcp_servers: Annotated[str | None, asked(LIMITS, "mcp_servers", "JSON")] = None
 

@@ -85,7 +85,12 @@ def _settings() -> ToolSettings:
     run = load_settings().run
     try:
         return ToolSettings.model_validate(
-            {"web": run.web, "skills": run.skills, "mcp_servers": run.mcp_servers or {}}
+            {
+                "web": run.web,
+                "skills": run.skills,
+                "mcp_servers": run.mcp_servers or {},
+                "services": run.services or {},
+            }
         )
     except ValidationError as error:
         raise InvalidInput(field_errors(error)) from error

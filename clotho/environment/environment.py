@@ -16,6 +16,7 @@ from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
 from clotho.tools.mcp.settings import McpServer, ServerName
+from clotho.tools.services.settings import ModelServices
 from clotho.tools.tool import ToolSettings
 from clotho.tools.web.settings import WebSettings
 
@@ -61,6 +62,8 @@ class EnvironmentConfig(BaseModel):
     """What the clarify tool answers in place of a user."""
     mcp_servers: dict[ServerName, McpServer] = {}
     """MCP servers by name, whose tools are the toolsets `mcp-{name}`."""
+    services: ModelServices = ModelServices()
+    """The models that tools call, such as one that sees."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
     path_aliases: dict[str, str] = {}

@@ -53,6 +53,7 @@ SETTINGS = {
         "skills",
         "clarify",
         "mcp_servers",
+        "services",
         "redact",
     ),
 }

@@ -130,6 +130,7 @@ def configured_tools(asked: EnvironmentConfig) -> ToolSettings:
         skills=asked.skills,
         clarify=asked.clarify,
         mcp_servers=asked.mcp_servers,
+        services=asked.services,
     )
 
 

@@ -1,10 +1,15 @@
-"""The `clarify` tool: a question to the user, whose place the run's settings take."""
+"""The `clarify` tool: a question to the user, answered by the run's settings, or a model."""
 
 from clotho.tools.results import answer, problem
 from clotho.tools.schemas import object_schema, string
+from clotho.tools.services.asking import Asker, counted, used_up
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 MOST_CHOICES = 4
+IN_PLACE = (
+    "You take the place of a user whom an assistant asks about the task that it works on. Answer briefly, with one "
+    "of the choices where there are any. Where you can't know, say: use your judgement."
+)
 
 
 class Clarify(Tool):
@@ -31,7 +36,14 @@ class Clarify(Tool):
         question = arguments["question"].strip()
         if not question:
             return problem("The question is empty")
+        service = context.settings.services.clarify
+        if service is not None and (full := used_up(context, 1)) is not None:
+            return problem(full)
         choices = [each.strip() for each in arguments.get("choices") or [] if each.strip()]
-        return answer(
-            question=question, choices_offered=choices or None, user_response=context.settings.clarify
-        )
+        said = context.settings.clarify
+        if service is not None:
+            asked = "\n- ".join([question, *choices])
+            messages = [{"role": "system", "content": IN_PLACE}, {"role": "user", "content": asked}]
+            said = await Asker.of(context).answer(service, messages)
+        done = answer(question=question, choices_offered=choices or None, user_response=said)
+        return done if service is None else counted(done, context, 1)

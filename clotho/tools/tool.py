@@ -11,6 +11,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.mcp.settings import McpServer, ServerName
+from clotho.tools.services.settings import ModelServices
 from clotho.tools.web.settings import WebSettings
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class ToolSettings(FrozenModel):
     """What `clarify` answers."""
     mcp_servers: dict[ServerName, McpServer] = {}
     """MCP servers by name, whose tools are offered as the toolsets `mcp-{name}`."""
+    services: ModelServices = ModelServices()
+    """The models that tools call."""
     redact: tuple[str, ...] = ()
     """Environment variables of the process that runs the tools: no result shows their values."""
 

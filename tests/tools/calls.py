@@ -14,12 +14,14 @@ from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolSettings
 from clotho.tools.web.settings import WebSettings
+from tests.tools.model_service import shared_server
 from tests.tools.rows import SESSION, Arguments, Call
 
 REGISTRY = Registry.discover()
 SETTINGS = ToolSettings(
     web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl")),
     skills=str(Path(__file__).parent / "skills"),
+    services=shared_server().services(max_calls=10_000),
 )
 CLEAR = "find /work /tmp -mindepth 1 -delete 2>/dev/null; cd /work"
 

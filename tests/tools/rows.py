@@ -1,7 +1,10 @@
 """The tools under conformance test: another one joins by an entry in ROWS."""
 
+import base64
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from tests.tools.model_service import PNG
 
 Arguments = dict[str, Any]
 
@@ -48,6 +51,7 @@ print(terminal("cat log")["output"])
 """
 TASKS = [{"id": "1", "content": "look", "status": "pending"}]
 
+IMAGE = base64.b64encode(PNG).decode()
 SKILL = "---\nname: knots\ndescription: Tie knots that hold.\n---\n\nPull both ends.\n"
 
 ROWS: dict[str, Row] = {
@@ -175,6 +179,32 @@ ROWS: dict[str, Row] = {
         bad={"question": "Which?", "choices": ["1", "2", "3", "4", "5"]},
         effect="none",
         long={"question": "Why? " * 300},
+    ),
+    "vision_analyze": Row(
+        before=(("terminal", {"command": f"base64 -d > dot.png <<< {IMAGE}"}),),
+        good={"image_url": "dot.png", "question": "What is it?"},
+        spelled={"image_url": "dot.png", "question": "What is it?", "detail": None},
+        bad={"image_url": "dot.png"},
+        effect="idempotent",
+        long={"image_url": "dot.png", "question": "What? " * 300},
+        long_before=(("terminal", {"command": f"base64 -d > dot.png <<< {IMAGE}"}),),
+    ),
+    "image_generate": Row(
+        good={"prompt": "a dot"},
+        spelled={"prompt": "a dot", "aspect_ratio": "landscape"},
+        bad={"prompt": "a dot", "aspect_ratio": "round"},
+        effect="once",
+        lost="repeated",
+        shows="head -c 4 image-*.png | tail -c 3",
+        prints="PNG",
+        varies=("image",),
+    ),
+    "mixture_of_agents": Row(
+        good={"user_prompt": "Why?"},
+        spelled={"user_prompt": "Why?", "models": None},
+        bad={"prompt": "Why?"},
+        effect="idempotent",
+        long={"user_prompt": "Why? " * 300},
     ),
     "todo": Row(
         good={"todos": TASKS},

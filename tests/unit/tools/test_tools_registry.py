@@ -11,6 +11,7 @@ from clotho.tools import catalogue, registry
 from clotho.tools.distributions import DISTRIBUTIONS, sample
 from clotho.tools.registry import Registry, tools_in
 from clotho.tools.resolution import resolve
+from clotho.tools.services.settings import ModelService, ModelServices
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 from clotho.tools.web.settings import WebSettings
 
@@ -95,7 +96,9 @@ def test_an_entry_point_that_is_no_tool_is_refused(monkeypatch: pytest.MonkeyPat
 
 def test_none_means_everything_and_an_empty_list_nothing(installed: Registry) -> None:
     corpus = WebSettings(provider="offline", corpus="pages.jsonl")
-    everything = resolve(installed, settings=ToolSettings(web=corpus, skills="skills"))
+    model = ModelService(url="http://127.0.0.1:1/v1", model="m")
+    services = ModelServices(vision=model, image=model, moa=(model,))
+    everything = resolve(installed, settings=ToolSettings(web=corpus, skills="skills", services=services))
     assert [tool.name for tool in everything.tools] == list(installed.names)
     assert everything.unavailable == {}
     assert set(everything.toolsets) >= {"terminal", "todo"}
@@ -122,9 +125,10 @@ def test_a_composite_is_its_leaves(installed: Registry) -> None:
 
 
 def test_what_is_not_built_is_reported(installed: Registry) -> None:
+    assert resolve(Registry([]), ["vision"]).unavailable == {"vision_analyze": "not built in this version"}
     resolution = resolve(installed, ["vision", "memory"])
     assert resolution.tools == ()
-    assert resolution.unavailable["vision_analyze"] == "not built in this version"
+    assert "set `services`" in resolution.unavailable["vision_analyze"]
     assert resolution.unavailable["memory"] == "not available in RL environments"
 
 

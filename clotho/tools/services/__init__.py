@@ -1,0 +1,1 @@
+"""The tools that call other models, over OpenAI-compatible APIs."""
