@@ -17,9 +17,11 @@ from activities.tools import Tools
 from clotho.config import variable
 from clotho.environment.instances import Environments
 from clotho.environment.tools import EnvironmentTools
+from clotho.identifiers.hashed import job_key
 from clotho.journal import Journal
 from clotho.sandbox.backend import SandboxBackend
 from clotho.temporal.states import namespace_labels
+from clotho.tools.browser.client import BrowserClient
 
 Activities = tuple[Callable[..., Any], ...]
 
@@ -36,10 +38,11 @@ class Host:
         queue: str,
     ) -> None:
         labels = namespace_labels(client, journal.store_identity)
-        known = EnvironmentTools(variable)
+        known = EnvironmentTools(variable, job_key(journal.store_identity, queue))
         self.close = known.servers.close
         """Ends the conversations with MCP servers."""
-        sandboxes = Sandboxes(journal, backend, Restorer(journal, backend, known, labels), labels, queue)
+        restorer = Restorer(journal, backend, known, labels)
+        sandboxes = Sandboxes(journal, backend, restorer, labels, queue, BrowserClient(known.scope))
         tools = Tools(journal, sandboxes, known)
         verifier = Verifier(journal, environments, sandboxes, known)
         groups, rollouts = Groups(journal, environments, known, client), Rollouts(journal)

@@ -24,6 +24,7 @@ from clotho.sandbox.checkpoints import Checkpoint, NotTaken
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
 from clotho.sandbox.verification import VerifierSetup
+from clotho.tools.browser.client import BrowserClient
 from clotho.tools.shell import last_job
 
 log = logging.getLogger("clotho")
@@ -36,13 +37,20 @@ class Sandboxes:
     """Activities of one sandbox host, and the leases that its other activities use."""
 
     def __init__(
-        self, journal: Journal, backend: SandboxBackend, restorer: Restorer, labels: Labels, queue: str
+        self,
+        journal: Journal,
+        backend: SandboxBackend,
+        restorer: Restorer,
+        labels: Labels,
+        queue: str,
+        browser: BrowserClient,
     ) -> None:
         self._journal = journal
         self.backend = backend
         self._restorer = restorer
         self._labels = labels
         self.queue = queue
+        self._browser = browser
         self._restoring = asyncio.Semaphore(RESTORES_AT_ONCE)
 
     @activity.defn
@@ -59,6 +67,7 @@ class Sandboxes:
             if (entry := await self._journal.read(lease, LeaseEntry)) is not None:
                 self._require_here(request.rollout, entry)
             await self.backend.destroy(lease, self._labels_of(request.rollout))
+            await self._browser.close(request.rollout)
 
     @activity.defn
     async def host_is_present(self, request: HostCheck) -> bool:

@@ -331,3 +331,9 @@ def engine_socket() -> str | None:
 def cache_folder() -> Path:
     """Per user and shared between checkouts."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clotho"
+
+
+def browsers_of_playwright() -> Path:
+    """The folder in which Playwright keeps the browsers that it has installed."""
+    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    return Path(named) if named else cache_folder().parent / "ms-playwright"

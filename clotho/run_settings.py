@@ -98,6 +98,10 @@ class RunSettings(BaseModel):
         default=None,
         description="Provider that web_search asks, as JSON: provider, url, key and corpus (the page on tools).",
     )
+    browser: dict[str, JsonValue] | str | None = Field(
+        default=None,
+        description="What pages the browser may open, as JSON: allow, sites and seconds (the page on tools).",
+    )
     skills: str | None = Field(
         default=None, min_length=1, description="Folder of skills, at the same path on every worker."
     )
@@ -129,14 +133,9 @@ class RunSettings(BaseModel):
     def _web(cls, value: dict[str, str] | str | None) -> dict[str, str] | None:
         return TEXTS.validate_json(value) if isinstance(value, str) else value
 
-    @field_validator("mcp_servers")
+    @field_validator("browser", "mcp_servers", "services")
     @classmethod
-    def _servers(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
-        return FIELDS.validate_json(value) if isinstance(value, str) else value
-
-    @field_validator("services")
-    @classmethod
-    def _services(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
+    def _objects(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
         return FIELDS.validate_json(value) if isinstance(value, str) else value
 
     @field_validator("redact")

@@ -22,6 +22,7 @@ LAYERS = (
     "sandbox",
     "temporal",
     "tools",
+    "browser",
     "models",
     "rollouts",
     "datasets",

@@ -185,6 +185,7 @@ class RunOptions(DatasetOptions):
     services: Annotated[str | None, asked(LIMITS, "services", "JSON")] = None
     clarify: Annotated[str | None, asked(LIMITS, "clarify", "TEXT")] = None
     mcp_servers: Annotated[str | None, asked(LIMITS, "mcp_servers", "JSON")] = None
+    browser: Annotated[str | None, asked(LIMITS, "browser", "JSON")] = None
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """The run's manifest. Raises InvalidInput that names the option at fault."""

@@ -87,6 +87,7 @@ def _settings() -> ToolSettings:
         return ToolSettings.model_validate(
             {
                 "web": run.web,
+                "browser": run.browser,
                 "skills": run.skills,
                 "mcp_servers": run.mcp_servers or {},
                 "services": run.services or {},

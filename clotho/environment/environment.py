@@ -15,6 +15,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
+from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.mcp.settings import McpServer, ServerName
 from clotho.tools.services.settings import ModelServices
 from clotho.tools.tool import ToolSettings
@@ -64,6 +65,8 @@ class EnvironmentConfig(BaseModel):
     """MCP servers by name, whose tools are the toolsets `mcp-{name}`."""
     services: ModelServices = ModelServices()
     """The models that tools call, such as one that sees."""
+    browser: BrowserSettings | None = None
+    """What pages the browser tools may open, and which host names the sandbox serves."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
     path_aliases: dict[str, str] = {}

@@ -9,7 +9,7 @@ from clotho.environment.functions import declared_tools
 from clotho.environment.loading import load_environment
 from clotho.errors import InvalidInput
 from clotho.rollouts.group import OfferedTool, ServerTool
-from clotho.tools.dispatch import Dispatcher
+from clotho.tools.dispatch import OWN_SCOPE, Dispatcher
 from clotho.tools.mcp.servers import McpServers
 from clotho.tools.mcp.settings import toolset_of
 from clotho.tools.mcp.tool import McpTool, Offer, mcp_tool, tools_of
@@ -20,8 +20,9 @@ from clotho.tools.tool import Tool, ToolSettings
 class EnvironmentTools:
     """Registries and dispatchers by environment, each made once in a process."""
 
-    def __init__(self, variable: Callable[[str], str | None]) -> None:
+    def __init__(self, variable: Callable[[str], str | None], scope: str = OWN_SCOPE) -> None:
         self._variable = variable
+        self.scope = scope
         self._made: dict[str, Dispatcher] = {}
         self.servers = McpServers(variable)
 
@@ -35,7 +36,7 @@ class EnvironmentTools:
         """
         if environment not in self._made:
             registry = await asyncio.to_thread(registry_of, environment)
-            self._made.setdefault(environment, Dispatcher(registry, self._variable))
+            self._made.setdefault(environment, Dispatcher(registry, self._variable, self.scope))
         made = self._made[environment]
         of_servers = [tool for each in offered if (tool := self._tool_of_server(each)) is not None]
         return made.with_tools(of_servers) if of_servers else made

@@ -54,6 +54,7 @@ SETTINGS = {
         "clarify",
         "mcp_servers",
         "services",
+        "browser",
         "redact",
     ),
 }

@@ -127,6 +127,7 @@ def configured_tools(asked: EnvironmentConfig) -> ToolSettings:
     return ToolSettings(
         terminal_timeout=asked.terminal_timeout,
         web=asked.web,
+        browser=asked.browser,
         skills=asked.skills,
         clarify=asked.clarify,
         mcp_servers=asked.mcp_servers,

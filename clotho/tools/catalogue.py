@@ -41,6 +41,12 @@ OUTSIDE_ROLLOUTS = frozenset({"memory", "session_search"})
 """Tools that carry knowledge from one session to the next, which a rollout must not have."""
 
 
+REFUSED = {"browser_cdp": "refused: raw commands would reach past the run's network policy"}
+"""Tools that can't be made safe."""
+
+
 def reason_missing(tool: str) -> str:
     """Why a catalogued tool that no module provides can't be offered."""
+    if tool in REFUSED:
+        return REFUSED[tool]
     return "not available in RL environments" if tool in OUTSIDE_ROLLOUTS else "not built in this version"

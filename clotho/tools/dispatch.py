@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 MAX_ARGUMENTS_CHARS = 150
 MAX_ERROR_CHARS = 300
+OWN_SCOPE = f"process-{os.getpid()}"
+"""The scope of a process that is no host's worker."""
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +62,12 @@ class Dispatched:
 class Dispatcher:
     """Runs tool calls. `variable` reads an environment variable: a run names those that no result may show."""
 
-    def __init__(self, registry: Registry, variable: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, registry: Registry, variable: Callable[[str], str | None], scope: str = OWN_SCOPE
+    ) -> None:
         self.registry = registry
         self._variable = variable
+        self.scope = scope
         self._redactors = Redactors(variable)
 
     @property
@@ -130,7 +136,13 @@ class Dispatcher:
         return await _spilled(done, tool, context) if spilled else done
 
     def _completed(self, context: CallContext, offered: Collection[str]) -> CallContext:
-        return replace(context, dispatcher=self, offered=frozenset(offered), variable=self._variable)
+        return replace(
+            context,
+            dispatcher=self,
+            offered=frozenset(offered),
+            variable=self._variable,
+            scope=self.scope,
+        )
 
     def _dispatched(
         self, name: str, arguments: str, outcome: ToolOutcome, context: CallContext

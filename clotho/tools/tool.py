@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
+from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.mcp.settings import McpServer, ServerName
 from clotho.tools.services.settings import ModelServices
 from clotho.tools.web.settings import WebSettings
@@ -35,6 +36,8 @@ class ToolSettings(FrozenModel):
     """Per-tool overrides of max_result_chars."""
     web: WebSettings | None = None
     """Settings of the web tools; None: they aren't offered."""
+    browser: BrowserSettings | None = None
+    """Settings of the browser tools; None: they aren't offered."""
     skills: str | None = None
     """Folder of skills on the workers; None: the skills tools aren't offered."""
     clarify: str = "Use your judgement."
@@ -97,6 +100,8 @@ class CallContext:
     """Do a part of the call and journal its outcome under a name, or find that of an earlier attempt."""
     variable: Callable[[str], str | None] = field(default=lambda name: None)
     """Reads an environment variable of the worker: keys are named by theirs."""
+    scope: str = ""
+    """Names what the workers of one host and store share, such as its browser."""
     dispatcher: "Dispatcher | None" = None
     """For calls of other tools within this one."""
     offered: frozenset[str] = frozenset()

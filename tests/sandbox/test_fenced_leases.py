@@ -30,6 +30,7 @@ from clotho.runs.manifest import open_run, read_manifest
 from clotho.runs.request import run_manifest
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.tools.browser.client import BrowserClient
 from tests.sandbox.conftest import needs_root
 from tests.support import ONE_FILE
 
@@ -44,7 +45,9 @@ async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
     backend = LocalBackend(root)
     restorer = Restorer(journal, backend, EnvironmentTools(variable), LABELS)
     try:
-        yield Sandboxes(journal, backend, restorer, LABELS, f"clotho-sandbox-{root.name}")
+        yield Sandboxes(
+            journal, backend, restorer, LABELS, f"clotho-sandbox-{root.name}", BrowserClient(root.name)
+        )
     finally:
         for held in await backend.leases():
             await backend.destroy(held.lease)

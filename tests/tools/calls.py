@@ -10,18 +10,20 @@ from typing import Any
 from clotho.config import variable
 from clotho.identifiers.ids import call_id
 from clotho.sandbox.backend import SandboxInstance
+from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolSettings
 from clotho.tools.web.settings import WebSettings
 from tests.tools.model_service import shared_server
-from tests.tools.rows import SESSION, Arguments, Call
+from tests.tools.rows import ANSWERS, SESSION, SITE, Arguments, Call
 
 REGISTRY = Registry.discover()
 SETTINGS = ToolSettings(
     web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl")),
     skills=str(Path(__file__).parent / "skills"),
     services=shared_server().services(max_calls=10_000),
+    browser=BrowserSettings(sites={SITE: ANSWERS}),
 )
 CLEAR = "find /work /tmp -mindepth 1 -delete 2>/dev/null; cd /work"
 

@@ -7,6 +7,7 @@ import pytest
 
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.tools.browser.launch import lacking
 from tests.conformance_table import PROPERTY, Conformance
 from tests.tools.calls import ToolCalls
 from tests.tools.conformance_table import table
@@ -33,7 +34,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "name" in item.callspec.params:
-            item.user_properties.append((PROPERTY, [item.originalname, item.callspec.params["name"]]))
+            name = item.callspec.params["name"]
+            item.user_properties.append((PROPERTY, [item.originalname, name]))
+            if ROWS[name].slow:
+                item.add_marker(pytest.mark.slow)
+            if name.startswith("browser_") and (need := lacking()) is not None:
+                item.add_marker(pytest.mark.skip(reason=need))
 
 
 @pytest.fixture

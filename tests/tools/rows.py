@@ -1,6 +1,7 @@
 """The tools under conformance test: another one joins by an entry in ROWS."""
 
 import base64
+import shlex
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,8 +23,8 @@ class Row:
     """A call that does what it should."""
     spelled: Arguments
     """The same call with types as models confuse them."""
-    bad: Arguments
-    """A call that breaks the schema."""
+    bad: Arguments | None
+    """A call that breaks the schema; None where none does."""
     effect: Literal["none", "once", "idempotent"]
     """Of an interrupted call that is tried again: none, not repeated, or repeated to no avail."""
     lost: Literal["looks again", "repeated", "diverged"] = "looks again"
@@ -37,6 +38,8 @@ class Row:
     long: Arguments | None = None
     """A call whose result is longer than LONG_CHARS; None: there is none."""
     long_before: tuple[Call, ...] = ()
+    slow: bool = False
+    """Its tests take minutes together: they are left to `make test-all`."""
     varies: tuple[str, ...] = ()
     """Fields of the result that differ between two calls that do the same."""
 
@@ -53,6 +56,22 @@ TASKS = [{"id": "1", "content": "look", "status": "pending"}]
 
 IMAGE = base64.b64encode(PNG).decode()
 SKILL = "---\nname: knots\ndescription: Tie knots that hold.\n---\n\nPull both ends.\n"
+SITE = "loom.test"
+PAGE = """
+<title>Loom</title><link rel=icon href="data:,"><button onclick="fetch('/pressed')">Press</button>
+<input aria-label=Name><a href="/next">Next</a><img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=" alt=thread>
+<script>console.log('ready')</script>"""
+ANSWERS = f"""
+read -r method target version
+case $target in /pressed) echo pressed >> /work/pressed;; esac
+printf 'HTTP/1.1 200 OK\\r\\nContent-Type: text/html\\r\\nConnection: close\\r\\n\\r\\n%s' {shlex.quote(PAGE)}
+case $target in /long) for n in $(seq 200); do echo "<p>paragraph $n of many</p>"; done;; esac
+"""
+"""A site that the sandbox serves, and that keeps what was pressed."""
+LOOM: Call = ("browser_navigate", {"url": f"http://{SITE}/"})
+LONG_LOOM: Call = ("browser_navigate", {"url": f"http://{SITE}/long"})
+ON_PAGE: dict[str, Any] = {"before": (LOOM,), "effect": "once", "lost": "diverged", "slow": True}
+
 
 ROWS: dict[str, Row] = {
     "terminal": Row(
@@ -212,5 +231,72 @@ ROWS: dict[str, Row] = {
         bad={"todos": [{"id": "1", "content": "look", "status": "lost"}]},
         effect="idempotent",
         long={"todos": [{"id": str(number), "content": f"task {number}"} for number in range(50)]},
+    ),
+    "browser_navigate": Row(
+        good={"url": f"http://{SITE}/"},
+        spelled={"url": f"http://{SITE}/", "wait": None},
+        bad={"address": f"http://{SITE}/"},
+        effect="once",
+        lost="diverged",
+        long={"url": f"http://{SITE}/long"},
+    ),
+    "browser_snapshot": Row(
+        before=(LOOM,),
+        good={"full": True},
+        spelled={"full": "true"},
+        bad={"full": "all of it"},
+        effect="none",
+        long={"full": False},
+        long_before=(LONG_LOOM,),
+    ),
+    "browser_click": Row(
+        **ON_PAGE,
+        good={"ref": "e2"},
+        spelled={"ref": "e2", "button": "left"},
+        bad={"element": "Press"},
+        shows="cat pressed",
+        prints="pressed\n",
+    ),
+    "browser_type": Row(
+        **ON_PAGE,
+        good={"ref": "e3", "text": "12"},
+        spelled={"ref": "e3", "text": 12},
+        bad={"ref": "e3"},
+    ),
+    "browser_scroll": Row(
+        **ON_PAGE,
+        good={"direction": "down"},
+        spelled={"direction": "down", "amount": "500"},
+        bad={"direction": "sideways"},
+    ),
+    "browser_back": Row(
+        before=(LOOM, ("browser_navigate", {"url": f"http://{SITE}/next"})),
+        good={},
+        spelled={"steps": "1"},
+        bad=None,
+        slow=True,
+        effect="once",
+        lost="diverged",
+    ),
+    "browser_press": Row(**ON_PAGE, good={"key": "5"}, spelled={"key": 5}, bad={"keys": "Tab"}),
+    "browser_get_images": Row(
+        before=(LOOM,), good={}, spelled={"limit": "5"}, bad=None, effect="none", slow=True
+    ),
+    "browser_console": Row(
+        **ON_PAGE,
+        good={"expression": "'word '.repeat(3)"},
+        spelled={"expression": "'word '.repeat(3)", "clear": "false"},
+        bad={"clear": "all of it"},
+        long={"expression": "'word '.repeat(1000)"},
+        long_before=(LOOM,),
+    ),
+    "browser_dialog": Row(
+        before=(LOOM, ("browser_console", {"expression": "setTimeout(() => alert('well'), 0)"})),
+        good={"action": "accept"},
+        spelled={"action": "accept", "prompt_text": None},
+        bad={"action": "shrug"},
+        slow=True,
+        effect="once",
+        lost="diverged",
     ),
 }

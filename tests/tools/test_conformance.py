@@ -42,7 +42,8 @@ def test_arguments_are_accepted_as_models_spell_them(name: str, row: Row) -> Non
     parameters = tool_of(name).parameters
     for arguments in (row.good, row.spelled):
         assert violation(coerce(arguments, parameters), parameters) is None
-    assert violation(coerce(row.bad, parameters), parameters) is not None
+    if row.bad is not None:
+        assert violation(coerce(row.bad, parameters), parameters) is not None
 
 
 async def test_a_misspelled_call_does_the_same(name: str, row: Row, calls: ToolCalls) -> None:
@@ -59,7 +60,7 @@ async def test_refused_arguments_count_as_an_error_and_change_nothing(
     name: str, row: Row, calls: ToolCalls
 ) -> None:
     await calls.all(row.before)
-    for arguments in (row.bad, "{", "[1]", '{"a": NaN}'):
+    for arguments in filter(None, (row.bad, "{", "[1]", '{"a": NaN}')):
         done = await calls.run(name, arguments)
         assert done.failure is not None and done.failure.tool == name
         assert fields(done)["error"] and not done.changes and done.state == {}

@@ -1,0 +1,158 @@
+"""What each browser tool does to a session; every action returns the fields of its result."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.async_api import Error, Locator, TimeoutError
+
+from clotho.browser.session import ACTION_SECONDS, BLANK, Fields, Session
+
+SCHEMES = ("http", "https")
+MOST_IMAGES = 50
+MOST_VALUE_CHARS = 8_000
+MILLISECONDS = 1000.0
+SCROLL = "(down) => window.scrollBy(0, (down ? 1 : -1) * 0.8 * window.innerHeight)"
+IMAGES = f"""() => [...document.images].slice(0, {MOST_IMAGES}).map(image => ({{
+    src: image.currentSrc.slice(0, 500), alt: image.alt.slice(0, 500),
+    width: image.naturalWidth, height: image.naturalHeight,
+}}))"""
+
+Action = Callable[[Session, dict[str, Any]], Awaitable[Fields]]
+
+
+class Problem(Exception):
+    """What the model is told of an action that can't be done."""
+
+
+async def navigate(session: Session, arguments: dict[str, Any]) -> Fields:
+    url = arguments["url"].strip()
+    url = url if "://" in url or url.startswith("about:") else f"http://{url}"
+    if urlsplit(url).scheme.lower() not in SCHEMES and url != BLANK:
+        raise Problem(f"Only http and https pages can be opened, not {url[:100]}")
+    session.proxy.refusals.clear()
+    try:
+        going = session.page.goto(url, wait_until="domcontentloaded", timeout=session.seconds * MILLISECONDS)
+        await session.until_dialog(going)
+    except TimeoutError:
+        raise Problem(f"The page didn't load within {session.seconds:g} s") from None
+    except Error as error:
+        raise Problem(_refusal(session) or download(session) or said(error)) from None
+    await session.settle()
+    if refused := session.proxy.refusals.get((urlsplit(session.page.url).hostname or "").lower()):
+        raise Problem(f"Refused: {refused}")
+    return {**await session.place(), **await session.snapshot()}
+
+
+async def snapshot(session: Session, arguments: dict[str, Any]) -> Fields:
+    return {**await session.place(), **await session.snapshot(arguments.get("full", False))}
+
+
+async def click(session: Session, arguments: dict[str, Any]) -> Fields:
+    element = _element(session, arguments)
+    await session.until_dialog(element.click(timeout=ACTION_SECONDS * MILLISECONDS))
+    return {"clicked": arguments["ref"], **await _after(session)}
+
+
+async def type_(session: Session, arguments: dict[str, Any]) -> Fields:
+    element, text = _element(session, arguments), arguments["text"]
+    timeout = ACTION_SECONDS * MILLISECONDS
+    kind = await session.until_dialog(element.evaluate("element => element.tagName", timeout=timeout))
+    if kind == "SELECT":
+        await session.until_dialog(element.select_option(text, timeout=timeout))
+    else:
+        await session.until_dialog(element.fill(text, timeout=timeout))
+    return {"typed": text, "element": arguments["ref"], **await _after(session)}
+
+
+async def scroll(session: Session, arguments: dict[str, Any]) -> Fields:
+    await session.until_dialog(session.page.evaluate(SCROLL, arguments["direction"] == "down"))
+    return {"scrolled": arguments["direction"], **await _after(session)}
+
+
+async def press(session: Session, arguments: dict[str, Any]) -> Fields:
+    await session.until_dialog(session.page.keyboard.press(arguments["key"]))
+    return {"pressed": arguments["key"], **await _after(session)}
+
+
+async def back(session: Session, arguments: dict[str, Any]) -> Fields:
+    going = session.page.go_back(wait_until="domcontentloaded", timeout=session.seconds * MILLISECONDS)
+    if await session.until_dialog(going) is None and session.dialog is None and session.page.url == BLANK:
+        raise Problem("There is no page to go back to")
+    return await _after(session)
+
+
+async def get_images(session: Session, arguments: dict[str, Any]) -> Fields:
+    images: list[Fields] = await session.until_dialog(session.page.evaluate(IMAGES)) or []
+    return {"images": images, "count": len(images)}
+
+
+async def console(session: Session, arguments: dict[str, Any]) -> Fields:
+    if expression := arguments.get("expression"):
+        value = json.dumps(await session.until_dialog(session.page.evaluate(expression)), default=str)
+        if len(value) > MOST_VALUE_CHARS:
+            return {"result": f"{value[:MOST_VALUE_CHARS]} [… {len(value):,} characters]"}
+        return {"result": json.loads(value)}
+    messages, errors = list(session.console), list(session.errors)
+    if arguments.get("clear", False):
+        session.console.clear()
+        session.errors.clear()
+    counts = {"total_messages": len(messages), "total_errors": len(errors)}
+    return {"console_messages": messages, "js_errors": errors, **counts}
+
+
+async def dialog(session: Session, arguments: dict[str, Any]) -> Fields:
+    asked = session.dialog
+    if asked is None:
+        raise Problem("No dialog is open")
+    answered = {"type": asked.type, "message": asked.message[:500]}
+    if arguments["action"] == "accept":
+        text = arguments.get("prompt_text")
+        await (asked.accept(text) if text is not None and asked.type == "prompt" else asked.accept())
+    else:
+        await asked.dismiss()
+    session.dialog = None
+    await session.finish()
+    return {"action": arguments["action"], "dialog": answered, **await _after(session)}
+
+
+ACTIONS: dict[str, Action] = {
+    "browser_back": back,
+    "browser_click": click,
+    "browser_console": console,
+    "browser_dialog": dialog,
+    "browser_get_images": get_images,
+    "browser_navigate": navigate,
+    "browser_press": press,
+    "browser_scroll": scroll,
+    "browser_snapshot": snapshot,
+    "browser_type": type_,
+}
+
+
+def download(session: Session) -> str | None:
+    """What the model is told of a download that the last action began."""
+    names, session.downloads = session.downloads, []
+    return f"Downloads are refused: {', '.join(names)[:500]}" if names else None
+
+
+async def _after(session: Session) -> Fields:
+    """The fields of an action that may have led to another page."""
+    await session.settle()
+    told = {"warning": refused} if (refused := download(session)) else {}
+    pending = {"pending_dialog": shown} if (shown := session.asked) else {}
+    return {**await session.place(), **told, **pending}
+
+
+def _element(session: Session, arguments: dict[str, Any]) -> Locator:
+    return session.page.get_by_ref(arguments["ref"].strip().removeprefix("@").removeprefix("ref="))
+
+
+def _refusal(session: Session) -> str | None:
+    return next((f"Refused: {reason}" for reason in session.proxy.refusals.values()), None)
+
+
+def said(error: Error) -> str:
+    """The error's first line, without the name of Playwright's method."""
+    return error.message.splitlines()[0].partition(": ")[2][:500] or "The page failed"

@@ -1,0 +1,96 @@
+"""The browser with real pages: what it shows and does, what it refuses, and what outlives its end."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from clotho.identifiers.group_keys import tools_key
+from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.transcript import read_transcript
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.tools.browser.calls import SLOT
+from clotho.tools.browser.launch import lacking
+from clotho.tools.browser.settings import BrowserSettings
+from tests.cluster import Cluster
+from tests.support import start
+from tests.tools.calls import SETTINGS, ToolCalls, fields
+from tests.tools.site import Site, served
+from tests.workflows.scripts import say
+
+pytestmark = pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
+
+
+@pytest.fixture(scope="module")
+async def site() -> AsyncIterator[Site]:
+    async with served() as site:
+        yield site
+
+
+@pytest.fixture
+def browse(calls: ToolCalls, site: Site) -> "Browse":
+    calls.settings = SETTINGS.model_copy(update={"browser": BrowserSettings(allow=(site.host,), seconds=20)})
+    return Browse(calls, site)
+
+
+class Browse:
+    def __init__(self, calls: ToolCalls, site: Site) -> None:
+        self.calls = calls
+        self.site = site
+
+    async def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
+        done = await self.calls.run(f"browser_{name}", arguments)
+        assert done.failure is None, done.content
+        return fields(done)
+
+    async def to(self, path: str) -> dict[str, Any]:
+        return await self("navigate", url=f"{self.site.url}{path}")
+
+
+def ref(shown: dict[str, Any], label: str) -> str:
+    """The ref of the element with a label in a snapshot."""
+    [line] = [
+        line for line in str(shown["snapshot"]).splitlines() if f'"{label}"' in line and "[ref=" in line
+    ]
+    return line.partition("[ref=")[2].partition("]")[0]
+
+
+async def test_pages_are_read_clicked_and_typed_in(browse: Browse) -> None:
+    home = await browse.to("/")
+    assert (home["success"], home["title"], home["url"]) == (True, "Looms", f"{browse.site.url}/"), home
+    pressed = await browse("click", ref=ref(home, "Press me"))
+    assert pressed["success"]
+    shown = await browse("snapshot")
+    assert "clicked" in shown["snapshot"]
+    assert (await browse("click", ref=f"@{ref(shown, 'Order')}"))["url"].endswith("/form")
+    form = await browse("snapshot")
+    assert (await browse("type", ref=ref(form, "Name"), text="Ariadne"))["success"]
+    assert (await browse("type", ref=ref(form, "Size"), text="large"))["success"]
+    sent = await browse("click", ref=ref(form, "Send"))
+    assert sent["url"].endswith("/ordered?name=Ariadne&size=large"), sent
+    assert "Ordered: name=Ariadne" in (await browse("snapshot"))["snapshot"]
+    assert (await browse("back"))["title"] == "Order"
+
+
+async def test_a_rollout_uses_the_browser_and_leaves_none_behind(cluster: Cluster, site: Site) -> None:
+    calls = (
+        ScriptedCall(name="browser_navigate", arguments={"url": f"{site.url}/form"}),
+        ScriptedCall(name="browser_type", arguments={"ref": "e4", "text": "Penelope"}),
+        ScriptedCall(name="browser_click", arguments={"ref": "e7"}),
+        ScriptedCall(name="browser_snapshot", arguments={}),
+    )
+    turns = (*(ScriptedTurn(calls=(call,)) for call in calls), say("Done."))
+    overrides = {"enabled_toolsets": ["browser"], "browser": {"allow": [site.host]}}
+    async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
+        await (await start(cluster, "browsing", url, overrides=overrides)).result()
+    journal, rollout = cluster.open_journal(), "browsing/g000000/r0"
+    transcript = await read_transcript(journal, rollout, len(turns))
+    entries = [step.calls[0] for step in transcript.steps if step.calls]
+    shown = [json.loads(entry.content) for entry in entries]
+    assert [each["success"] for each in shown] == [True] * len(calls), shown
+    assert shown[-1]["url"].endswith("/ordered?name=Penelope&size=small")
+    assert entries[-1].state[SLOT]["url"] == shown[-1]["url"]  # type: ignore[index, call-overload]
+    unavailable = (await journal.read_required(tools_key("browsing/g000000"), ToolManifest)).unavailable
+    assert "raw commands" in unavailable["browser_cdp"]
