@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "name" in item.callspec.params:
-            name = item.callspec.params["name"]
+            name = str(item.callspec.params["name"])
             item.user_properties.append((PROPERTY, [item.originalname, name]))
             if ROWS[name].slow:
                 item.add_marker(pytest.mark.slow)

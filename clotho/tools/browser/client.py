@@ -21,6 +21,8 @@ from clotho.tools.browser.launch import chromium, lacking
 START_SECONDS = 60.0
 MOST_LINE_BYTES = 64 << 20
 SOCKET = "socket"
+SCOPE_CHARS = 16
+"""Paths of sockets are short."""
 
 Fields = dict[str, Any]
 Site = Callable[[int, str, bytes], Awaitable[bytes]]
@@ -36,7 +38,7 @@ class BrowserClient:
     """The browser of the workers that share `scope`."""
 
     def __init__(self, scope: str) -> None:
-        self._folder = cache_folder() / "browsers" / scope
+        self._folder = cache_folder() / "browsers" / scope[:SCOPE_CHARS]
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["Conversation"]:

@@ -49,7 +49,8 @@ def write_program(folder: Path, browser: Path, ports: int) -> Path:
         *(part for each in ("bin", "lib", "lib64") for part in ("--symlink", f"usr/{each}", f"/{each}")),
         *(part for each in SYSTEM_FILES for part in ("--ro-bind-try", f"/etc/{each}", f"/etc/{each}")),
         *("--bind", str(folder), str(folder), "--ro-bind", str(relay), "/relay.py"),
-        *("--setenv", "HOME", str(folder / "tmp"), "--setenv", "TMPDIR", str(folder / "tmp")),
+        # Sockets that Chromium makes in its temporary folder must have short paths.
+        *("--setenv", "HOME", str(folder / "tmp"), "--setenv", "TMPDIR", "/tmp"),
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LANG", "C.UTF-8", "--"),
         *(str(Path(sys.executable).resolve()), "-I", "-S", "/relay.py"),
         *(str(folder), str(FIRST_PORT), str(ports), str(browser)),
