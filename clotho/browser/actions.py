@@ -10,6 +10,7 @@ from playwright.async_api import Error, Locator, TimeoutError
 from clotho.browser.session import ACTION_SECONDS, BLANK, Fields, Session
 
 SCHEMES = ("http", "https")
+DOWNLOAD, REFUSED_DOWNLOAD = "Download is starting", "Downloads are refused"
 MOST_IMAGES = 50
 MOST_VALUE_CHARS = 8_000
 MILLISECONDS = 1000.0
@@ -38,7 +39,10 @@ async def navigate(session: Session, arguments: dict[str, Any]) -> Fields:
     except TimeoutError:
         raise Problem(f"The page didn't load within {session.seconds:g} s") from None
     except Error as error:
-        raise Problem(_refusal(session) or download(session) or said(error)) from None
+        if DOWNLOAD in error.message:
+            await session.settle()
+            raise Problem(download(session) or REFUSED_DOWNLOAD) from None
+        raise Problem(_refusal(session) or said(error)) from None
     await session.settle()
     if refused := session.proxy.refusals.get((urlsplit(session.page.url).hostname or "").lower()):
         raise Problem(f"Refused: {refused}")
@@ -134,7 +138,7 @@ ACTIONS: dict[str, Action] = {
 def download(session: Session) -> str | None:
     """What the model is told of a download that the last action began."""
     names, session.downloads = session.downloads, []
-    return f"Downloads are refused: {', '.join(names)[:500]}" if names else None
+    return f"{REFUSED_DOWNLOAD}: {', '.join(names)[:500]}" if names else None
 
 
 async def _after(session: Session) -> Fields:

@@ -94,3 +94,80 @@ async def test_a_rollout_uses_the_browser_and_leaves_none_behind(cluster: Cluste
     assert entries[-1].state[SLOT]["url"] == shown[-1]["url"]  # type: ignore[index, call-overload]
     unavailable = (await journal.read_required(tools_key("browsing/g000000"), ToolManifest)).unavailable
     assert "raw commands" in unavailable["browser_cdp"]
+
+
+async def test_dynamic_pages_frames_and_dialogs_are_handled(browse: Browse) -> None:
+    dynamic = await browse.to("/dynamic")
+    await browse("click", ref=ref(dynamic, "Load"))
+    late = "document.querySelector('main').textContent === 'loaded late'"
+    waited = f"new Promise(r => {{ const t = setInterval(() => {late} && (clearInterval(t), r(1)), 10) }})"
+    assert (await browse("console", expression=waited))["result"] == 1
+    frames = await browse.to("/frames")
+    assert (await browse("click", ref=ref(frames, "Inner")))["success"]
+    assert "Inner pressed" in (await browse("snapshot"))["snapshot"]
+    asking = await browse("click", ref=ref(await browse.to("/dialogs"), "Ask"))
+    expected = {"type": "prompt", "message": "Which thread?", "default_value": "red"}
+    assert asking["pending_dialog"] == expected, asking
+    refused = await browse("click", ref="e2")
+    assert not refused["success"] and refused["pending_dialog"] == expected
+    assert (await browse("dialog", action="accept", prompt_text="blue"))["success"]
+    assert "got blue" in (await browse("snapshot"))["snapshot"]
+    assert not (await browse("dialog", action="accept"))["success"]
+
+
+async def test_what_the_page_writes_and_its_images_are_read(browse: Browse) -> None:
+    await browse.to("/")
+    said = await browse("console", clear=True)
+    assert {"type": "log", "text": "ready"} in said["console_messages"]
+    assert (await browse("console"))["console_messages"] == []
+    assert (await browse("console", expression="throw new Error('my fault')"))["error"].endswith("my fault")
+    [image] = (await browse("get_images"))["images"]
+    assert image["alt"] == "a thread"
+    assert (await browse("scroll", direction="down"))["success"] and (await browse("press", key="Tab"))[
+        "success"
+    ]
+    assert not (await browse("press", key="NoSuchKey"))["success"]
+    assert not (await browse("click", ref="e99"))["success"]
+
+
+async def test_pages_reach_no_address_that_the_run_does_not_allow(browse: Browse) -> None:
+    for path in ("/away", "/subresources"):
+        shown = await browse.to(path)
+        assert shown["success"] == (path == "/subresources"), shown
+    assert "169.254.169.254" in (await browse.to("/away"))["error"]
+    said = await browse("console", expression="fetch('http://10.0.0.1/').then(r => r.status)")
+    assert said.get("result") == 403 or "Failed to fetch" in said["error"]
+    for url in ("http://169.254.169.254/", "http://localhost:8099/", "https://example.org/", "http://[::1]/"):
+        refused = await browse("navigate", url=url)
+        assert not refused["success"] and "Refused" in refused["error"], refused
+
+
+async def test_files_and_downloads_are_refused(browse: Browse) -> None:
+    for url in (
+        "file:///etc/passwd",
+        "FILE:///etc/passwd",
+        "view-source:file:///etc/passwd",
+        "chrome://version",
+    ):
+        refused = await browse("navigate", url=url)
+        assert not refused["success"] and "root:" not in json.dumps(refused)
+    assert "Downloads are refused" in (await browse.to("/download"))["error"]
+    files = await browse.to("/files")
+    await browse("click", ref=ref(files, "passwd"))
+    assert "root:" not in json.dumps(await browse("snapshot"))
+    got = await browse("click", ref=ref(await browse.to("/files"), "get"))
+    assert got["success"] and "a.bin" in got["warning"], got
+
+
+async def test_a_page_that_never_loads_is_given_up(browse: Browse) -> None:
+    settings = BrowserSettings(allow=(browse.site.host,), seconds=0.5)
+    browse.calls.settings = SETTINGS.model_copy(update={"browser": settings})
+    assert "within 0.5 s" in (await browse.to("/never"))["error"]
+
+
+async def test_a_huge_page_is_cut(browse: Browse) -> None:
+    shown = await browse.to("/huge")
+    assert len(json.dumps(shown)) < 10_000
+    assert (await browse.to("/"))["title"] == "Looms", "the next page is shown"
+    long = await browse.to("/long")
+    assert "cut at 8,000" in long["snapshot"] and len(long["snapshot"]) < 8_300

@@ -11,7 +11,7 @@ from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.arguments import check_schema, coerce, violation
 from clotho.tools.tool import Tool
 from tests.tools.calls import REGISTRY, SETTINGS, ToolCalls, fields
-from tests.tools.rows import LONG_CHARS, ROWS, Row
+from tests.tools.rows import LONG_CHARS, ROWS, Arguments, Row
 
 FUNCTION = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MOST_STEPS = 24
@@ -60,7 +60,8 @@ async def test_refused_arguments_count_as_an_error_and_change_nothing(
     name: str, row: Row, calls: ToolCalls
 ) -> None:
     await calls.all(row.before)
-    for arguments in ("{", "[1]", '{"a": NaN}', *([] if row.bad is None else [row.bad])):
+    refused: list[Arguments | str] = ["{", "[1]", '{"a": NaN}', *([] if row.bad is None else [row.bad])]
+    for arguments in refused:
         done = await calls.run(name, arguments)
         assert done.failure is not None and done.failure.tool == name
         assert fields(done)["error"] and not done.changes and done.state == {}

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from clotho.errors import HostUnavailable
+from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import Job
 from clotho.tools import shell
 from clotho.tools.browser.client import BrowserClient, BrowserGone, Conversation, Fields
@@ -55,7 +56,7 @@ class BrowserTool(Tool):
         answer = await browser.ask(
             {
                 "do": "open",
-                "session": context.sandbox.incarnation,
+                "session": job_key(context.sandbox.incarnation, settings.model_dump_json()),
                 "rollout": context.rollout,
                 "key": context.call_key,
                 "settings": {**settings.model_dump(mode="json"), "sites": [*settings.sites]},

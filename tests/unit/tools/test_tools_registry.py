@@ -8,6 +8,8 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 from clotho.tools import catalogue, registry
+from clotho.tools.browser.launch import lacking
+from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.distributions import DISTRIBUTIONS, sample
 from clotho.tools.registry import Registry, tools_in
 from clotho.tools.resolution import resolve
@@ -98,9 +100,11 @@ def test_none_means_everything_and_an_empty_list_nothing(installed: Registry) ->
     corpus = WebSettings(provider="offline", corpus="pages.jsonl")
     model = ModelService(url="http://127.0.0.1:1/v1", model="m")
     services = ModelServices(vision=model, image=model, moa=(model,))
-    everything = resolve(installed, settings=ToolSettings(web=corpus, skills="skills", services=services))
-    assert [tool.name for tool in everything.tools] == list(installed.names)
-    assert everything.unavailable == {}
+    settings = ToolSettings(web=corpus, skills="skills", services=services, browser=BrowserSettings())
+    everything = resolve(installed, settings=settings)
+    absent = [name for name in installed.names if name.startswith("browser_")] if lacking() else []
+    assert {*installed.names} - {tool.name for tool in everything.tools} == {*absent}
+    assert everything.unavailable == dict.fromkeys(absent, lacking())
     assert set(everything.toolsets) >= {"terminal", "todo"}
     assert resolve(installed, []).tools == () == resolve(installed, []).toolsets
 
