@@ -209,6 +209,7 @@ def _offered(tool: Tool) -> OfferedTool:
         name=tool.name,
         toolset=tool.toolset,
         sandboxed=tool.sandboxed,
+        read_only=tool.read_only,
         tool_schema=tool.schema(),
         of_server=ServerTool(server=place.server, tool=place.tool) if place else None,
     )

@@ -22,6 +22,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.processes.liveness import is_present
 from clotho.rollouts.agent import AgentKind, planned_turn
 from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
@@ -86,7 +87,7 @@ class Model:
             await self._note_served(request.run)
             tools = await self._journal.read_required(tools_key(group_of(request.rollout)), ToolManifest)
             manifest = await read_manifest(self._journal, request.run)
-        return _result(turn, tools, manifest.limits.max_calls_per_turn, self._commands(turn, manifest))
+        return _result(turn, tools, manifest.limits, self._commands(turn, manifest))
 
     def _commands(self, turn: TurnEntry, manifest: RunManifest) -> list[str]:
         if self._previews is None:
@@ -206,16 +207,17 @@ def within_limit(sampled: SampledTurn, limit: int) -> SampledTurn:
     return sampled.model_copy(update={"message": message, "defects": defects})
 
 
-def _result(turn: TurnEntry, tools: ToolManifest, max_calls: int, commands: Sequence[str]) -> TurnResult:
+def _result(turn: TurnEntry, tools: ToolManifest, limits: Limits, commands: Sequence[str]) -> TurnResult:
     calls: list[ToolCallReference] = []
     for call, command in zip(turn.tool_calls, commands, strict=True):
         offered = tools.offered(call.function.name)
-        sandboxed = offered is not None and offered.sandboxed and len(calls) < max_calls
+        sandboxed = offered is not None and offered.sandboxed and len(calls) < limits.max_calls_per_turn
         name = displayable(call.function.name)
         calls.append(ToolCallReference(name=name, sandboxed=sandboxed, command=command))
     sampled = turn.sampled
     return TurnResult(
         tool_calls=tuple(calls),
+        batches=tuple(map(len, tools.batches(turn.tool_calls, limits))) if limits.parallel_tools else (),
         context_overflow=sampled is None,
         truncated=sampled is not None and sampled.finish_reason == "length",
         resumed=sampled is not None and sampled.tokens is not None and bool(sampled.tokens.resumed_at),

@@ -53,6 +53,11 @@ class CallInputs:
     instance: SandboxInstance | None
     """The sandbox; None for a tool that needs none."""
 
+    @property
+    def batches(self) -> list[range]:
+        """The calls of the turn that run side by side."""
+        return self.tools.batches(self.turn.tool_calls, self.manifest.limits)
+
 
 class Tools:
     """Activities of the queues where sandboxes live."""
@@ -127,7 +132,10 @@ class Tools:
         )
         if context.instance is None:
             return entry
-        last = request.index == len(inputs.turn.tool_calls) - 1
+        batch, *after = (each for each in inputs.batches if request.index < each.stop)
+        if len(batch) > 1:  # others run, and none of them changes the sandbox
+            return entry
+        last = all(len(each) > 1 for each in after)
         return await self._kept(request, inputs.manifest, context, entry, last)
 
     def _context(
@@ -166,7 +174,7 @@ class Tools:
             asked.function.arguments,
             [tool.name for tool in inputs.tools.tools],
             context,
-            turn_chars=await self._shown_this_turn(request),
+            turn_chars=await self._shown_before(request, inputs),
         )
 
     async def _replay_if_late(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
@@ -223,7 +231,10 @@ class Tools:
                 state[slot] = {"job": job}
         return state
 
-    async def _shown_this_turn(self, request: CallRequest) -> int:
-        """Characters of this turn's earlier results."""
-        keys = [call_key(request.rollout, call_id(request.turn, index)) for index in range(request.index)]
-        return sum(len(entry.content) for entry in await self._journal.read_many(keys, CallEntry) if entry)
+    async def _shown_before(self, request: CallRequest, inputs: CallInputs) -> int:
+        """Characters of this turn's earlier results, and those left to the calls that run beside this one."""
+        batch = next(each for each in inputs.batches if request.index in each)
+        keys = [call_key(request.rollout, call_id(request.turn, index)) for index in range(batch.start)]
+        shown = sum(len(entry.content) for entry in await self._journal.read_many(keys, CallEntry) if entry)
+        room = max(0, inputs.manifest.tool_settings.max_turn_chars - shown)
+        return shown + room - room // len(batch)

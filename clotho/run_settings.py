@@ -55,6 +55,10 @@ class RunSettings(BaseModel):
         default=None,
         description="Go on in a restored sandbox where a repeated command had another result.",
     )
+    parallel_tools: bool | None = Field(
+        default=None,
+        description="Run neighbouring calls of a turn side by side where their tools only read.",
+    )
     on_reward_error: OnRewardError | None = Field(
         default=None,
         description="Result of a rollout whose verifier fails: fail (no reward), or zero, flagged.",

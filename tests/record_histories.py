@@ -21,6 +21,8 @@ from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster, cluster_in
+from tests.environments import side_by_side
+from tests.environments.side_by_side import MEETING
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say, scoring
 
@@ -29,6 +31,7 @@ WORKER_NAME = re.compile(r"\d+@\S+")
 RECORDED = {
     "plain": ("~campaign", "g000000", "g000000/r0"),
     "early": ("g000000/r0",),
+    "parallel": ("g000000/r0",),
     "repaired": ("~campaign", "g000000", "g000000/r0"),
     "paused": ("~campaign", "g000000/r0"),
     "failed": ("~campaign", "g000000"),
@@ -54,6 +57,10 @@ async def live(cluster: Cluster) -> None:
     async with serving(ScriptedModel(Script(conversations=(scoring(1.0, 0.0),)))) as url:
         await (await start(cluster, "plain", url, groups=2, group_size=2)).result()
         await (await start(cluster, "early", url, settings=RunSettings(acquire=Acquire.AT_START))).result()
+    async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(MEETING,)),)))) as url:
+        parallel = RunSettings(parallel_tools=True)
+        handle = await cluster.start("parallel", url, environment=side_by_side.NAME, settings=parallel)
+        await handle.result()
     operate = Operations(cluster.open_journal(), cluster.client)
     async with serving(ScriptedModel(SLOW)) as url:
         handle = await start(cluster, "repaired", url, group_size=2)

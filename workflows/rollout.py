@@ -1,6 +1,8 @@
 """The agent loop as a durable workflow."""
 
 import asyncio
+from collections.abc import Sequence
+from itertools import islice
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
@@ -24,7 +26,7 @@ from workflows import attributes
 from workflows.model_process import ModelProcess
 from workflows.pausing import Pausable, run_resume
 from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss
-from workflows.steps import clean_up, raise_if_cancelled, run_activity, run_activity_here_first
+from workflows.steps import clean_up, raise_if_cancelled, run_activity, run_activity_here_first, side_by_side
 
 NAME_CHARACTERS = 40
 """Characters of a tool's name in a call's summary."""
@@ -77,8 +79,9 @@ class Rollout(Pausable):
             if not turn.tool_calls:
                 return CUT_OFF if turn.truncated else COMPLETED
             try:
-                for index, call in enumerate(turn.tool_calls):
-                    await self.call_tool(index, call)
+                calls = enumerate(turn.tool_calls)
+                for size in turn.batches or (1,) * len(turn.tool_calls):
+                    await self.call_tools(list(islice(calls, size)))
             except SandboxRepeatedlyLost as ended:
                 return Ending(outcome=Outcome.POLICY_KILLED, limit=ended.exhausted)
             await self.continue_as_new_if_long()
@@ -107,34 +110,50 @@ class Rollout(Pausable):
         await run_resume(self.request.run, self.task_queues.model)
         attributes.show_no_outcome()
 
-    async def call_tool(self, index: int, call: ToolCallReference) -> None:
+    async def call_tools(self, calls: Sequence[tuple[int, ToolCallReference]]) -> None:
+        """Make calls side by side; their results count in order."""
         turn = self.state.turn - 1
-        self.show(f"turn {turn}: calling {for_markdown(call.name)}")
-        request = CallRequest(
+        self.show(f"turn {turn}: calling {', '.join(for_markdown(call.name) for _, call in calls)}")
+        results: dict[int, CallResult] = {}
+
+        async def on_some_host(index: int, call: ToolCallReference) -> None:
+            request = self.call_request(index)
+            results[index] = await self.sandbox.run_on_some_host(
+                Tools.call_tool, request, call_summary(turn, index, call)
+            )
+            raise_if_cancelled()
+
+        async def in_sandbox(lease: Lease, index: int, call: ToolCallReference) -> None:
+            leased = self.call_request(index).model_copy(update={"lease": lease.number})
+            results[index] = await self.sandbox.run(
+                Tools.call_tool, leased, lease, call_summary(turn, index, call)
+            )
+
+        async def all_in_sandbox(lease: Lease) -> None:
+            await side_by_side([in_sandbox(lease, index, call) for index, call in calls if call.sandboxed])
+
+        work = [on_some_host(index, call) for index, call in calls if not call.sandboxed]
+        if len(work) < len(calls):
+            # Once for all of them: a sandbox that is lost is restored once, and each call is asked for again in it.
+            work.append(self.sandbox.use(all_in_sandbox, self.state.turn))
+        await side_by_side(work)
+        for index, _ in calls:
+            result = results[index]
+            self.state = self.state.after_call(result)
+            if result.replayed is not None:
+                self.sandbox.note_replay(result.replayed)
+
+    def call_request(self, index: int) -> CallRequest:
+        return CallRequest(
             run=self.request.run,
             rollout=self.rollout,
-            turn=turn,
+            turn=self.state.turn - 1,
             index=index,
             lease=None,
             tool_state=self.state.tool_state,
             seconds_left=self.state.seconds_left(self.request.limits),
             checkpoint=self.state.checkpoint,
         )
-        command = f" {for_markdown(call.command)}" if call.command else ""
-        summary = f"{turn}.{index} {for_markdown(displayable(call.name, NAME_CHARACTERS))}{command}"
-        if not call.sandboxed:
-            result = await self.sandbox.run_on_some_host(Tools.call_tool, request, summary)
-            raise_if_cancelled()
-        else:
-
-            async def run(lease: Lease) -> CallResult:
-                leased = request.model_copy(update={"lease": lease.number})
-                return await self.sandbox.run(Tools.call_tool, leased, lease, summary)
-
-            result = await self.sandbox.use(run, self.state.turn)
-        self.state = self.state.after_call(result)
-        if result.replayed is not None:
-            self.sandbox.note_replay(result.replayed)
 
     async def verify(self, ending: Ending) -> None:
         self.past_pausing = f"{self.rollout} has sampled its last turn"
@@ -225,3 +244,8 @@ class Rollout(Pausable):
             f"{totals.sampled_tokens} tokens sampled, {totals.prompt_tokens} prompt tokens, "
             f"{totals.active_seconds:.1f} s active\n\n`clotho show {self.rollout}`"
         )
+
+
+def call_summary(turn: int, index: int, call: ToolCallReference) -> str:
+    command = f" {for_markdown(call.command)}" if call.command else ""
+    return f"{turn}.{index} {for_markdown(displayable(call.name, NAME_CHARACTERS))}{command}"

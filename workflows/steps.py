@@ -7,7 +7,7 @@ joins the work that a local one has begun.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -168,6 +168,11 @@ async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     for result in await asyncio.gather(*work, return_exceptions=True):
         if result is not None:
             raise result
+
+
+async def side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Like `all_of`, or the only one of `work` without more ado."""
+    await (work[0] if len(work) == 1 else all_of(work))
 
 
 async def clean_up(task: asyncio.Task[None], what: str) -> None:

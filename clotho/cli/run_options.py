@@ -172,6 +172,7 @@ class RunOptions(DatasetOptions):
     max_processes: Annotated[int | None, asked(SANDBOX, "max_processes", "N")] = None
     limits: Annotated[str | None, asked(SANDBOX, "limits", "WHAT")] = None
     keep_diverged: Annotated[bool | None, asked(SWITCHES, "keep_diverged")] = None
+    parallel_tools: Annotated[bool | None, asked(LIMITS, "parallel_tools")] = None
     expose_usr_local: Annotated[bool | None, asked(SWITCHES, "expose_usr_local")] = None
     unsafe_local: Annotated[bool | None, asked(SWITCHES, "unsafe_local")] = None
     on_reward_error: Annotated[OnRewardError | None, asked(LIMITS, "on_reward_error", "WHAT")] = None

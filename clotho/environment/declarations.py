@@ -41,8 +41,9 @@ def tool(
 ) -> Any:
     """Declare a typed function a tool: its name, signature and docstring are what the model is shown.
 
-    `idempotent`: a call that was interrupted may be repeated. `read_only`: it changes nothing at all. `seconds`:
-    after which a call is given up. Raises InvalidInput for a function without types or a docstring.
+    `idempotent`: a call that was interrupted may be repeated. `read_only`: it changes nothing at all, and
+    `parallel_tools` may run its calls side by side. `seconds`: after which a call is given up. Raises InvalidInput
+    for a function without types or a docstring.
     """
     declaration = Declaration(toolset, idempotent or read_only, read_only, seconds)
 

@@ -186,6 +186,7 @@ def function_tool(function: Callable[..., Any], owner: type[StatefulTools] | Non
         "parameters": signature.parameters,
         "sandboxed": bool(signature.contexts),
         "changes_workspace": not declaration.read_only,
+        "read_only": declaration.read_only,
         "function": staticmethod(function),
         "signature": signature,
         "declaration": declaration,

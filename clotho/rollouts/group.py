@@ -1,11 +1,16 @@
 """A group of siblings: its request, its tools, its repairs, and its end."""
 
+from collections.abc import Sequence
+
 from clotho.frozen_model import FrozenModel
-from clotho.models.messages import ToolSchema
+from clotho.models.messages import ToolCall, ToolSchema
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutRequest, RolloutSummary
 from clotho.rollouts.task_queues import TaskQueues
+
+MOST_SIDE_BY_SIDE = 8
+"""Calls of a rollout that run at once."""
 
 
 class RepairBounds(FrozenModel):
@@ -115,6 +120,7 @@ class OfferedTool(FrozenModel):
     name: str
     toolset: str
     sandboxed: bool
+    read_only: bool = False
     tool_schema: ToolSchema
     of_server: ServerTool | None = None
     """Set for a tool of an MCP server."""
@@ -130,6 +136,21 @@ class ToolManifest(FrozenModel):
 
     def offered(self, name: str) -> OfferedTool | None:
         return next((tool for tool in self.tools if tool.name == name), None)
+
+    def batches(self, calls: Sequence[ToolCall], limits: Limits) -> list[range]:
+        """The indices of a turn's calls that run side by side: those of neighbours that only read, else one."""
+        batches: list[range] = []
+        room = 0
+        for index, call in enumerate(calls):
+            offered = self.offered(call.function.name) if index < limits.max_calls_per_turn else None
+            reads = limits.parallel_tools and offered is not None and offered.read_only
+            if reads and room:
+                batches[-1] = range(batches[-1].start, index + 1)
+                room -= 1
+            else:
+                batches.append(range(index, index + 1))
+                room = MOST_SIDE_BY_SIDE - 1 if reads else 0
+        return batches
 
 
 class RepairEntry(FrozenModel):

@@ -13,6 +13,8 @@ class Limits(FrozenModel):
     max_active_seconds: float | None = None
     max_calls_per_turn: int = 64
     """Tool calls of a turn that are run; the model is told that the others weren't."""
+    parallel_tools: bool = False
+    """Whether calls of a turn that only read may run side by side."""
     keep_diverged: bool = True
     """Whether a rollout goes on in a sandbox that is not what its lost one was; it is marked in any case."""
 

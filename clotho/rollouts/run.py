@@ -34,7 +34,7 @@ OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "acquire", "on_reward_error")
 
 
 SETTINGS = {
-    "limits": ("keep_diverged",),
+    "limits": ("keep_diverged", "parallel_tools"),
     "sandbox": (
         "backend",
         "memory_mb",

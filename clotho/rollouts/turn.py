@@ -30,6 +30,8 @@ class ToolCallReference(FrozenModel):
 
 class TurnResult(FrozenModel):
     tool_calls: tuple[ToolCallReference, ...]
+    batches: tuple[int, ...] = ()
+    """Numbers of the calls that run side by side, in their order; none: each runs alone."""
     context_overflow: bool
     truncated: bool
     """The answer was cut off at the turn's token limit."""

@@ -5,10 +5,10 @@ before (`clotho/tools/output.py`).
 
 The limits are in `ToolSettings` (`clotho/tools/tool.py`). A result over its tool's limit, or one with which the
 results of its turn come to more than the turn's limit, is written to a file in the sandbox, and the model is shown
-where, how large, and how it begins. The calls of a turn run one after another and a result is final once
-journalled, so a turn's limit is kept by counting: each call is told how many characters the earlier ones of its
-turn came to. A result no longer than the block that would stand for it is never spilled, so a turn may pass its
-limit by at most one block per call.
+where, how large, and how it begins. A result is final once journalled, so a turn's limit is kept by counting: each
+call is told how many characters the earlier ones of its turn came to, and calls that run side by side have equal
+shares of what is left. A result no longer than the block that would stand for it is never spilled, so a turn may
+pass its limit by at most one block per call.
 """
 
 import json

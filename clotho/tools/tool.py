@@ -134,6 +134,8 @@ class Tool(ABC):
     sandboxed: ClassVar[bool] = True
     changes_workspace: ClassVar[bool] = True
     """Whether a call may change the sandbox: its files, or what runs in it. `changes` may say so for each call."""
+    read_only: ClassVar[bool] = False
+    """Whether no call changes anything, not even the tool state: `parallel_tools` runs such calls side by side."""
     unlimited_result: ClassVar[bool] = False
     """Exempt from the result budget, because it has a limit of its own."""
 

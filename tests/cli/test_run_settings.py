@@ -27,6 +27,7 @@ ASKED: dict[str, Any] = {
     "checkpoint_mb": 7,
     "acquire": "at_start",
     "keep_diverged": False,
+    "parallel_tools": True,
     "on_reward_error": "zero",
     "memory_mb": 64,
     "disk_mb": 40,

@@ -29,6 +29,8 @@ def table(results: Results) -> str:
         assert tool is not None, name
         lost = LOST[row.lost] if tool.sandboxed else "needs none"
         found = sum((counted for (_, kind), counted in results.items() if kind == name), Counter[str]())
-        cells = (f"`{name}`", f"`{tool.toolset}`", EFFECTS[row.effect], lost, passed_of(found))
+        assert row.effect == "none" or not tool.read_only, name
+        effect = f"{EFFECTS[row.effect]}; may run side by side" if tool.read_only else EFFECTS[row.effect]
+        cells = (f"`{name}`", f"`{tool.toolset}`", effect, lost, passed_of(found))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

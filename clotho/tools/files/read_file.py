@@ -44,6 +44,7 @@ class ReadFile(Tool):
     name = "read_file"
     toolset = "file"
     changes_workspace = False
+    read_only = True
     unlimited_result = True
     description = (
         "Read a text file with line numbers, in the form 'number|text'. Use it rather than cat, head or tail in "

@@ -19,6 +19,7 @@ class SearchFiles(Tool):
     name = "search_files"
     toolset = "file"
     changes_workspace = False
+    read_only = True
     description = (
         "Search in files, or for files: faster and tidier than grep, rg, find or ls in the terminal. "
         "target=content looks for a regular expression in files; target=files looks for file names that match a "

@@ -21,6 +21,7 @@ class WebExtract(Tool):
     toolset = "web"
     sandboxed = False
     changes_workspace = False
+    read_only = True
     description = (
         f"Read the text of up to {MOST_URLS} pages or PDFs, such as web_search has found, by their URLs."
     )

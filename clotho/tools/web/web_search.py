@@ -21,6 +21,7 @@ class WebSearch(Tool):
     toolset = "web"
     sandboxed = False
     changes_workspace = False
+    read_only = True
     description = (
         "Search the web. The result has titles, URLs and short descriptions, the best first: read a page with "
         "web_extract."
