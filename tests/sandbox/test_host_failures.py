@@ -178,8 +178,8 @@ async def test_an_error_at_every_call_to_the_host_is_retried(
 
 async def sites_of(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Site]:
     """The calls that an undisturbed rollout makes."""
+    backend = LocalBackend(folder / "sandboxes-failing")
     with injected(monkeypatch, Injection(f"{ROOT}/sandbox/")) as recorded:
-        backend = LocalBackend(folder / "sandboxes-failing")
         assert await play(Rollout(backend, "failing/sites/lease/0", tmp_path)) == 0
     return sorted(recorded.seen, key=lambda site: (site.place, site.call))
 
@@ -193,8 +193,8 @@ async def strike(
     number: int,
 ) -> None:
     injection = Injection(f"{ROOT}/sandbox/", target=site, failure=failure)
+    backend = LocalBackend(folder / "sandboxes-failing")
     with injected(monkeypatch, injection):
-        backend = LocalBackend(folder / "sandboxes-failing")
         rollout = Rollout(backend, f"failing/{number}/lease/0", tmp_path)
         try:
             await play(rollout)

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
+from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local import disk, mounts
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.enter import entering
+from clotho.sandbox.local.folders import SandboxFolder
 from tests.sandbox.conftest import needs_root
+from tests.sandbox.shell import Shell
 from tests.support import eventually
 
 USER = 2_050_300
+SPEC = SandboxSpec(disk_mb=64)
 
 
 @pytest.fixture
@@ -128,3 +132,57 @@ async def test_a_root_that_was_changed_is_looked_at_again(folder: Path) -> None:
     shutil.rmtree(root)
     await backend.destroy("none")
     assert (root / "locks").stat().st_mode & 0o777 == 0o700
+
+
+@needs_root
+async def test_a_sandbox_begins_without_the_mounts_of_others(folder: Path, tmp_path: Path) -> None:
+    """What it costs would grow with the number of those that are alive."""
+    seen, bubblewrap = folder / "mounts-seen", folder / "bubblewrap"
+    seen.touch()
+    seen.chmod(0o666)
+    bubblewrap.write_text(f'#!/bin/sh\ncat /proc/self/mountinfo > {seen}\nexec bwrap "$@"\n')
+    bubblewrap.chmod(0o755)
+    before = LocalBackend(folder / "made-before")
+    await before.create("before/r0/lease/0", SPEC)
+    among = LocalBackend(folder / "made-among", bubblewrap=str(bubblewrap))
+    for number in range(2):
+        await among.create(f"among/r{number}/lease/0", SPEC)
+    own = SandboxFolder.of_lease(folder / "made-among", "among/r1/lease/0").disk
+    disks = [line.split()[4] for line in seen.read_text().splitlines() if line.split()[4].endswith("/disk")]
+    assert disks == [str(own)]
+    for number in range(2):
+        await among.destroy(f"among/r{number}/lease/0")
+    await before.destroy("before/r0/lease/0")
+    assert str(folder / "made-") not in Path("/proc/self/mountinfo").read_text()
+
+
+@needs_root
+async def test_a_worker_keeps_no_disk_of_anothers_sandbox(folder: Path) -> None:
+    """Its device would stay, and its room on the host's disk."""
+    first, second = LocalBackend(folder / "of-one-worker"), LocalBackend(folder / "of-another")
+    await first.create("first/r0/lease/0", SPEC)
+    await second.create("second/r0/lease/0", SPEC)
+    await first.destroy("first/r0/lease/0")
+
+    async def is_free() -> bool:
+        devices = subprocess.run(["losetup", "-l"], capture_output=True, text=True, check=True)
+        return str(folder / "of-one-worker") not in devices.stdout
+
+    await eventually(is_free, "a device that is free again")
+    await second.destroy("second/r0/lease/0")
+
+
+@needs_root
+async def test_sandboxes_where_a_disk_was_mounted_later(folder: Path) -> None:
+    place = folder / "mounted-later"
+    place.mkdir()
+    backend = LocalBackend(place / "sandboxes")
+    await backend.create("first/r0/lease/0", SPEC)
+    await backend.destroy("first/r0/lease/0")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", place], check=True)
+    try:
+        made = Shell(await backend.create("later/r0/lease/0", SPEC))
+        assert await made.text("echo here") == "here"
+        await backend.destroy("later/r0/lease/0")
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)

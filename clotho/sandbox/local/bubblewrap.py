@@ -205,12 +205,15 @@ def _links_and_folders() -> Iterator[str]:
             yield from ("--symlink", str(path.readlink()), str(path))
         elif path.is_dir():
             yield from ("--ro-bind", str(path), str(path))
-    for name in SYSTEM_FILES:
-        path = Path("/etc", name)
+    for path in system_files():
         if path.is_symlink() and path.resolve().is_relative_to("/usr"):
             yield from ("--symlink", str(path.readlink()), str(path))
         else:
             yield from ("--ro-bind-try", str(path), str(path))
+
+
+def system_files() -> list[Path]:
+    return [Path("/etc", name) for name in SYSTEM_FILES]
 
 
 def _copied(files: Mapping[str, tuple[int, int]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -19,14 +19,15 @@ from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.local import cgroups, disk
-from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files
+from clotho.sandbox.local.apart import Apart
+from clotho.sandbox.local.bubblewrap import PROGRAM, View, account_files, system_files
 from clotho.sandbox.local.budget import DiskBudget
 from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.isolation import failed_checks, has_landlock
 from clotho.sandbox.local.own_folders import delete_any, delete_own, link_programs, make_enterable, make_owned
 from clotho.sandbox.local.processes import end_processes_of
-from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER
+from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER, PASSABLE
 from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry, supervisor_of
 from clotho.sandbox.supervised import launch
@@ -52,6 +53,8 @@ class LocalHost:
         self._report: IsolationReport | None = None
         self._report_until = 0.0
         self._children: list[subprocess.Popen[bytes]] = []
+        programs = (Path(path) for path in (bubblewrap, supervisor_path()) if path is not None)
+        self._apart = Apart((root / PASSABLE[0], *programs, *system_files()))
 
     # ---- what it can enforce ----
 
@@ -171,7 +174,8 @@ class LocalHost:
         folder = view.folder
         spec = record.spec
         groups = cgroups.make(self._controllers, folder.control_group, spec.memory_mb, spec.max_processes)
-        with self._files_of_start(record.user) as files:
+        with ExitStack() as stack:
+            files = stack.enter_context(self._files_of_start(record.user))
             wanted = launch.Launch(
                 command=self._command(view, record, files, groups),
                 environment=LAUNCH_ENVIRONMENT if record.isolated else view.environment(isolated=False),
@@ -182,7 +186,11 @@ class LocalHost:
                 max_file_bytes=spec.disk_mb << 20,
                 inherited=files.descriptors(),
             )
-            process, incarnation = launch.start(wanted, control)
+            if record.isolated and record.disk_image:
+                call = stack.enter_context(self._apart.with_mount(folder.disk))
+                process, incarnation = launch.start(wanted, control, call)
+            else:
+                process, incarnation = launch.start(wanted, control)
         self._children = [*self._children, process]
         return incarnation
 

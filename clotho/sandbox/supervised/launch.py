@@ -5,7 +5,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,17 @@ class Launch:
     inherited: Sequence[int]
 
 
-def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[bytes], str]:
-    """Returns the process and the supervisor's incarnation. Raises SandboxUnavailable with its last words."""
+Process = subprocess.Popen[bytes]
+Call = Callable[[Callable[[], Process]], Process]
+
+
+def start(
+    launch: Launch, control: ControlDirectory, call: Call = lambda function: function()
+) -> tuple[Process, str]:
+    """Returns the process, made through `call`, and the supervisor's incarnation.
+
+    Raises SandboxUnavailable with its last words.
+    """
     bounds = (round(launch.lease_seconds), launch.max_processes, launch.max_file_bytes)
     with ExitStack() as stack:
         ours = stack.enter_context(ExitStack())
@@ -49,15 +58,17 @@ def start(launch: Launch, control: ControlDirectory) -> tuple[subprocess.Popen[b
         ours.callback(os.close, tell)
         supervisor = [*launch.command, "serve", str(directory), str(tell), *map(str, bounds)]
         with open(launch.log, "wb", opener=private) as log:
-            process = subprocess.Popen(
-                supervisor,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(directory, tell, *launch.inherited),
-                env=dict(launch.environment),
-                cwd=launch.folder,
+            process = call(
+                lambda: subprocess.Popen(
+                    supervisor,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=(directory, tell, *launch.inherited),
+                    env=dict(launch.environment),
+                    cwd=launch.folder,
+                )
             )
         ours.close()
         incarnation = _answer(ready)
