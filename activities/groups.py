@@ -10,6 +10,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError
 
 from activities.guard import activity_guard
+from activities.sandbox import Sandboxes
 from clotho.environment import Environment
 from clotho.environment.instances import Environments
 from clotho.environment.tools import EnvironmentTools
@@ -36,7 +37,7 @@ from clotho.rollouts.group import (
     ToolManifest,
 )
 from clotho.rollouts.item import Item
-from clotho.rollouts.rollout import Prompt, encoded_files
+from clotho.rollouts.rollout import Prompt, as_bytes, encoded_files
 from clotho.rollouts.run import RunManifest
 from clotho.runs.groups import unfinished
 from clotho.runs.items import enumerate_items, read_item
@@ -45,6 +46,8 @@ from clotho.runs.plans import with_plan
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
 from clotho.temporal.states import ignore_unknown
+from clotho.tools.mcp.servers import ProbedSandbox
+from clotho.tools.mcp.settings import wanted_servers
 from clotho.tools.mcp.tool import McpTool
 from clotho.tools.resolution import resolve
 from clotho.tools.tool import Tool
@@ -54,11 +57,17 @@ class Groups:
     """Activities of the environment's queue."""
 
     def __init__(
-        self, journal: Journal, environments: Environments, tools: EnvironmentTools, client: Client
+        self,
+        journal: Journal,
+        environments: Environments,
+        tools: EnvironmentTools,
+        sandboxes: Sandboxes,
+        client: Client,
     ) -> None:
         self._journal = journal
         self._environments = environments
         self._tools = tools
+        self._sandboxes = sandboxes
         self._client = client
 
     @activity.defn
@@ -87,7 +96,7 @@ class Groups:
         async with activity_guard(request.group):
             manifest = await read_manifest(self._journal, request.run)
             tools = await self._journal.once(
-                tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request.group)
+                tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request)
             )
             item = await read_item(self._journal, request.run, request.item)
             environment = await self._environments.get(manifest)
@@ -181,18 +190,17 @@ class Groups:
                 "give the store that the run began in, or start it under another name"
             )
 
-    async def _resolve_tools(self, manifest: RunManifest, group: str) -> ToolManifest:
+    async def _resolve_tools(self, manifest: RunManifest, request: GroupRequest) -> ToolManifest:
         selection = manifest.selection
         registry, of_servers = await asyncio.gather(
-            self._tools.registry(manifest.environment),
-            self._tools.of_servers(manifest.tool_settings, selection.enabled, selection.disabled),
+            self._tools.registry(manifest.environment), self._of_servers(manifest, request)
         )
         resolution = resolve(
             registry.with_tools(of_servers),
             enabled=selection.enabled,
             disabled=selection.disabled,
             distribution=selection.distribution,
-            seed=derived_seed(manifest.seed, group, "toolsets"),
+            seed=derived_seed(manifest.seed, request.group, "toolsets"),
             only=selection.tools,
             settings=manifest.tool_settings,
         )
@@ -201,6 +209,21 @@ class Groups:
             tools=tuple(map(_offered, resolution.tools)),
             unavailable=dict(resolution.unavailable),
         )
+
+    async def _of_servers(self, manifest: RunManifest, request: GroupRequest) -> list[McpTool]:
+        """The tools of the run's MCP servers; those of sandboxes are asked in one with the item's files."""
+        settings, selection = manifest.tool_settings, manifest.selection
+        wanted = wanted_servers(settings.mcp_servers, selection.enabled, selection.disabled)
+        if not any(server.sandboxed for server in wanted.values()):
+            return await self._tools.of_servers(wanted, None)
+        environment = await self._environments.get(manifest)
+        item = await read_item(self._journal, request.run, request.item)
+        asked = await self._environments.run(environment.sandbox, item)
+        files = as_bytes(await self._environments.run(environment.workspace_files, item))
+        rollout = rollout_id(request.group, 0)
+        async with self._sandboxes.probed(request.run, rollout, asked, files) as instance:
+            probed = ProbedSandbox(instance, (rollout, "tools"), settings.terminal_cwd)
+            return await self._tools.of_servers(wanted, probed)
 
 
 def _offered(tool: Tool) -> OfferedTool:

@@ -45,7 +45,7 @@ class Host:
         sandboxes = Sandboxes(journal, backend, restorer, labels, queue, BrowserClient(known.scope))
         tools = Tools(journal, sandboxes, known)
         verifier = Verifier(journal, environments, sandboxes, known)
-        groups, rollouts = Groups(journal, environments, known, client), Rollouts(journal)
+        groups, rollouts = Groups(journal, environments, known, sandboxes, client), Rollouts(journal)
         self.of_sandboxes: Activities = (
             sandboxes.acquire,
             sandboxes.release,

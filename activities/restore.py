@@ -26,7 +26,7 @@ from clotho.identifiers.rollout_keys import call_part_key, final_key, lease_key,
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.group import OfferedTool, ToolManifest
 from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseRequest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
@@ -220,8 +220,9 @@ class Restorer:
     ) -> Replayed:
         """Repeat calls in the sandbox of a lease, at most once each; `state` is the tool state before them."""
         manifest = await read_manifest(self._journal, request.run)
-        dispatcher = await self._tools.dispatcher(manifest.environment)
-        offered = await self._offered(request.rollout) if since else ()
+        tools = await self._offered(request.rollout) if since else ()
+        offered = [tool.name for tool in tools]
+        dispatcher = await self._tools.dispatcher(manifest.environment, tools)
         same = True
         for call in since:
             context = CallContext(
@@ -250,9 +251,8 @@ class Restorer:
                 same &= found is not None and found.digest == call.entry.manifest
         return Replayed(same, last_job(state))
 
-    async def _offered(self, rollout: str) -> tuple[str, ...]:
-        tools = await self._journal.read_required(tools_key(group_of(rollout)), ToolManifest)
-        return tuple(tool.name for tool in tools.tools)
+    async def _offered(self, rollout: str) -> tuple[OfferedTool, ...]:
+        return (await self._journal.read_required(tools_key(group_of(rollout)), ToolManifest)).tools
 
 
 def _unpacked(checkpoint: Checkpoint | None) -> Fidelity:

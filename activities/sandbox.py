@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -13,7 +14,7 @@ from clotho import failpoints
 from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order
-from clotho.identifiers.rollout_keys import blob_key, call_key, grading_key, lease_key
+from clotho.identifiers.rollout_keys import blob_key, call_key, grading_key, lease_key, probe_key
 from clotho.journal import Journal
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
@@ -112,6 +113,20 @@ class Sandboxes:
 
     async def close_grading(self, rollout: str, number: int, epoch: int) -> None:
         await self.backend.destroy(grading_key(rollout, number, epoch), self._labels_of(rollout))
+
+    @asynccontextmanager
+    async def probed(
+        self, run: str, rollout: str, asked: ItemSandbox, files: Mapping[str, bytes]
+    ) -> AsyncIterator[SandboxInstance]:
+        """A sandbox with an item's files, to see before a rollout what is in it."""
+        key, labels = probe_key(rollout), self._labels_of(rollout)
+        try:
+            sandbox = await self._restorer.create_for_grading(run, key, labels, asked)
+            for file, content in files.items():
+                await sandbox.write_file(file, content, key=job_key(key, "file", file))
+            yield sandbox
+        finally:
+            await self.backend.destroy(key, labels)
 
     async def replay_late_call(
         self,

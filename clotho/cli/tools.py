@@ -15,7 +15,7 @@ from clotho.errors import InvalidInput
 from clotho.frozen_model import field_errors
 from clotho.tools import catalogue
 from clotho.tools.mcp.servers import missing_package
-from clotho.tools.mcp.settings import toolset_of
+from clotho.tools.mcp.settings import McpServer, toolset_of
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve, toolset_members
 from clotho.tools.tool import ToolSettings
@@ -67,7 +67,7 @@ def listing(registry: Registry, toolsets: list[str] | None, settings: ToolSettin
             {
                 "name": name,
                 "toolset": toolset_of(name),
-                "runs": "on a worker" if server.url is None else "at its URL",
+                "runs": _place(server),
                 "missing": missing_package(),
             }
             for name, server in settings.mcp_servers.items()
@@ -78,6 +78,12 @@ def listing(registry: Registry, toolsets: list[str] | None, settings: ToolSettin
             **{name: list(parts) for name, parts in catalogue.COMPOSITES.items()},
         },
     }
+
+
+def _place(server: McpServer) -> str:
+    if server.url is not None:
+        return "at its URL"
+    return "in the sandbox" if server.sandboxed else "on a worker"
 
 
 def _settings() -> ToolSettings:

@@ -6,6 +6,7 @@ from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
+from clotho.tools.mcp.settings import McpServer
 
 __all__ = [
     "AgentResult",
@@ -14,6 +15,7 @@ __all__ = [
     "EnvironmentConfig",
     "Item",
     "ItemSandbox",
+    "McpServer",
     "Reward",
     "Solution",
     "StatefulTools",

@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from clotho.environment.environment import Environment
 from clotho.environment.functions import declared_tools
@@ -10,11 +10,11 @@ from clotho.environment.loading import load_environment
 from clotho.errors import InvalidInput
 from clotho.rollouts.group import OfferedTool, ServerTool
 from clotho.tools.dispatch import OWN_SCOPE, Dispatcher
-from clotho.tools.mcp.servers import McpServers
-from clotho.tools.mcp.settings import toolset_of
+from clotho.tools.mcp.servers import McpServers, ProbedSandbox
+from clotho.tools.mcp.settings import McpServer
 from clotho.tools.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.tools.registry import Registry
-from clotho.tools.tool import Tool, ToolSettings
+from clotho.tools.tool import Tool
 
 
 class EnvironmentTools:
@@ -42,22 +42,25 @@ class EnvironmentTools:
         return made.with_tools(of_servers) if of_servers else made
 
     async def of_servers(
-        self, settings: ToolSettings, enabled: Sequence[str] | None, disabled: Sequence[str]
+        self, wanted: Mapping[str, McpServer], sandbox: ProbedSandbox | None
     ) -> list[McpTool]:
-        """The tools that the servers have now whose toolsets are wanted; `enabled=None`: all but `disabled`."""
-        wanted = [
-            tools_of(name, server, self.servers)
-            for name, server in settings.mcp_servers.items()
-            if (enabled is None or toolset_of(name) in enabled) and toolset_of(name) not in disabled
-        ]
-        return [tool for tools in await asyncio.gather(*wanted) for tool in tools]
+        """The tools that servers have now; those of sandboxes are asked in `sandbox`."""
+        found = [tools_of(name, server, self.servers, sandbox) for name, server in wanted.items()]
+        return [tool for tools in await asyncio.gather(*found) for tool in tools]
 
     def _tool_of_server(self, offered: OfferedTool) -> McpTool | None:
         match offered.of_server, offered.tool_schema:
             case ServerTool() as place, {
                 "function": {"description": str(said), "parameters": dict(parameters)}
             }:
-                return mcp_tool(offered.name, Offer(place.server, place.tool), said, parameters, self.servers)
+                return mcp_tool(
+                    offered.name,
+                    Offer(place.server, place.tool),
+                    said,
+                    parameters,
+                    self.servers,
+                    offered.sandboxed,
+                )
         return None
 
 

@@ -46,6 +46,11 @@ def grading_key(rollout: str, number: int, epoch: int) -> str:
     return f"{lease_key(rollout, number)}/grading/{epoch}"
 
 
+def probe_key(rollout: str) -> str:
+    """The lease of a sandbox that is looked at before the rollout begins."""
+    return f"{lease_key(rollout, 0)}/probe"
+
+
 def lease_of(key: str) -> tuple[str, int]:
     """The rollout and number of a lease, or of the one that a sandbox for grading is beside."""
     rollout, _, rest = key.partition("/lease/")

@@ -8,7 +8,7 @@ from clotho.tools import shell, write_once
 from clotho.tools.output import last_output
 from clotho.tools.results import RAN_OUT, answer, problem
 from clotho.tools.schemas import integer, object_schema, string
-from clotho.tools.terminal import MAX_SESSIONS
+from clotho.tools.terminal import MAX_SESSIONS, SESSION_PREFIX
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 BUFFER_CHARS = 200_000
@@ -45,7 +45,8 @@ class Process(Tool):
         return arguments["action"] not in ONLY_LOOKS
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        sessions = await context.sandbox.sessions()
+        known = await context.sandbox.sessions()
+        sessions = [session for session in known if session.session.startswith(SESSION_PREFIX)]
         if any(session.status.state is JobState.LOST for session in sessions):
             await shell.require_alive(context)
         action = arguments["action"]

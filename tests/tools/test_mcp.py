@@ -75,7 +75,9 @@ async def servers() -> AsyncIterator[McpServers]:
 @pytest.fixture
 def described(tmp_path: Path, servers: McpServers) -> Any:
     def describe(*how: str, **settings: Any) -> Notes:
-        server = McpServer(command=(sys.executable, "-S", str(SERVER), str(tmp_path), *how), **settings)
+        server = McpServer(
+            command=(sys.executable, "-S", str(SERVER), str(tmp_path), *how), where="host", **settings
+        )
         return Notes(tmp_path, servers, server)
 
     return describe
@@ -193,7 +195,7 @@ async def test_a_server_that_hangs_at_its_start_is_an_outage(described: Any) -> 
 
 async def test_a_program_that_isnt_there_is_rejected(servers: McpServers) -> None:
     with pytest.raises(ServiceRejected, match="nowhere"):
-        await tools_of("notes", McpServer(command=("/nowhere/server",)), servers)
+        await tools_of("notes", McpServer(command=("/nowhere/server",), where="host"), servers)
 
 
 async def test_a_cancelled_call_leaves_no_process(described: Any) -> None:

@@ -11,6 +11,7 @@ from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import call_key
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import ServerTool, ToolManifest
+from clotho.runs.groups import scored_groups
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
@@ -29,6 +30,45 @@ def asked(folder: Path, *how: str, **settings: Any) -> dict[str, Any]:
 
 def call(tool: str, text: str) -> ScriptedTurn:
     return ScriptedTurn(calls=(ScriptedCall(name=f"mcp_notes_{tool}", arguments={"text": text}),))
+
+
+SOLUTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "alice": (("transfer", {"source": "alice", "target": "bob", "amount": 30}),),
+    "ann and ben": (("transfer", {"source": "ann", "target": "ben", "amount": "25"}),),
+    "dora": (
+        ("open_account", {"name": "dora"}),
+        ("transfer", {"source": "fay", "target": "dora", "amount": 15}),
+    ),
+    "no coins": (("close_account", {"name": "hal"}), ("close_account", {"name": "jon"})),
+    "leo": (
+        ("transfer", {"source": "leo", "target": "mia", "amount": 20}),
+        ("transfer", {"source": "leo", "target": "ned", "amount": 14}),
+        ("close_account", {"name": "leo"}),
+    ),
+}
+
+
+def solving(match: str) -> Conversation:
+    """The first sibling does what is asked for, the second takes a wrong account."""
+    calls = tuple(
+        ScriptedCall(name=f"mcp_ledger_{tool}", arguments=given) for tool, given in SOLUTIONS[match]
+    )
+    wrong = ScriptedCall(name="mcp_ledger_transfer", arguments={"source": "a", "target": "b", "amount": 1})
+    right, failing = ScriptedTurn(calls=calls), ScriptedTurn(calls=(wrong,))
+    return Conversation(match=match, variants=((right, say("Done.")), (failing, say("Done."))))
+
+
+async def test_the_tasks_of_the_ledger_are_solved_in_the_sandbox(cluster: Cluster) -> None:
+    model = ScriptedModel(Script(conversations=tuple(map(solving, SOLUTIONS))))
+    async with serving(model) as url:
+        handle = await cluster.start(
+            "mcp-tasks", url, environment="mcp_tasks", model="scripted", groups=9, group_size=2
+        )
+        await handle.result()
+    groups = await scored_groups(cluster.open_journal(), "mcp-tasks")
+    assert [[one.score for one in entry.siblings] for _, entry in groups] == [[1.0, 0.0]] * 5
+    entry = await cluster.open_journal().read_required(call_key("mcp-tasks/g000000/r1", "0000-00"), CallEntry)
+    assert entry.error is not None and "no account" in entry.content
 
 
 def script(*turns: ScriptedTurn) -> ScriptedModel:

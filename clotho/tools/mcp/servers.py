@@ -7,17 +7,30 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from clotho.errors import ServiceRejected, ServiceUnavailable
+from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.mcp.child import Child
 from clotho.tools.mcp.client import ClientConversation, Transport
+from clotho.tools.mcp.sandboxed import SandboxedServer
 from clotho.tools.mcp.service import Service
 from clotho.tools.mcp.session import Definition, NotStarted, Session
 from clotho.tools.mcp.settings import McpServer
+from clotho.tools.tool import CallContext
 
 IDLE_SECONDS = 600.0
 SWEEP_SECONDS = 30.0
 MOST_SESSIONS = 256
+MOST_REMEMBERED = 1024
 INHERITED = ("PATH", "HOME", "LANG")
 EXTRA = "the `mcp` package is missing: pip install 'clotho-rollouts[mcp]'"
+
+
+@dataclass(frozen=True)
+class ProbedSandbox:
+    """A sandbox in which servers are asked for their tools, and how its jobs' keys begin."""
+
+    instance: SandboxInstance
+    scope: tuple[str | int, ...]
+    directory: str
 
 
 @dataclass
@@ -34,6 +47,7 @@ class McpServers:
     def __init__(self, variable: Callable[[str], str | None]) -> None:
         self._variable = variable
         self._held: dict[tuple[str, str], _Held] = {}
+        self._in_sandboxes: dict[tuple[str, int | None, str], SandboxedServer] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -55,27 +69,49 @@ class McpServers:
                 if self._sweeper is None or self._sweeper.done():
                     self._sweeper = asyncio.create_task(self._sweep())
 
-    async def definitions(self, name: str, server: McpServer) -> Sequence[Definition]:
+    def in_sandbox(self, context: CallContext, name: str, server: McpServer) -> SandboxedServer:
+        """The server in the sandbox of a call."""
+        place = (context.rollout, context.lease, name)
+        if place not in self._in_sandboxes and len(self._in_sandboxes) >= MOST_REMEMBERED:
+            del self._in_sandboxes[next(iter(self._in_sandboxes))]
+        scope = (context.rollout, context.lease or 0)
+        directory = context.settings.terminal_cwd
+        return self._in_sandboxes.setdefault(place, SandboxedServer(name, server, scope, directory))
+
+    async def definitions(
+        self, name: str, server: McpServer, sandbox: ProbedSandbox | None = None
+    ) -> Sequence[Definition]:
         """The tools that a server has now. Raises as `session` does."""
+        if server.sandboxed:
+            assert sandbox is not None, "a server of sandboxes was asked without one"
+            return await self._probed(name, server, sandbox)
         session = await self._start(name, server)
         await session.close()
         return session.definitions
 
     async def close(self) -> None:
-        """End all conversations."""
+        """End all conversations on this host; those in sandboxes go on."""
+        self._in_sandboxes.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for key in list(self._held):
             await self._end(key)
 
+    async def _probed(self, name: str, server: McpServer, sandbox: ProbedSandbox) -> Sequence[Definition]:
+        _require_package(name)
+        probed = SandboxedServer(name, server, sandbox.scope, sandbox.directory)
+        try:
+            await probed.start(sandbox.instance)
+        except NotStarted as error:
+            raise _unusable(name, error) from error
+        return probed.definitions
+
     async def _start(self, name: str, server: McpServer) -> Session:
-        if missing := missing_package():
-            raise ServiceRejected(f"MCP server {name}: {missing}")
+        _require_package(name)
         try:
             return await ClientConversation.start(self._transport(name, server), server.start_seconds)
         except NotStarted as error:
-            kind = ServiceUnavailable if error.passing else ServiceRejected
-            raise kind(f"MCP server {name} can't be used: {error}") from error
+            raise _unusable(name, error) from error
 
     def _transport(self, name: str, server: McpServer) -> Transport:
         secrets = {given: self._secret(name, variable) for given, variable in server.secrets.items()}
@@ -113,6 +149,16 @@ class McpServers:
     async def _end(self, key: tuple[str, str]) -> None:
         if (held := self._held.pop(key, None)) is not None and held.session is not None:
             await held.session.close()
+
+
+def _unusable(name: str, error: NotStarted) -> ServiceUnavailable | ServiceRejected:
+    kind = ServiceUnavailable if error.passing else ServiceRejected
+    return kind(f"MCP server {name} can't be used: {error}")
+
+
+def _require_package(name: str) -> None:
+    if missing := missing_package():
+        raise ServiceRejected(f"MCP server {name}: {missing}")
 
 
 def missing_package() -> str | None:

@@ -1,5 +1,6 @@
 """Settings of an MCP server: where it runs, what it is given, and what is known of its tools."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -19,8 +20,8 @@ class McpServer(FrozenModel):
     """The program and its arguments."""
     url: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
     """The address of a service that speaks streamable HTTP."""
-    where: Literal["host"] = "host"
-    """Where the program runs: `host`, beside the worker, with the worker's rights."""
+    where: Literal["sandbox", "host"] = "sandbox"
+    """Where the program runs: in the rollout's sandbox, or on the `host`, with the worker's rights."""
     env: dict[VariableName, str] = {}
     """Environment variables of the program. Its others are PATH, HOME and LANG."""
     secrets: dict[str, VariableName] = {}
@@ -38,7 +39,14 @@ class McpServer(FrozenModel):
             raise ValueError("an MCP server has either a command or a url")
         if self.url is not None and self.env:
             raise ValueError("env is for a command: a service has headers, by secrets")
+        if self.secrets and self.sandboxed:
+            raise ValueError("secrets never enter a sandbox: they are for a url, or a command on the host")
         return self
+
+    @property
+    def sandboxed(self) -> bool:
+        """Whether it runs in the rollout's sandbox."""
+        return self.command is not None and self.where == "sandbox"
 
     def repeats(self, tool: str) -> bool:
         """Whether a call of `tool` may be made again when its answer is lost."""
@@ -48,3 +56,14 @@ class McpServer(FrozenModel):
 def toolset_of(server: str) -> str:
     """The toolset that the tools of a server are."""
     return TOOLSET_PREFIX + server
+
+
+def wanted_servers(
+    servers: Mapping[str, McpServer], enabled: Sequence[str] | None, disabled: Sequence[str]
+) -> dict[str, McpServer]:
+    """The servers whose toolsets are enabled; `enabled=None`: all but those `disabled`."""
+    return {
+        name: server
+        for name, server in servers.items()
+        if (enabled is None or toolset_of(name) in enabled) and toolset_of(name) not in disabled
+    }

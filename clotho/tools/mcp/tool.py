@@ -5,15 +5,15 @@ A call whose answer is lost is never made again unless its tool is declared idem
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected
 from clotho.identifiers.ids import displayable
-from clotho.tools.mcp.servers import McpServers
-from clotho.tools.mcp.session import Definition, NoAnswer, Refused, Session
+from clotho.tools.mcp.servers import McpServers, ProbedSandbox
+from clotho.tools.mcp.session import Answer, Definition, NoAnswer, NotStarted, Refused
 from clotho.tools.mcp.settings import McpServer, toolset_of
 from clotho.tools.results import INTERRUPTED, answer, problem, refusal
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
@@ -35,9 +35,6 @@ class Offer:
 class McpTool(Tool):
     """A tool of a server."""
 
-    changes_workspace = False
-    sandboxed = False
-
     @property
     @abstractmethod
     def offer(self) -> Offer: ...
@@ -47,6 +44,8 @@ class McpTool(Tool):
     def servers(self) -> McpServers: ...
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        if self.sandboxed:
+            return await self._run_in_sandbox(arguments, context)
         server = context.settings.mcp_servers[self.offer.server]
         repeats = server.repeats(self.offer.tool)
         bounds = (server.seconds, context.seconds_left)
@@ -54,7 +53,8 @@ class McpTool(Tool):
         claimed = repeats
         for left in reversed(range(ATTEMPTS)):
             async with self.servers.session(context.rollout, self.offer.server, server) as session:
-                self._require_same(session)
+                if changed := self._change(session.definitions):
+                    raise ServiceRejected(changed)
                 # After the server has started: an attempt that finds none has called nothing.
                 if not claimed and not await context.claim():
                     return problem(INTERRUPTED)
@@ -68,22 +68,58 @@ class McpTool(Tool):
                     return refusal(_unanswered(self.offer.server, lost))
                 except Refused as refused:
                     return refusal(str(refused))
-            return refusal(found.text or "The tool failed") if found.failed else answer(result=found.text)
+            return _shown(found)
         raise AssertionError("the last attempt returns")
 
-    def _require_same(self, session: Session) -> None:
-        """Raise ServiceRejected where the server has other tools than when the group began."""
-        for each in session.definitions:
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
+        """Call a tool again that is declared idempotent; what another one did to its server is lost."""
+        server = context.settings.mcp_servers[self.offer.server]
+        return await self.run(arguments, context) if server.repeats(self.offer.tool) else None
+
+    async def _run_in_sandbox(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        """The agent may have done anything to the server: whatever that does, the model is told."""
+        sandbox, settings = context.sandbox, context.settings.mcp_servers[self.offer.server]
+        server = self.servers.in_sandbox(context, self.offer.server, settings)
+        bounds = (settings.seconds, context.seconds_left)
+        seconds = min(bound for bound in bounds if bound is not None)
+        first = False
+
+        async def chosen() -> ToolOutcome:
+            nonlocal first
+            first, number = True, await server.start(sandbox)
+            return ToolOutcome(content=self._change(server.definitions) or str(number))
+
+        try:
+            # Journalled: a later attempt asks the start of the server that the first one has asked.
+            asked = (await context.once(f"mcp-l{context.lease}", chosen)).content
+            if not asked.isdecimal():
+                return refusal(asked)
+            if not first:
+                server.read_again()
+            found = await server.call(
+                sandbox, int(asked), context.job_key(), self.offer.tool, arguments, seconds
+            )
+        except NotStarted as error:
+            return refusal(f"MCP server {self.offer.server} can't be started: {error}")
+        except NoAnswer as lost:
+            return refusal(_unanswered(self.offer.server, lost))
+        except Refused as refused:
+            return refusal(str(refused))
+        return _shown(found)
+
+    def _change(self, definitions: Sequence[Definition]) -> str | None:
+        """What has become of this tool since the group began; None: nothing."""
+        name = displayable(self.offer.tool)
+        for each in definitions:
             if each.name == self.offer.tool:
                 if (each.description, each.parameters) == (self.description, self.parameters):
-                    return
-                raise ServiceRejected(
-                    f"MCP server {self.offer.server} has changed its tool {displayable(each.name)} since the "
-                    "group began"
-                )
-        raise ServiceRejected(
-            f"MCP server {self.offer.server} has lost its tool {displayable(self.offer.tool)} since the group began"
-        )
+                    return None
+                return f"MCP server {self.offer.server} has changed its tool {name} since the group began"
+        return f"MCP server {self.offer.server} has lost its tool {name} since the group began"
+
+
+def _shown(found: Answer) -> ToolOutcome:
+    return refusal(found.text or "The tool failed") if found.failed else answer(result=found.text)
 
 
 def _unanswered(server: str, lost: NoAnswer) -> str:
@@ -94,7 +130,12 @@ def _unanswered(server: str, lost: NoAnswer) -> str:
 
 
 def mcp_tool(
-    name: str, offer: Offer, description: str, parameters: Mapping[str, JsonValue], servers: McpServers
+    name: str,
+    offer: Offer,
+    description: str,
+    parameters: Mapping[str, JsonValue],
+    servers: McpServers,
+    sandboxed: bool = False,
 ) -> McpTool:
     """The tool of a server that rollouts know by `name`."""
     members = {
@@ -104,22 +145,25 @@ def mcp_tool(
         "parameters": dict(parameters),
         "offer": offer,
         "servers": servers,
+        "sandboxed": sandboxed,
+        "changes_workspace": sandboxed,
     }
     kind: type[McpTool] = type(name, (McpTool,), members)
     return kind()
 
 
-async def tools_of(name: str, server: McpServer, servers: McpServers) -> list[McpTool]:
-    """The tools that a server has now. Raises as `McpServers.session`, and InvalidInput for two of one name."""
+async def tools_of(
+    name: str, server: McpServer, servers: McpServers, sandbox: ProbedSandbox | None = None
+) -> list[McpTool]:
+    """The tools that a server has now; one that runs in sandboxes is asked in `sandbox`.
+
+    Raises as `McpServers.session`, and InvalidInput for two of one name.
+    """
     found: dict[str, McpTool] = {}
-    for each in await servers.definitions(name, server):
-        tool = _tool(name, each, servers)
-        if tool.name in found:
-            raise InvalidInput(f"MCP server {name} has two tools that would be called {tool.name}")
-        found[tool.name] = tool
+    for each in await servers.definitions(name, server, sandbox):
+        known = NOT_IN_NAMES.sub("_", f"mcp_{name}_{each.name}")[:MOST_NAME_CHARS]
+        if known in found:
+            raise InvalidInput(f"MCP server {name} has two tools that would be called {known}")
+        place = Offer(name, each.name)
+        found[known] = mcp_tool(known, place, each.description, each.parameters, servers, server.sandboxed)
     return list(found.values())
-
-
-def _tool(server: str, each: Definition, servers: McpServers) -> McpTool:
-    name = NOT_IN_NAMES.sub("_", f"mcp_{server}_{each.name}")[:MOST_NAME_CHARS]
-    return mcp_tool(name, Offer(server, each.name), each.description, each.parameters, servers)
