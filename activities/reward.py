@@ -9,6 +9,7 @@ from functools import partial
 from temporalio import activity
 
 from activities.guard import activity_guard
+from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment import AgentResult, Environment, Reward
@@ -108,6 +109,7 @@ class Verifier:
                 dispatcher=dispatcher,
                 tools=dispatcher.names,
                 settings=manifest.tool_settings,
+                once=journalled_parts(self._journal, request.rollout, "verify"),
                 start=verification.start(epoch),
                 open_grading=partial(verification.open_grading, epoch),
             )

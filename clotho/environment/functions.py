@@ -132,6 +132,7 @@ def _workspace(context: CallContext) -> Workspace:
         dispatcher=context.dispatcher,
         tools=context.dispatcher.names,
         settings=context.settings,
+        once=context.once,
         state=dict(context.state),
     )
 

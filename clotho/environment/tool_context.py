@@ -8,7 +8,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from clotho.errors import EnvironmentFailed, FileRefused, WorkspaceRefused
+from clotho.errors import EnvironmentFailed, FileRefused, InvalidInput, WorkspaceRefused
+from clotho.identifiers.hashed import job_key
 from clotho.tools.shell import last_job
 from clotho.tools.tool import CallContext
 
@@ -102,6 +103,7 @@ class AsyncToolContext:
         """Any tool, by name; its result as the model would be shown it."""
         workspace = self._workspace
         number, workspace.calls = workspace.calls, workspace.calls + 1
+        place = "-".join(map(str, workspace.place))
         unlimited = {
             "longest_command_seconds": A_DAY,
             "max_result_chars": UNLIMITED,
@@ -116,10 +118,31 @@ class AsyncToolContext:
             settings=workspace.settings.model_copy(update=unlimited),
             instance=await workspace.instance(),
             state=workspace.state,
+            once=lambda name, work: workspace.once(f"{place}-{number}-{name}", work),
         )
         dispatched = await workspace.dispatcher.run(name, json.dumps(arguments), workspace.tools, call)
         workspace.state.update(dispatched.state)
         return dispatched.content
+
+    @_on_worker
+    async def ask_judge(self, prompt: str) -> str | None:
+        """The answer of the run's judge, a model, to `prompt`; None where the run names none in `services`.
+
+        It is journalled, and paid once however often the verification is tried. Empty where the judge refuses to
+        answer; what the agent wrote is part of the prompt, so read no more out of the answer than a verdict.
+        """
+        from clotho.tools.services.asking import Asker  # the client of its API takes a second to import
+
+        workspace = self._workspace
+        judge = workspace.settings.services.judge
+        if judge is None:
+            return None
+        number, workspace.asked[prompt] = workspace.asked[prompt], workspace.asked[prompt] + 1
+        asker = Asker(workspace.once, workspace.dispatcher.variable, job_key(workspace.rollout, "judge"))
+        try:
+            return await asker.answer(judge, [{"role": "user", "content": prompt}], number)
+        except InvalidInput:
+            return ""
 
     @_on_worker
     async def read_bytes(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
@@ -236,6 +259,7 @@ class ToolContext:
     browser_navigate = _blocking(AsyncToolContext.browser_navigate)
     browser_snapshot = _blocking(AsyncToolContext.browser_snapshot)
     call_tool = _blocking(AsyncToolContext.call_tool)
+    ask_judge = _blocking(AsyncToolContext.ask_judge)
     read_bytes = _blocking(AsyncToolContext.read_bytes)
     write_bytes = _blocking(AsyncToolContext.write_bytes)
     upload_file = _blocking(AsyncToolContext.upload_file)

@@ -1,7 +1,8 @@
 """A rollout's workspace as one verification, or one call of a tool's function, has it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.shell import SLOT
-from clotho.tools.tool import ToolSettings
+from clotho.tools.tool import ToolOutcome, ToolSettings, each_time
 
 Result = TypeVar("Result")
 
@@ -40,6 +41,8 @@ class Workspace:
     dispatcher: Dispatcher
     tools: tuple[str, ...]
     settings: ToolSettings
+    once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]] = each_time
+    """Do a part of a call and journal its outcome under a name, or find that of an earlier attempt."""
     lease: int | None = None
     """The number of the lease that its calls are made under; None where `place` tells sandboxes apart."""
     start: str | None = None
@@ -48,6 +51,8 @@ class Workspace:
     refused: WorkspaceRefused | None = None
     state: dict[str, JsonValue] = field(default_factory=dict)
     calls: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    """How often the judge was asked each thing."""
     writes: int = 0
     """Numbered apart from calls, whose keys don't depend on them."""
     open_grading: Callable[[], Coroutine[Any, Any, SandboxInstance]] | None = None
@@ -70,6 +75,7 @@ class Workspace:
                 dispatcher=self.dispatcher,
                 tools=self.tools,
                 settings=self.settings,
+                once=self.once,
                 lease=self.lease,
                 parent=self,
             )

@@ -66,7 +66,7 @@ class Dispatcher:
         self, registry: Registry, variable: Callable[[str], str | None], scope: str = OWN_SCOPE
     ) -> None:
         self.registry = registry
-        self._variable = variable
+        self.variable = variable
         self.scope = scope
         self._redactors = Redactors(variable)
 
@@ -140,7 +140,7 @@ class Dispatcher:
             context,
             dispatcher=self,
             offered=frozenset(offered),
-            variable=self._variable,
+            variable=self.variable,
             scope=self.scope,
         )
 

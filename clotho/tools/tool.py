@@ -69,7 +69,7 @@ async def _first() -> bool:
     return True
 
 
-async def _each_time(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
+async def each_time(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
     return await work()
 
 
@@ -95,7 +95,7 @@ class CallContext:
     claim: Callable[[], Awaitable[bool]] = field(default=_first)
     """Mark the call as begun, for good; False where an earlier attempt has done so, and left no answer."""
     once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]] = field(
-        default=_each_time
+        default=each_time
     )
     """Do a part of the call and journal its outcome under a name, or find that of an earlier attempt."""
     variable: Callable[[str], str | None] = field(default=lambda name: None)

@@ -1,5 +1,9 @@
 """web_research and code_math, played by a scripted model to their rewards."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from clotho.environment import AgentResult
@@ -11,6 +15,7 @@ from environments._final_answer import final_answer
 from environments.code_math import PROBLEMS, same
 from environments.web_research import CORPUS, QUESTIONS, normalised
 from tests.cluster import Cluster
+from tests.tools.model_service import ModelServer, completion
 
 SEARCHES = {
     "designer of the lighthouse": "lighthouse of Port Sele designed by",
@@ -78,6 +83,40 @@ async def test_research_is_rewarded_by_its_answer(cluster: Cluster) -> None:
         for (match, query), (_, answers) in zip(SEARCHES.items(), QUESTIONS, strict=True)
     ]
     assert await rewards(cluster, "web_research", conversations) == [[1.0, 0.0]] * 5
+
+
+@pytest.fixture
+def judge() -> Iterator[ModelServer]:
+    made = ModelServer()
+    made.body = completion("Yes.")
+    yield made
+    made.close()
+
+
+async def judged(cluster: Cluster, judge: ModelServer, environment: str, **config: Any) -> list[float]:
+    """The scores of a run of one rollout, whose judge says yes."""
+    run = environment.rpartition(":")[2].lower().replace("_", "-") + "-judged"
+    script = Script(conversations=(Conversation(variants=((saying("in 1811"),),)),))
+    overrides = {"services": {"judge": {"url": judge.url, "model": "judges"}}, **config}
+    async with serving(ScriptedModel(script)) as url:
+        handle = await cluster.start(run, url, environment=environment, model="scripted", overrides=overrides)
+        await handle.result()
+    [(_, entry)] = await scored_groups(cluster.open_journal(), run)
+    return [sibling.score for sibling in entry.siblings]
+
+
+async def test_an_answer_in_other_words_is_judged(cluster: Cluster, judge: ModelServer) -> None:
+    assert await judged(cluster, judge, "web_research") == [1.0]
+    assert len(judge.asked) == 1 and '"in 1811"' in judge.asked[0][2]["messages"][0]["content"]
+
+
+async def test_a_verdict_is_paid_once_however_often_the_verification_is_tried(
+    cluster: Cluster, judge: ModelServer, tmp_path: Path
+) -> None:
+    attempts = tmp_path / "attempts"
+    scores = await judged(cluster, judge, "tests.environments.judged:Judged", attempts=str(attempts))
+    assert scores == [1.0] and attempts.read_text() == "Yes.\n" * 2
+    assert len(judge.asked) == 1
 
 
 def test_every_question_can_be_answered_from_the_pages_that_its_search_finds() -> None:

@@ -262,3 +262,34 @@ async def test_without_a_model_a_tool_is_not_offered_and_says_so() -> None:
         found = REGISTRY.get(tool)
         assert found is not None and "set `services`" in str(found.missing(ToolSettings()))
     assert "set `services`" in fields(await called(ModelServices(), "vision_analyze", **SEEN))["error"]
+
+
+class Judged(Environment):
+    """A task whose judge is asked twice the same, and once something else."""
+
+    async def get_next_item(self) -> Item | None:
+        return {"prompt": "Say something."}
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
+        said = [ctx.ask_judge(prompt) for prompt in ("Is it?", "Is it?", "Was it?")]
+        return float(said == ["judges says: Is it?"] * 2 + ["judges says: Was it?"])
+
+
+def test_a_reward_may_ask_a_judge(server: ModelServer) -> None:
+    config = EnvironmentConfig(enabled_toolsets=(), services=ModelServices(judge=server.service("judges")))
+    with sandboxed_context(Judged(config)) as task:
+        assert task.reward().score == 1.0
+    keys = [headers["idempotency-key"] for _, headers, _ in server.asked]
+    assert len(set(keys)) == 3
+
+
+def test_a_judge_that_is_missing_or_refuses_says_nothing(server: ModelServer) -> None:
+    with sandboxed_context(Judged(EnvironmentConfig(enabled_toolsets=()))) as task:
+        assert task.verifier().ask_judge("Is it?") is None
+    server.status, server.body = 400, {"error": {"message": "no"}}
+    config = EnvironmentConfig(enabled_toolsets=(), services=ModelServices(judge=server.service("judges")))
+    with sandboxed_context(Judged(config)) as task:
+        assert task.verifier().ask_judge("Is it?") == ""
+    server.status = 503
+    with sandboxed_context(Judged(config)) as task, pytest.raises(ServiceUnavailable):
+        task.reward()
