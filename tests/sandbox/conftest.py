@@ -75,8 +75,8 @@ OFFERED = {
 QUICK = ("test_conformance_leases", "test_conformance_verifier", "test_conformance_places")
 """Tests of SLOW backends in every run of the tests, but for the relay's; the rest takes minutes."""
 SLOW = ("podman", "relay", "remote", "ssh")
-OF_CLOUDS = ("test_conformance_leases", "test_conformance_verifier")
-"""What clouds are held to: the relay's backend, which makes their sandboxes, is held to the rest."""
+NOT_OF_CLOUDS = ("test_conformance_checkpoints", "test_conformance_freeze", "test_conformance_places")
+"""What clouds aren't held to: the relay's backend, which makes their sandboxes, is."""
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
 
@@ -110,7 +110,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     conformance = name.startswith("test_conformance_")
     needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
     kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
-    kinds = [kind for kind in kinds if kind not in CLOUDS or name in OF_CLOUDS]
+    kinds = [kind for kind in kinds if kind not in CLOUDS or name not in NOT_OF_CLOUDS]
     slow = {*CLOUDS, *(kind for kind in SLOW if name not in QUICK or kind == "relay")}
     marked = [pytest.param(kind, marks=pytest.mark.slow) if kind in slow else kind for kind in kinds]
     metafunc.parametrize("kind", marked, indirect=True, scope="session")
