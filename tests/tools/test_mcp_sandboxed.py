@@ -114,7 +114,7 @@ async def test_a_second_attempt_finds_the_answer_of_the_first(begin: Begin) -> N
 
 
 async def test_an_attempt_that_was_lost_in_the_call_is_gone_on_with(begin: Begin) -> None:
-    rollout = await begin(settings(seconds=1.0))
+    rollout = await begin(settings())
     lost = asyncio.create_task(rollout.call("mcp_notes_misbehave", "hang", call="0-0"))
 
     async def called() -> bool:
@@ -123,6 +123,7 @@ async def test_an_attempt_that_was_lost_in_the_call_is_gone_on_with(begin: Begin
     await eventually(called, "the call was made")
     lost.cancel()
     await asyncio.wait({lost})
+    rollout.server = settings(seconds=1.0)
     done = await rollout.call("mcp_notes_misbehave", "hang", call="0-0")
     assert f"it gave no answer within 1 s. {UNKNOWN}" in done.content
     assert await rollout.left("calls") == ["misbehave hang"]

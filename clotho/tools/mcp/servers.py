@@ -116,7 +116,7 @@ class McpServers:
     def _transport(self, name: str, server: McpServer) -> Transport:
         secrets = {given: self._secret(name, variable) for given, variable in server.secrets.items()}
         if server.url is not None:
-            return Service(server.url, _headers(secrets), server.seconds)
+            return Service(server.url, _headers(secrets))
         assert server.command is not None
         inherited = {each: value for each in INHERITED if (value := self._variable(each)) is not None}
         return Child(server.command, {**inherited, **server.env, **secrets})
