@@ -23,6 +23,7 @@ MOST_MEMORY_BYTES = 8 << 30
 """Memory of Chromium's processes together, beyond which the largest page is ended."""
 MOST_LINE_BYTES = 64 << 20
 LOOK_SECONDS = 2.0
+OPENING_PAUSES = (0.1, 0.5, 2.0)
 STUCK_SECONDS = 60.0
 """Seconds beside those for a page's loading, after which a call is given up with its page."""
 REBUILT = (
@@ -36,7 +37,8 @@ INTERRUPTED = (
     "the page as it is now."
 )
 STUCK = "The page gave no answer, and was closed. "
-FREE = frozenset({"browser_navigate", "browser_snapshot", "browser_get_images", "browser_console"})
+READING = frozenset({"browser_snapshot", "browser_get_images"})
+FREE = READING | {"browser_navigate", "browser_console"}
 """Tools that refer to nothing of the page as an earlier call showed it."""
 
 
@@ -147,7 +149,10 @@ class Server:
                 await session.close_context()
                 fields = await self._rebuilt(session, call, STUCK)
             except Ended:
-                fields = await self._rebuilt(session, call, ENDED)
+                if call["tool"] in READING:
+                    fields = await self._read_again(session, call)
+                else:
+                    fields = await self._rebuilt(session, call, ENDED)
             session.last = key
             try:
                 state = await session.saved()
@@ -160,7 +165,7 @@ class Server:
         begun, tool = call["begun"], call["tool"]
         current = session.alive and session.last == call["expect"]
         if not current:
-            await session.open(await self._chromium(), call["storage"], call["url"])
+            await self._open(session, call)
         note = {} if current or call["expect"] is None else {"note": REBUILT.format(call["url"])}
         if begun:
             return {"success": False, **await _present(session), "error": INTERRUPTED, **note}
@@ -176,9 +181,24 @@ class Server:
         except Error as error:
             return {"success": False, "error": said(error), **note}
 
+    async def _read_again(self, session: Session, call: Fields) -> Fields:
+        try:
+            return await self._made(session, call)
+        except Ended:
+            return await self._rebuilt(session, call, ENDED)
+
+    async def _open(self, session: Session, call: Fields) -> None:
+        """Open the context as the call expects it; again where Chromium is just ending."""
+        for pause in OPENING_PAUSES:
+            try:
+                return await session.open(await self._chromium(), call["storage"], call["url"])
+            except (Ended, Error):
+                await asyncio.sleep(pause)
+        await session.open(await self._chromium(), call["storage"], call["url"])
+
     async def _rebuilt(self, session: Session, call: Fields, why: str) -> Fields:
         """The result of a call in which the page ended; the context is as it was before."""
-        await session.open(await self._chromium(), call["storage"], call["url"])
+        await self._open(session, call)
         note = REBUILT.format(call["url"] or "no page")
         try:
             return {"success": False, **await _present(session), "error": why + note}

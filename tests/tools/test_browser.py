@@ -1,22 +1,30 @@
 """The browser with real pages: what it shows and does, what it refuses, and what outlives its end."""
 
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clotho.config import cache_folder
 from clotho.identifiers.group_keys import tools_key
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.transcript import read_transcript
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.tools.browser.calls import SLOT
+from clotho.tools.browser.client import SCOPE_CHARS
 from clotho.tools.browser.launch import lacking
 from clotho.tools.browser.settings import BrowserSettings
+from clotho.tools.dispatch import OWN_SCOPE
 from tests.cluster import Cluster
-from tests.support import start
-from tests.tools.calls import SETTINGS, ToolCalls, fields
+from tests.support import eventually, start
+from tests.tools.calls import REGISTRY, SETTINGS, ToolCalls, fields
 from tests.tools.site import Site, served
 from tests.workflows.scripts import say
 
@@ -171,3 +179,99 @@ async def test_a_huge_page_is_cut(browse: Browse) -> None:
     assert (await browse.to("/"))["title"] == "Looms", "the next page is shown"
     long = await browse.to("/long")
     assert "cut at 8,000" in long["snapshot"] and len(long["snapshot"]) < 8_300
+
+
+def processes(what: str) -> set[int]:
+    """The processes whose command line has a text in it."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if what in (process / "cmdline").read_text(errors="replace").replace("\0", " "):
+                found.add(int(process.name))
+    return found
+
+
+async def end(folder: Path, what: str) -> None:
+    """Kill the processes of a host's browser, and wait until they are gone."""
+    for process in processes(f"{what} {folder}"):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+    async def gone() -> bool:
+        return not processes(f"--user-data-dir={folder}")
+
+    await eventually(gone, "the end of Chromium")
+
+
+@pytest.mark.parametrize("what", ["/relay.py", "clotho.browser.server"])
+async def test_a_browser_that_ended_is_started_again_as_it_was(browse: Browse, what: str) -> None:
+    folder = cache_folder() / "browsers" / OWN_SCOPE[:SCOPE_CHARS]
+    dynamic = await browse.to("/dynamic")
+    await browse("click", ref=ref(dynamic, "Load"))
+    await browse(
+        "console", expression="fetch('/late').then(r => r.text()).then(t => { localStorage.seen = t })"
+    )
+    await end(folder, what)
+    again = await browse("snapshot")
+    assert "was started again" in again["note"] and again["url"].endswith("/dynamic")
+    assert "kept loaded late visits=1" in again["snapshot"]
+    await end(folder, what)
+    refused = await browse("click", ref=ref(again, "Load"))
+    assert not refused["success"] and "was started again" in refused["error"], refused
+    assert (await browse("click", ref=ref(refused, "Load")))["success"]
+
+
+async def test_a_call_whose_answer_is_lost_is_not_made_again_unless_it_reads(browse: Browse) -> None:
+    await browse.to("/form")
+    browse.calls.next()
+    before = len(browse.site.requests)
+
+    async def begun() -> bool:
+        return False
+
+    context = replace(browse.calls.context(), claim=begun)
+    arguments = json.dumps({"url": f"{browse.site.url}/ordered"})
+    run = browse.calls.dispatcher.run
+    done = fields(await run("browser_navigate", arguments, REGISTRY.names, context))
+    assert not done["success"] and "interrupted" in done["error"] and "Send" in done["snapshot"]
+    assert len(browse.site.requests) == before
+    browse.calls.next()
+    context = replace(browse.calls.context(), claim=begun)
+    assert fields(await run("browser_snapshot", "{}", REGISTRY.names, context))["success"]
+
+
+@pytest.mark.slow
+async def test_a_worker_that_dies_in_a_call_leaves_no_browser_and_the_model_is_told(
+    private_cluster: Cluster, site: Site
+) -> None:
+    calls = (
+        ScriptedCall(name="browser_navigate", arguments={"url": f"{site.url}/form"}),
+        ScriptedCall(name="browser_navigate", arguments={"url": f"{site.url}/never"}),
+        ScriptedCall(name="browser_snapshot", arguments={}),
+    )
+    turns = (*(ScriptedTurn(calls=(call,)) for call in calls), say("Done."))
+    overrides = {"enabled_toolsets": ["browser"], "browser": {"allow": [site.host], "seconds": 300}}
+    rollout, before = "dying/g000000/r0", processes("clotho.browser.server")
+    async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
+        worker = await private_cluster.start_worker()
+        handle = await start(private_cluster, "dying", url, overrides=overrides)
+
+        async def asked() -> bool:
+            return "/never" in site.requests
+
+        await eventually(asked, "the page that never loads asked for", 120)
+        started = processes("clotho.browser.server") - before
+        await worker.kill()
+
+        async def gone() -> bool:
+            return not started & processes("clotho.browser.server")
+
+        await eventually(gone, "the end of the worker's browser")
+        await private_cluster.start_worker()
+        await handle.result()
+    transcript = await read_transcript(private_cluster.open_journal(), rollout, len(turns))
+    _, interrupted, shown = [json.loads(step.calls[0].content) for step in transcript.steps if step.calls]
+    assert not interrupted["success"] and "interrupted" in interrupted["error"]
+    assert "Send" in interrupted["snapshot"] and interrupted["url"].endswith("/form")
+    assert shown["success"] and shown["url"].endswith("/form")
+    assert site.requests.count("/never") == 1

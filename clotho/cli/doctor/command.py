@@ -26,6 +26,7 @@ from clotho.sandbox.reaper import PERIOD_SECONDS
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import creation_command, missing_search_attributes
+from clotho.tools.browser.launch import chromium, lacking
 
 TIMEOUT = 10.0
 """Seconds for what Temporal is asked about as a whole: a client would wait for it without end."""
@@ -58,7 +59,8 @@ class Doctor:
         client, of_temporal = await self._temporal()
         identity = journal.store_identity if journal else self.settings.store
         backend = open_backend(self.settings.sandbox, self.settings.sandbox.folder_of(identity))
-        machine = [await isolation(backend.own), self._bubblewrap(), await containers(backend.containers)]
+        programs = [self._bubblewrap(), browser()]
+        machine = [await isolation(backend.own), *programs, await containers(backend.containers)]
         sections = {"machine": [*machine, of_store, of_temporal]}
         if journal is not None:
             seen = await heartbeat_ages(journal)
@@ -126,6 +128,11 @@ class Doctor:
             return list(await stuck(client))
         except RPCError as error:
             return [Finding(f"not known: {error.message}", "ask again once Temporal answers")]
+
+
+def browser() -> Finding:
+    """The state of the browser, which only runs with the toolset `browser` need."""
+    return Finding(f"browser: {lacking() or chromium()}")
 
 
 async def isolation(backend: SandboxBackend) -> Finding:
