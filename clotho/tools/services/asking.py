@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
-import openai
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable, truncate_middle
@@ -21,6 +20,9 @@ from clotho.tools.results import problem
 from clotho.tools.secrecy import Redactor
 from clotho.tools.services.settings import ModelService
 from clotho.tools.tool import CallContext, ToolOutcome
+
+if TYPE_CHECKING:
+    import openai
 
 SLOT = "services"
 MOST_BYTES = 32 << 20
@@ -106,8 +108,10 @@ class Asker:
         return f"{self.key}-{_digest(request)[:16]}"
 
     @asynccontextmanager
-    async def _client(self, service: ModelService) -> AsyncIterator[openai.AsyncOpenAI]:
+    async def _client(self, service: ModelService) -> AsyncIterator["openai.AsyncOpenAI"]:
         """A client whose errors are told in Clotho's vocabulary, without the key."""
+        import openai  # half a second, which only runs that ask models pay
+
         key = _key(service, self.variable)
         redact = _redactor(service, self.variable)
         http = httpx2.AsyncClient(
@@ -173,7 +177,7 @@ def _redactor(service: ModelService, variable: Callable[[str], str | None]) -> R
     return Redactor([key] if key != NO_KEY else [])
 
 
-def _refusal(error: openai.APIStatusError, service: ModelService, redact: Redactor) -> Exception:
+def _refusal(error: "openai.APIStatusError", service: ModelService, redact: Redactor) -> Exception:
     status, said = error.status_code, redact(error.message)
     if status in UNAVAILABLE or status >= 500 or status < 400:
         return ServiceUnavailable(f"{service.model} answered HTTP {status}", _wait(error.response))
