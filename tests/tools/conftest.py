@@ -32,7 +32,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
+    """The hook is given the items of all folders."""
+    here = [each for each in items if each.path.parent == Path(__file__).parent]
+    for item in here:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "name" in item.callspec.params:
             name = str(item.callspec.params["name"])
             item.user_properties.append((PROPERTY, [item.originalname, name]))
