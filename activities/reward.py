@@ -21,6 +21,7 @@ from clotho.environment.workspace import Workspace
 from clotho.errors import (
     CommandConflict,
     EnvironmentFailed,
+    GradingRepeatedlyLost,
     GradingSandboxLost,
     SandboxLost,
     Unavailable,
@@ -48,6 +49,8 @@ log = logging.getLogger("clotho")
 
 GRADINGS_EXHAUSTED = 3
 """Sandboxes for grading that a rollout's verification may use up: what the agent left would use up every one."""
+GRADINGS_LOST = 5
+"""Sandboxes for grading that a rollout's verification may lose, whatever ended them: each is paid for."""
 
 
 class Verifier:
@@ -101,6 +104,10 @@ class Verifier:
             exhausted = [each.exhausted for each in given_up if each.exhausted is not None]
             if len(exhausted) >= GRADINGS_EXHAUSTED:
                 return await self._given_up(request, exhausted[-1])
+            if (lost_ones := sum(each.grading_lost for each in given_up)) >= GRADINGS_LOST:
+                raise GradingRepeatedlyLost(
+                    f"{lost_ones} sandboxes for grading were lost, at last: {given_up[-1].reason}"
+                )
             epoch = len(given_up)
             workspace = Workspace(
                 rollout=request.rollout,
@@ -123,7 +130,7 @@ class Verifier:
                 await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(lost)))
                 raise
             except GradingSandboxLost as lost:
-                entry = EpochEntry(reason=str(lost), exhausted=lost.exhausted)
+                entry = EpochEntry(reason=str(lost), exhausted=lost.exhausted, grading_lost=True)
                 await self._journal.append(epoch_prefix(request.rollout), entry)
                 raise
             except WorkspaceRefused as refusal:

@@ -14,6 +14,7 @@ ClothoError
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
 │   └── SandboxFenced       the lease was superseded; the sandbox may be alive
 ├── SandboxDiverged         a restored sandbox differs from the lost one
+├── GradingRepeatedlyLost   every sandbox of a separate verifier was lost
 ├── SandboxUnhealthy        a new sandbox's healthcheck never passed
 ├── GroupRejected           a finished group that must not be trained on; says why
 ├── EnvironmentFailed       an exception from the author's code
@@ -102,6 +103,10 @@ class SandboxFenced(SandboxLost):
 
 class SandboxDiverged(ClothoError):
     """A restored sandbox differs from the lost one, and the run keeps no such rollouts."""
+
+
+class GradingRepeatedlyLost(ClothoError):
+    """A verification lost each of its sandboxes for grading; the message says how the last one was lost."""
 
 
 class SandboxUnhealthy(ClothoError):

@@ -31,6 +31,8 @@ class EpochEntry(FrozenModel):
     reason: str
     exhausted: str | None = None
     """The resource that its sandbox for grading had used up, where it was lost."""
+    grading_lost: bool = False
+    """Whether its sandbox for grading was lost."""
 
 
 class ArtifactFile(FrozenModel):

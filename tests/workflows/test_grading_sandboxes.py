@@ -5,9 +5,11 @@ from functools import partial
 
 import pytest
 
-from clotho.identifiers.rollout_keys import grading_key, reward_key
+from clotho.identifiers.ids import replacement_id
+from clotho.identifiers.rollout_keys import epoch_prefix, grading_key, reward_key
 from clotho.rollouts.outcome import Outcome
-from clotho.rollouts.verification import RewardEntry
+from clotho.rollouts.verification import EpochEntry, RewardEntry
+from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -18,14 +20,14 @@ from tests.workflows.scripts import run, say
 
 GRADED = "tests.environments.graded_apart:GradedApart"
 AGENT = (run("echo -n 1 > /work/kept"), say("Done."))
+WAITS = "touch /work/grading; while [ ! -e /work/go ]; do sleep 0.05; done"
 SCRIPT = Script(conversations=(Conversation(variants=(AGENT,)),))
 
 
 async def test_the_agents_sandbox_outlives_those_for_grading(cluster: Cluster) -> None:
     rollout = "grading-lost/g000000/r0"
-    grade = "touch /work/grading; while [ ! -e /work/go ]; do sleep 0.05; done"
     async with serving(ScriptedModel(SCRIPT)) as url:
-        handle = await cluster.start("grading-lost", url, environment=GRADED, overrides={"grade": grade})
+        handle = await cluster.start("grading-lost", url, environment=GRADED, overrides={"grade": WAITS})
         lost, next_ = (grading_key(rollout, 0, epoch) for epoch in range(2))
         await eventually(partial(made_in, cluster, lost, "grading"), "the grading")
         kill_lease(cluster, lost)
@@ -38,6 +40,29 @@ async def test_the_agents_sandbox_outlives_those_for_grading(cluster: Cluster) -
     assert entry.lease is not None and entry.lease.number == 0
     end = await read_end(journal, rollout)
     assert end is not None and end.summary.losses == ()
+
+
+async def test_a_rollout_that_loses_each_sandbox_for_grading_is_replaced_without_a_reward(
+    cluster: Cluster,
+) -> None:
+    """Four were lost before: the fifth, of which nothing tells what ended it, is the last."""
+    rollout, journal = "grading-all-lost/g000000/r0", cluster.open_journal()
+    for number in range(4):
+        await journal.append(epoch_prefix(rollout), EpochEntry(reason=f"loss {number}", grading_lost=True))
+    replacement = replacement_id(rollout, 1)
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        handle = await cluster.start("grading-all-lost", url, environment=GRADED, overrides={"grade": WAITS})
+        lost, next_ = grading_key(rollout, 0, 4), grading_key(replacement, 0, 0)
+        await eventually(partial(made_in, cluster, lost, "grading"), "the fifth grading")
+        kill_lease(cluster, lost)
+        file = await eventually(partial(made_in, cluster, next_, "grading"), "that of the replacement")
+        file.with_name("go").touch()
+        await handle.result()
+    assert await journal.read(reward_key(rollout), RewardEntry) is None
+    [(_, entry)] = await scored_groups(journal, "grading-all-lost")
+    assert [(one.rollout, one.score) for one in entry.siblings] == [(replacement, 1.0)]
+    [repair] = entry.repairs
+    assert repair.failure.kind == "GradingRepeatedlyLost" and "5 sandboxes" in repair.failure.reason
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="disks of their own need root")
