@@ -67,6 +67,7 @@ async def play(
         slow=phase.slow(rollout),
         images=images,
         through_ssh=fault.through_ssh,
+        script=fault.script,
     ) as stage:
         try:
             result = await measured(stage, fault, phase, rollout, expected, result)

@@ -15,6 +15,7 @@ from chaos.disk import SmallDisk
 from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
 from chaos.phases import Hit, fail_folder
 from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Stage
+from chaos.tools.scripts import ToolScript
 from chaos.waiting import until
 from clotho.identifiers.ids import campaign_id, group_of
 from tests.cluster import register
@@ -58,6 +59,8 @@ class Fault:
     """The stage's sandboxes are made through ssh."""
     for_good: bool = False
     """The stage is another one afterwards: nothing can strike it a second time."""
+    script: ToolScript | None = None
+    """The tasks with a tool that are struck; None: those of the embedded model."""
 
 
 async def kill_worker(stage: Stage, hit: Hit, rollout: str) -> None:

@@ -1,7 +1,8 @@
 """Cells side by side: each lane plays one after another on servers of its own."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
 from chaos.cell import play, undisturbed
 from chaos.containers.engine import make_images
@@ -29,7 +30,6 @@ async def play_all(
     Where they are `contained`, sandboxes are in containers, of an engine for each cell.
     """
     size = size or Size()
-    waiting = list(reversed(names))
     async with scratch() as folder:
         images = folder / "images" if contained else None
         if images:
@@ -37,16 +37,29 @@ async def play_all(
         async with servers_in(folder / "first") as servers:
             expected = await undisturbed(servers, "undisturbed", size, images)
 
-        async def lane(number: int) -> None:
-            async with servers_in(folder / f"lane-{number}") as servers:
-                while waiting:
-                    keep(await one(servers, waiting.pop()))
-
         async def one(servers: Servers, name: Name) -> CellResult:
             fault, phase = name
             return await play(servers, name, kinds[fault], PHASES[phase], size, expected, images)
 
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(min(lanes, len(names))):
-                tasks.create_task(lane(number))
+        await in_lanes(names, folder, lanes, one, keep)
     return expected
+
+
+async def in_lanes(
+    names: Sequence[Name],
+    folder: Path,
+    lanes: int,
+    one: Callable[[Servers, Name], Awaitable[CellResult]],
+    keep: Callable[[CellResult], None],
+) -> None:
+    """Play `one` of each name; servers have their files in `folder`."""
+    waiting = list(reversed(names))
+
+    async def lane(number: int) -> None:
+        async with servers_in(folder / f"lane-{number}") as servers:
+            while waiting:
+                keep(await one(servers, waiting.pop()))
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(min(lanes, len(names))):
+            tasks.create_task(lane(number))

@@ -14,6 +14,7 @@ from chaos.containers.engine import PodmanEngine, engine_in
 from chaos.disk import SmallDisk
 from chaos.link import Link
 from chaos.ssh_host import SandboxHost, sandbox_host_in
+from chaos.tools.scripts import ToolScript
 from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
@@ -100,6 +101,7 @@ class Stage:
     """That of its sandboxes; None where they are in no container."""
     ssh: SandboxHost | None = None
     """The host of its sandboxes; None where they are made by workers."""
+    environment: str = ENVIRONMENT
     deaths: list[float] = field(default_factory=list)
     """When a process that calls models was killed."""
     unexpected_exits: int = 0
@@ -170,7 +172,7 @@ class Stage:
         return await self.cluster.start(
             RUN,
             self.provider_url,
-            environment=ENVIRONMENT,
+            environment=self.environment,
             model=self.servers.model.model,
             groups=self.size.groups,
             group_size=self.size.group_size,
@@ -256,8 +258,12 @@ async def stage_on(
     slow: Mapping[str, int],
     images: Path | None = None,
     through_ssh: bool = False,
+    script: ToolScript | None = None,
 ) -> AsyncIterator[Stage]:
-    """Everything ends with it: workers, sandboxes and mounts. With `images`, sandboxes are in containers."""
+    """Everything ends with it: workers, sandboxes and mounts. With `images`, sandboxes are in containers.
+
+    With a `script`, its tasks are played in place of those of the embedded model.
+    """
     folder = servers.folder / name
     folder.mkdir(mode=0o711)
     client = await connect(TemporalSettings(address=servers.temporal.address, namespace=name))
@@ -279,10 +285,15 @@ async def stage_on(
             docker_host=engine.address if engine else None,
             ssh_host=far.settings if far else None,
         )
-        provider = Provider(servers.model.url, lambda key: journalled(cluster.store, key), slow)
+        upstream, environment = servers.model.url, ENVIRONMENT
+        if script is not None:
+            scripted = script.model(max(slow.values(), default=0))
+            upstream = (await stack.enter_async_context(serving(scripted))).removesuffix("/v1")
+            environment = script.environment
+        provider = Provider(upstream, lambda key: journalled(cluster.store, key), slow)
         provider.touched = OUTSIDE if engine else ""
         url = await stack.enter_async_context(serving(provider))
-        stage = Stage(servers, cluster, provider, url, link, disks, size, engine, far)
+        stage = Stage(servers, cluster, provider, url, link, disks, size, engine, far, environment)
         stack.push_async_callback(end, stage)
         yield stage
 

@@ -1,0 +1,108 @@
+"""What can go wrong with a tool that has a process of its own, and the moments of its call."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from chaos import sandboxes
+from chaos.faults import WORKER_LIMIT, Fault, destroy_sandbox, kill_worker
+from chaos.phases import Hit, Phase, in_command
+from chaos.stage import TOOLS, Stage
+from chaos.tools.scripts import BROWSER_SCRIPT, CODE_SCRIPT, MCP_SCRIPT, ToolScript
+from chaos.waiting import until
+from clotho.testing.kill_processes import processes_of_lease
+
+BROWSER = "clotho.browser.server"
+PHASES = {
+    "before-tool": Phase("before the call", ("call.asked[{call}]",)),
+    "in-tool": Phase("in the call", wait=in_command, slows_command=True),
+    "after-tool": Phase("after the call, its result journalled", ("call.journalled[{call}]",)),
+}
+
+
+async def kill_program(stage: Stage, hit: Hit, rollout: str) -> None:
+    """SIGKILL of the Python program in the rollout's sandbox: the code, or the server."""
+    pids = [
+        int(process.removeprefix("process "))
+        for lease in await sandboxes.leases_of(stage, rollout)
+        for process in await asyncio.to_thread(processes_of_lease, stage.sandbox_folder, lease)
+    ]
+    await _kill([pid for pid in pids if _program(pid).startswith("python3")])
+    hit.release()
+
+
+async def kill_chromium(stage: Stage, hit: Hit, rollout: str) -> None:
+    [server] = _browsers(stage)
+    await _kill([pid for pid in _below(server) if _program(pid) == "bwrap"])
+    hit.release()
+
+
+async def kill_browser(stage: Stage, hit: Hit, rollout: str) -> None:
+    """SIGKILL of the process that holds the pages, with which Chromium ends."""
+    await _kill(_browsers(stage))
+    hit.release()
+
+
+async def _kill(pids: list[int]) -> None:
+    assert pids, "what is to be killed isn't there"
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    async def ended() -> bool:
+        return not any(_arguments(pid) for pid in pids)
+
+    await until(ended, "the end of what was killed")
+
+
+def _browsers(stage: Stage) -> list[int]:
+    return [pid for pid in _below(stage.pid_of(TOOLS)) if BROWSER in _arguments(pid)]
+
+
+def _below(parent: int) -> Iterator[int]:
+    """The processes that a process has started, and that these have."""
+    for task in Path(f"/proc/{parent}/task").iterdir():
+        for pid in map(int, (task / "children").read_text().split()):
+            yield pid
+            with suppress(OSError):
+                yield from _below(pid)
+
+
+def _arguments(pid: int) -> list[str]:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return []
+
+
+def _program(pid: int) -> str:
+    return Path(next(iter(_arguments(pid)), "")).name
+
+
+def _of_tool(name: str, title: str, script: ToolScript) -> dict[str, Fault]:
+    """Those that every tool has."""
+    return {
+        f"{name}-worker": Fault(
+            f"{title}: SIGKILL of a worker", kill_worker, WORKER_LIMIT, counts_from_strike=True, script=script
+        ),
+        f"{name}-sandbox": Fault(
+            f"{title}: the sandbox destroyed, files and all", destroy_sandbox, script=script
+        ),
+    }
+
+
+FAULTS = {
+    **_of_tool("code", "`execute_code`", CODE_SCRIPT),
+    "code-program": Fault("`execute_code`: SIGKILL of the code", kill_program, script=CODE_SCRIPT),
+    **_of_tool("mcp", "MCP", MCP_SCRIPT),
+    "mcp-server": Fault("MCP: SIGKILL of the server", kill_program, script=MCP_SCRIPT),
+    **_of_tool("browser", "browser", BROWSER_SCRIPT),
+    "browser-chromium": Fault("browser: SIGKILL of Chromium", kill_chromium, script=BROWSER_SCRIPT),
+    "browser-process": Fault(
+        "browser: SIGKILL of the process that holds its pages", kill_browser, script=BROWSER_SCRIPT
+    ),
+}
+NOTHING_RUNS = {("code-program", "before-tool"), ("code-program", "after-tool")}
+"""Code has a process during its call alone."""

@@ -1,0 +1,74 @@
+"""What the model says in runs of tools: it leaves the next mark that a result doesn't show, and looks where none does."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chaos.tools import tasks
+from clotho.testing.script import Conversation, Question, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel
+
+DONE = re.compile(r"Done:((?: \d{4}-\d\d)*)")
+CODE = """\
+from clotho_tools import terminal
+import time
+{marking}
+print(terminal("touch /work/.ran; echo Done: $(cat /work/.ran)")["output"])
+"""
+MARKING = """\
+terminal("echo {mark} >> /work/.ran")
+time.sleep({seconds})
+"""
+
+
+@dataclass(frozen=True)
+class ToolScript:
+    """Tasks with one tool: `mark` is called with a mark, its seconds and what was shown last."""
+
+    environment: str
+    look: ScriptedCall
+    mark: Callable[[str, int, str], ScriptedCall]
+
+    def model(self, seconds: int) -> ScriptedModel:
+        """A model whose call for the first mark takes so many seconds."""
+
+        def policy(question: Question) -> ScriptedTurn:
+            shown = str(question.messages[-1].content)
+            if (found := DONE.search(shown)) is None:
+                return ScriptedTurn(calls=(self.look,))
+            left = [mark for mark in tasks.MARKS if mark not in found[1].split()]
+            if not left:
+                return ScriptedTurn(content="Done.")
+            pause = seconds if left[0] == tasks.MARKS[0] else 0
+            return ScriptedTurn(calls=(self.mark(left[0], pause, shown),))
+
+        return ScriptedModel(Script(conversations=(Conversation(variants=((ScriptedTurn(),),)),)), policy)
+
+
+def code(marking: str) -> ScriptedCall:
+    return ScriptedCall(name="execute_code", arguments={"code": CODE.format(marking=marking)})
+
+
+def click(mark: str, seconds: int, shown: str) -> ScriptedCall:
+    """A click on the mark's button, by the ref that the page as it was shown last has for it."""
+    found = re.search(rf'button \\"{mark} in {seconds} s\\"[^\n]*?\[ref=(\w+)\]', shown)
+    return ScriptedCall(name="browser_click", arguments={"ref": found[1] if found else "none"})
+
+
+CODE_SCRIPT = ToolScript(
+    "chaos.tools.tasks:CodeTasks",
+    code(""),
+    lambda mark, seconds, _: code(MARKING.format(mark=mark, seconds=seconds)),
+)
+MCP_SCRIPT = ToolScript(
+    "chaos.tools.tasks:McpTasks",
+    ScriptedCall(name="mcp_marks_look", arguments={}),
+    lambda mark, seconds, _: ScriptedCall(
+        name="mcp_marks_mark", arguments={"call": mark, "seconds": seconds}
+    ),
+)
+BROWSER_SCRIPT = ToolScript(
+    "chaos.tools.tasks:BrowserTasks",
+    ScriptedCall(name="browser_navigate", arguments={"url": f"http://{tasks.HOST}/"}),
+    click,
+)

@@ -1,0 +1,70 @@
+"""Tasks to leave marks in the workspace with one tool, each once; the reward is 1 where that was done."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from clotho.environment import (
+    AgentResult,
+    Environment,
+    EnvironmentConfig,
+    Item,
+    McpServer,
+    Reward,
+    ToolContext,
+)
+from clotho.identifiers.ids import call_id
+from clotho.testing.execution_markers import marks_in, with_marks
+from clotho.tools.browser.settings import BrowserSettings
+
+MARKS = tuple(call_id(turn, 0) for turn in (1, 2, 3))
+"""Each is named after the call that leaves it; the first turn looks."""
+PAUSES = (0, 4)
+"""Seconds that leaving a mark may take."""
+HOST = "marks.test"
+SERVER, SITE = "/work/.tools/mcp_server.py", "/work/.tools/site.py"
+PROGRAMS = {place: Path(__file__).with_name(Path(place).name) for place in (SERVER, SITE)}
+
+
+class MarkTasks(Environment):
+    """The same item again and again."""
+
+    async def get_next_item(self) -> Item:
+        return {}
+
+    def format_prompt(self, item: Item) -> str:
+        return f"Leave the marks {', '.join(MARKS)}, each once."
+
+    def workspace_files(self, item: Item) -> Mapping[str, str]:
+        return {place: program.read_text() for place, program in PROGRAMS.items()}
+
+    async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
+        found = await with_marks(Reward(score=0.0), ctx)
+        return found.model_copy(update={"score": float(marks_in(found.log) == dict.fromkeys(MARKS, 1))})
+
+
+class CodeConfig(EnvironmentConfig):
+    enabled_toolsets: tuple[str, ...] | None = ("code_execution", "terminal")
+
+
+class CodeTasks(MarkTasks):
+    config_class = CodeConfig
+
+
+class McpConfig(EnvironmentConfig):
+    enabled_toolsets: tuple[str, ...] | None = ("mcp-marks",)
+    mcp_servers: dict[str, McpServer] = {"marks": McpServer(command=("python3", SERVER))}
+
+
+class McpTasks(MarkTasks):
+    config_class = McpConfig
+
+
+class BrowserConfig(EnvironmentConfig):
+    enabled_toolsets: tuple[str, ...] | None = ("browser",)
+    browser: BrowserSettings | None = BrowserSettings(
+        sites={HOST: f"python3 {SITE} {','.join(MARKS)} {','.join(map(str, PAUSES))}"}
+    )
+
+
+class BrowserTasks(MarkTasks):
+    config_class = BrowserConfig
