@@ -23,6 +23,9 @@ from chaos.lanes import LANES
 from chaos.phases import PHASES
 from chaos.results import CellResult
 from chaos.table import Name, shown
+from chaos.tools import faults as tool_faults
+from chaos.tools import matrix as tool_matrix
+from chaos.tools.play import play_all as play_tools
 from chaos.version import code_version
 
 RESULTS = Path(".clotho/chaos")
@@ -64,8 +67,8 @@ def say(line: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--fault", action="append", choices=[*faults(), *CONTAINER_FAULTS, *DELIVERY_FAULTS])
-    parser.add_argument("--phase", action="append", choices=[*PHASES, *DELIVERY_PHASES])
+    parser.add_argument("--fault", action="append", choices=every_fault())
+    parser.add_argument("--phase", action="append", choices=[*PHASES, *tool_faults.PHASES, *DELIVERY_PHASES])
     parser.add_argument(
         "--resume", action="store_true", help="play only what this version of the code hasn't"
     )
@@ -76,6 +79,10 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def every_fault() -> list[str]:
+    return [*faults(), *CONTAINER_FAULTS, *tool_faults.FAULTS, *DELIVERY_FAULTS]
+
+
 def playable() -> list[str]:
     """The faults of the first table that this machine has what it takes for."""
     far = ssh_host.can_be_started()
@@ -84,11 +91,14 @@ def playable() -> list[str]:
 
 def chosen(options: argparse.Namespace, kinds: Collection[str], phases: Collection[str]) -> list[Name]:
     """The cells of one table that are asked for."""
+    return asked_for(options, [(fault, phase) for fault in kinds for phase in phases])
+
+
+def asked_for(options: argparse.Namespace, names: Sequence[Name]) -> list[Name]:
     return [
         (fault, phase)
-        for fault in kinds
-        for phase in phases
-        if fault in (options.fault or kinds) and phase in (options.phase or phases)
+        for fault, phase in names
+        if fault in (options.fault or [fault]) and phase in (options.phase or [phase])
     ]
 
 
@@ -106,9 +116,11 @@ def main() -> None:
     version = code_version()
     rollouts = Results(RESULTS / version, CellResult)
     contained = Results(RESULTS / version / "containers", CellResult)
+    tooled = Results(RESULTS / version / "tools", CellResult)
     deliveries = Results(RESULTS / version / "delivery", DeliveryResult)
     of_rollouts = chosen(options, playable(), PHASES)
     of_contained = chosen(options, CONTAINER_FAULTS if engine.can_be_started() else (), PHASES)
+    of_tools = asked_for(options, tool_faults.playable())
     of_deliveries = chosen(options, DELIVERY_FAULTS, DELIVERY_PHASES)
     names = left(of_rollouts, rollouts, options)
     expected = None
@@ -116,26 +128,34 @@ def main() -> None:
         expected = asyncio.run(lanes.play_all(names, faults(), rollouts.keep, options.lanes))
     if names := left(of_contained, contained, options):
         asyncio.run(lanes.play_all(names, CONTAINER_FAULTS, contained.keep, options.lanes, contained=True))
+    asyncio.run(play_tools(left(of_tools, tooled, options), tooled.keep, options.lanes))
     asyncio.run(play_deliveries(left(of_deliveries, deliveries, options), deliveries.keep, options.lanes))
     if options.write:
         write(
             options.write,
             matrix.document(rollouts.all(), expected, version) if expected is not None else None,
             container_matrix.document(contained.all(), version) if of_contained else None,
+            tool_matrix.document(tooled.all(), version) if of_tools else None,
             delivery_matrix.document(deliveries.all(), version) if of_deliveries else None,
         )
     say(matrix.totals(rollouts.all()))
     say(container_matrix.totals(contained.all()))
+    say(tool_matrix.totals(tooled.all()))
     say(delivery_matrix.totals(deliveries.all()))
-    good = rollouts.good(of_rollouts) and contained.good(of_contained) and deliveries.good(of_deliveries)
-    sys.exit(not good)
+    good = (
+        rollouts.good(of_rollouts),
+        contained.good(of_contained),
+        tooled.good(of_tools),
+        deliveries.good(of_deliveries),
+    )
+    sys.exit(not all(good))
 
 
 def write(document: Path, *matrices: str | None) -> None:
     """All matrices; one of which no cell was asked for stays as the document has it."""
     text = document.read_text() if document.exists() else ""
     rest, parts = text, list[str]()
-    for heading in (delivery_matrix.HEADING, container_matrix.HEADING):
+    for heading in (delivery_matrix.HEADING, tool_matrix.HEADING, container_matrix.HEADING):
         rest, found, part = rest.partition(heading)
         parts.insert(0, found + part)
     wanted = [new or old for new, old in zip(matrices, (rest, *parts), strict=True)]

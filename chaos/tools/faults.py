@@ -11,11 +11,14 @@ from chaos import sandboxes
 from chaos.faults import WORKER_LIMIT, Fault, destroy_sandbox, kill_worker
 from chaos.phases import Hit, Phase, in_command
 from chaos.stage import TOOLS, Stage
+from chaos.table import Name
 from chaos.tools.scripts import BROWSER_SCRIPT, CODE_SCRIPT, MCP_SCRIPT, ToolScript
 from chaos.waiting import until
 from clotho.testing.kill_processes import processes_of_lease
+from clotho.tools.browser.launch import lacking
 
 BROWSER = "clotho.browser.server"
+BROWSER_START = 10.0
 PHASES = {
     "before-tool": Phase("before the call", ("call.asked[{call}]",)),
     "in-tool": Phase("in the call", wait=in_command, slows_command=True),
@@ -81,11 +84,15 @@ def _program(pid: int) -> str:
     return Path(next(iter(_arguments(pid)), "")).name
 
 
-def _of_tool(name: str, title: str, script: ToolScript) -> dict[str, Fault]:
-    """Those that every tool has."""
+def _of_tool(name: str, title: str, script: ToolScript, starting: float = 0.0) -> dict[str, Fault]:
+    """Those that every tool has; `starting` seconds are allowed for what ends with the worker to start again."""
     return {
         f"{name}-worker": Fault(
-            f"{title}: SIGKILL of a worker", kill_worker, WORKER_LIMIT, counts_from_strike=True, script=script
+            f"{title}: SIGKILL of a worker",
+            kill_worker,
+            WORKER_LIMIT + starting,
+            counts_from_strike=True,
+            script=script,
         ),
         f"{name}-sandbox": Fault(
             f"{title}: the sandbox destroyed, files and all", destroy_sandbox, script=script
@@ -98,11 +105,22 @@ FAULTS = {
     "code-program": Fault("`execute_code`: SIGKILL of the code", kill_program, script=CODE_SCRIPT),
     **_of_tool("mcp", "MCP", MCP_SCRIPT),
     "mcp-server": Fault("MCP: SIGKILL of the server", kill_program, script=MCP_SCRIPT),
-    **_of_tool("browser", "browser", BROWSER_SCRIPT),
+    **_of_tool("browser", "browser", BROWSER_SCRIPT, BROWSER_START),
     "browser-chromium": Fault("browser: SIGKILL of Chromium", kill_chromium, script=BROWSER_SCRIPT),
     "browser-process": Fault(
         "browser: SIGKILL of the process that holds its pages", kill_browser, script=BROWSER_SCRIPT
     ),
 }
-NOTHING_RUNS = {("code-program", "before-tool"), ("code-program", "after-tool")}
-"""Code has a process during its call alone."""
+
+
+def playable() -> list[Name]:
+    """The cells that there are, and that this machine has what it takes for."""
+    browser = lacking() is None
+    return [
+        (name, phase)
+        for name, fault in FAULTS.items()
+        for phase in PHASES
+        if (browser or fault.script is not BROWSER_SCRIPT)
+        # Code has a process during its call alone.
+        and (name != "code-program" or phase == "in-tool")
+    ]

@@ -1,4 +1,4 @@
-"""An MCP server that leaves marks, run in the sandbox: a program of its own, which knows nothing of this package."""
+"""An MCP server that leaves marks, run in the sandbox: a program of its own."""
 
 import json
 import sys
@@ -9,7 +9,11 @@ from typing import Any
 MARKS = Path("/work/.ran")
 SECONDS = {"type": "number"}
 TOOLS = [
-    {"name": "look", "description": "Show what is done.", "inputSchema": {"type": "object", "properties": {}}},
+    {
+        "name": "look",
+        "description": "Show what is done.",
+        "inputSchema": {"type": "object", "properties": {}},
+    },
     {
         "name": "mark",
         "description": "Do one thing, and take some seconds for it.",

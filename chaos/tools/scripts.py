@@ -1,11 +1,11 @@
-"""What the model says in runs of tools: it leaves the next mark that a result doesn't show, and looks where none does."""
+"""What the model says in runs of tools: it leaves the first mark missing, and looks where a result shows none."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from chaos.tools import tasks
-from clotho.testing.script import Conversation, Question, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.script import Conversation, Policy, Question, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel
 
 DONE = re.compile(r"Done:((?: \d{4}-\d\d)*)")
@@ -30,9 +30,13 @@ class ToolScript:
     mark: Callable[[str, int, str], ScriptedCall]
 
     def model(self, seconds: int) -> ScriptedModel:
-        """A model whose call for the first mark takes so many seconds."""
+        conversation = Conversation(variants=((ScriptedTurn(),),))
+        return ScriptedModel(Script(conversations=(conversation,)), self.policy(seconds))
 
-        def policy(question: Question) -> ScriptedTurn:
+    def policy(self, seconds: int) -> Policy:
+        """That of a model whose call for the first mark takes so many seconds."""
+
+        def turn(question: Question) -> ScriptedTurn:
             shown = str(question.messages[-1].content)
             if (found := DONE.search(shown)) is None:
                 return ScriptedTurn(calls=(self.look,))
@@ -42,7 +46,7 @@ class ToolScript:
             pause = seconds if left[0] == tasks.MARKS[0] else 0
             return ScriptedTurn(calls=(self.mark(left[0], pause, shown),))
 
-        return ScriptedModel(Script(conversations=(Conversation(variants=((ScriptedTurn(),),)),)), policy)
+        return turn
 
 
 def code(marking: str) -> ScriptedCall:

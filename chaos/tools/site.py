@@ -1,4 +1,4 @@
-"""A page whose buttons leave marks, run in the sandbox for each request: a program of its own, as the server is."""
+"""A page whose buttons leave marks, run in the sandbox for each request: a program of its own."""
 
 import sys
 import time

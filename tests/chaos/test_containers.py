@@ -16,6 +16,7 @@ from chaos.delivery import matrix as delivery_matrix
 from chaos.lanes import play_all
 from chaos.results import CellResult
 from chaos.table import Name
+from chaos.tools import matrix as tool_matrix
 from chaos.waiting import until
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.backend import SandboxSpec
@@ -99,12 +100,13 @@ async def test_an_engine_that_dies_while_it_makes_a_container_leaves_nothing_of_
 
 def test_a_matrix_of_which_no_cell_was_asked_for_stays_in_the_document(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    of_containers, of_delivery = f"{matrix.HEADING}\n\nold", f"{delivery_matrix.HEADING}\n\nold"
-    program.write(page, "# First\n", None, of_delivery)
-    program.write(page, None, of_containers, None)
+    headings = (matrix.HEADING, tool_matrix.HEADING, delivery_matrix.HEADING)
+    of_containers, of_tools, of_delivery = (f"{heading}\n\nold" for heading in headings)
+    program.write(page, "# First\n", None, None, of_delivery)
+    program.write(page, None, of_containers, None, None)
     assert page.read_text() == f"# First\n\n{of_containers}\n\n{of_delivery}\n"
-    program.write(page, "# Second", None, None)
-    assert page.read_text() == f"# Second\n\n{of_containers}\n\n{of_delivery}\n"
+    program.write(page, "# Second", None, of_tools, None)
+    assert page.read_text() == f"# Second\n\n{of_containers}\n\n{of_tools}\n\n{of_delivery}\n"
 
 
 @pytest.fixture(scope="module")

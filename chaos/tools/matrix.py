@@ -1,0 +1,39 @@
+"""The matrix of tools as a part of the document, from what cells measured."""
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.machine import machine
+from chaos import matrix
+from chaos.results import CellResult
+from chaos.table import Name, table
+from chaos.tools.faults import FAULTS, PHASES
+
+HEADING = "## Tools with a process of their own"
+LEGEND = """\
+Cells as those above, of 2 rollouts of a scripted model. Each is to leave three marks in its sandbox, with a tool
+call each: through `terminal`, called by `execute_code`; by an MCP server in the sandbox; or with a click on a page
+that the sandbox serves to the browser. The first mark's call is struck. Where it is struck in its middle, the mark
+is there already, and the call takes 4 s.
+
+Most of these calls may be made once only. Where the answer is lost, the model reads so; the script then looks which
+marks are there, and goes on with the first one missing. So **lost 0** and **re-run 0** say that neither Clotho nor
+a model that believes what it reads left a mark out, or left it twice, in the sandbox that was judged.
+
+A killed worker takes the host's browser with it: 10 s more are allowed for the next one to start. A – stands for a
+process that there isn't at that time, or for a program that the machine lacks.
+"""
+
+
+def document(results: Mapping[Name, Sequence[CellResult]], version: str) -> str:
+    lines = [
+        HEADING,
+        "",
+        f"Measured on {machine()}: {len(results)} cells, all with the same version of the code ({version}).",
+        "",
+        *table(FAULTS, PHASES, results),
+    ]
+    return "\n".join([*lines, "", totals(results), "", LEGEND])
+
+
+def totals(results: Mapping[Name, Sequence[CellResult]]) -> str:
+    return matrix.totals(results, "cells of tools")

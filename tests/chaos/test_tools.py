@@ -1,0 +1,62 @@
+"""Tools with a process of their own: what the script says, and a part of the matrix, played for real."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from chaos.results import CellResult
+from chaos.table import Name
+from chaos.tools.faults import playable
+from chaos.tools.play import play_all
+from chaos.tools.scripts import BROWSER_SCRIPT, MCP_SCRIPT, ToolScript
+from clotho.models.messages import ChatMessage
+from clotho.testing.script import Question, ScriptedTurn
+
+CELLS: tuple[Name, ...] = (
+    ("code-worker", "in-tool"),
+    ("code-program", "in-tool"),
+    ("mcp-sandbox", "in-tool"),
+    ("mcp-server", "in-tool"),
+    ("browser-worker", "in-tool"),
+    ("browser-chromium", "before-tool"),
+)
+
+
+def said(script: ToolScript, shown: str, seconds: int = 0) -> ScriptedTurn:
+    messages = (ChatMessage(role="tool", content=shown),)
+    return script.policy(seconds)(Question(key="", model="scripted", messages=messages))
+
+
+def test_the_script_looks_where_no_mark_is_shown_and_leaves_the_first_one_missing() -> None:
+    assert said(MCP_SCRIPT, "the outcome is unknown").calls == (MCP_SCRIPT.look,)
+    [call] = said(MCP_SCRIPT, "Done: 0001-00", seconds=4).calls
+    assert call.arguments == {"call": "0002-00", "seconds": 0}
+    [first] = said(MCP_SCRIPT, "Done:", seconds=4).calls
+    assert first.arguments == {"call": "0001-00", "seconds": 4}
+    assert said(MCP_SCRIPT, "Done: 0001-00 0002-00 0003-00").calls == ()
+
+
+def test_the_script_clicks_the_button_of_its_mark_and_pause() -> None:
+    buttons = '- button "0001-00 in 0 s" [ref=e4]\n- button "0001-00 in 4 s" [cursor=pointer] [ref=e6]'
+    shown = json.dumps({"snapshot": f"- paragraph [ref=e2]: 'Done:'\n{buttons}"})
+    [call] = said(BROWSER_SCRIPT, shown, seconds=4).calls
+    assert call.arguments == {"ref": "e6"}
+
+
+@pytest.fixture(scope="module")
+async def results() -> Mapping[Name, CellResult]:
+    played: list[CellResult] = []
+    await play_all([name for name in CELLS if name in playable()], played.append)
+    return {(result.fault, result.phase): result for result in played}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "phase"), CELLS)
+async def test_no_mark_is_lost_or_left_twice(
+    results: Mapping[Name, CellResult], fault: str, phase: str
+) -> None:
+    if (fault, phase) not in playable():
+        pytest.skip("it takes Chromium, bubblewrap and Playwright")
+    result = results[fault, phase]
+    assert result.missed == [], result
