@@ -14,12 +14,12 @@ from clotho.models.messages import ChatMessage
 from clotho.testing.script import Question, ScriptedTurn
 
 CELLS: tuple[Name, ...] = (
-    ("code-worker", "in-tool"),
+    ("code-sandbox", "in-tool"),
     ("code-program", "in-tool"),
     ("mcp-sandbox", "in-tool"),
     ("mcp-server", "in-tool"),
-    ("browser-worker", "in-tool"),
     ("browser-chromium", "before-tool"),
+    ("browser-process", "in-tool"),
 )
 
 

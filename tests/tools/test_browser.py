@@ -1,7 +1,9 @@
 """The browser with real pages: what it shows and does, what it refuses, and what outlives its end."""
 
+import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -18,7 +20,7 @@ from clotho.rollouts.transcript import read_transcript
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.tools.browser.calls import SLOT
-from clotho.tools.browser.client import SCOPE_CHARS
+from clotho.tools.browser.client import SCOPE_CHARS, BrowserClient
 from clotho.tools.browser.launch import lacking
 from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.dispatch import OWN_SCOPE
@@ -219,6 +221,32 @@ async def test_a_browser_that_ended_is_started_again_as_it_was(browse: Browse, w
     refused = await browse("click", ref=ref(again, "Load"))
     assert not refused["success"] and "was started again" in refused["error"], refused
     assert (await browse("click", ref=ref(refused, "Load")))["success"]
+
+
+async def test_a_browser_is_started_while_the_last_one_still_writes() -> None:
+    scope = f"writing-{os.getpid()}"[:SCOPE_CHARS]
+    folder = cache_folder() / "browsers" / scope
+    (folder / "tmp").mkdir(parents=True)
+
+    def write() -> None:
+        for number in range(20_000):
+            with suppress(FileNotFoundError):
+                (folder / "tmp" / str(number)).touch()
+
+    writing = asyncio.create_task(asyncio.to_thread(write))
+
+    async def written() -> bool:
+        return any((folder / "tmp").iterdir())
+
+    try:
+        await eventually(written, "the first file")
+        async with BrowserClient(scope).connected():
+            pass
+    finally:
+        await writing
+        await end(folder, "clotho.browser.server")
+        shutil.rmtree(folder)
+        (folder.parent / f"{scope}.lock").unlink()
 
 
 async def test_a_call_whose_answer_is_lost_is_not_made_again_unless_it_reads(browse: Browse) -> None:

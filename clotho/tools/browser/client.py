@@ -83,8 +83,7 @@ class BrowserClient:
             return await self._connect() or await self._started(deadline)
 
     async def _started(self, deadline: float) -> Wire:
-        await asyncio.to_thread(shutil.rmtree, self._folder, True)
-        (self._folder / "tmp").mkdir(parents=True, mode=0o700)
+        await self._make_folder(deadline)
         program = chromium()
         assert program is not None
         path = str((program_on_path("bwrap") or Path("/usr/bin/bwrap")).parent)
@@ -109,6 +108,18 @@ class BrowserClient:
                 raise HostUnavailable(f"the browser didn't start: {said[-1] if said else 'it said nothing'}")
             await asyncio.sleep(0.02)
         return wire
+
+    async def _make_folder(self, deadline: float) -> None:
+        """Make the folder anew, once a browser that is just ending writes no more into the last one."""
+        while True:
+            await asyncio.to_thread(shutil.rmtree, self._folder, True)
+            with suppress(FileExistsError):
+                self._folder.mkdir()
+                (self._folder / "tmp").mkdir(mode=0o700)
+                return
+            if time.monotonic() > deadline:
+                raise HostUnavailable(f"the files of the last browser can't be removed: {self._folder}")
+            await asyncio.sleep(0.05)
 
 
 class Conversation:
