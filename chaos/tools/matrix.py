@@ -17,7 +17,8 @@ is there already, and the call takes 4 s.
 
 Most of these calls may be made once only. Where the answer is lost, the model reads so; the script then looks which
 marks are there, and goes on with the first one missing. So **lost 0** and **re-run 0** say that neither Clotho nor
-a model that believes what it reads left a mark out, or left it twice, in the sandbox that was judged.
+a model that believes what it reads left a mark out, or left it twice, in the sandbox that was judged. A rollout
+whose model reads a failure of the host as a tool's result has reward 0: its reward has changed.
 
 A killed worker takes the host's browser with it: 10 s more are allowed for the next one to start. A – stands for a
 process that there isn't at that time, or for a program that the machine lacks.

@@ -21,6 +21,8 @@ MARKS = tuple(call_id(turn, 0) for turn in (1, 2, 3))
 PAUSES = (0, 4)
 """Seconds that leaving a mark may take."""
 HOST = "marks.test"
+HOST_FAILED = "Tool execution failed"
+"""In what the model reads of an error that no tool expects: a failure of the host is none of its business."""
 SERVER, SITE = "/work/.tools/mcp_server.py", "/work/.tools/site.py"
 PROGRAMS = {place: Path(__file__).with_name(Path(place).name) for place in (SERVER, SITE)}
 
@@ -39,7 +41,9 @@ class MarkTasks(Environment):
 
     async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
         found = await with_marks(Reward(score=0.0), ctx)
-        return found.model_copy(update={"score": float(marks_in(found.log) == dict.fromkeys(MARKS, 1))})
+        told = any(HOST_FAILED in error.error for error in result.tool_errors)
+        done = marks_in(found.log) == dict.fromkeys(MARKS, 1)
+        return found.model_copy(update={"score": float(done and not told)})
 
 
 class CodeConfig(EnvironmentConfig):
