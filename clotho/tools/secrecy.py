@@ -10,6 +10,8 @@ log = logging.getLogger(__name__)
 REDACTED = "[REDACTED]"
 SHORTEST_SECRET = 6
 """Below this a value is more likely a word of the output than a secret."""
+SCHEME = re.compile(r"(?:bearer|basic|token)\s+", re.IGNORECASE)
+"""How the value of an Authorization header begins, before the secret itself."""
 
 TOKENS = re.compile(
     r"""
@@ -39,7 +41,9 @@ class Redactor:
     """Redacts given values, as they are and as they look inside JSON."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        values = {value for secret in secrets if len(value := secret.strip()) >= SHORTEST_SECRET}
+        given = [secret.strip() for secret in secrets]
+        bare = [value[scheme.end() :] for value in given if (scheme := SCHEME.match(value))]
+        values = {value for value in (*given, *bare) if len(value) >= SHORTEST_SECRET}
         spellings = {
             *values,
             *(json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)),

@@ -5,6 +5,7 @@ It leaves a line in FOLDER/calls for each call, and one in FOLDER/starts when it
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -82,6 +83,12 @@ def main() -> None:
     leave("starts", "started")
     if "exits" in HOW:
         sys.exit("this server is broken")
+    if "killed" in HOW:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "tells" in HOW:
+        sys.stderr.write(os.environ["TOKEN"].split()[-1] + "." * 290)
+        sys.stderr.flush()
+        sys.exit(1)
     if "hangs" in HOW:
         time.sleep(3600)
     for line in sys.stdin:

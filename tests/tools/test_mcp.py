@@ -1,22 +1,24 @@
 """Tools of MCP servers on the host: good and bad servers, lost answers, changed schemas, secrets."""
 
 import asyncio
+import errno
 import json
+import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clotho.errors import ServiceRejected, ServiceUnavailable
+from clotho.errors import HostUnavailable, ServiceRejected, ServiceUnavailable
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.mcp.servers import McpServers
 from clotho.tools.mcp.settings import McpServer
 from clotho.tools.mcp.tool import McpTool, tools_of
 from clotho.tools.registry import Registry
-from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
 
 SERVER = Path(__file__).parent / "mcp_server.py"
 VARIABLES = {"PATH": "/usr/bin:/bin", "NOTES_TOKEN": "s3cret-token", "EMPTY": ""}
@@ -32,6 +34,7 @@ class Notes:
     server: McpServer
     tools: dict[str, McpTool] = field(default_factory=dict)
     claimed: set[str] = field(default_factory=set)
+    parts: dict[str, ToolOutcome] = field(default_factory=dict)
     calls: int = 0
 
     async def offer(self) -> "Notes":
@@ -48,6 +51,11 @@ class Notes:
             self.claimed.add(place)
             return first
 
+        async def once(part: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
+            if (key := f"{place} {part}") not in self.parts:
+                self.parts[key] = await work()
+            return self.parts[key]
+
         context = CallContext(
             rollout="run/g0/r0",
             call=("call", place),
@@ -56,6 +64,7 @@ class Notes:
             state={},
             instance=None,
             claim=claim,
+            once=once,
         )
         dispatcher = Dispatcher(Registry(self.tools.values()), VARIABLES.get)
         return await dispatcher.run(name, json.dumps({"text": text}), list(self.tools), context)
@@ -186,6 +195,33 @@ async def test_a_server_that_changed_its_tools_fails_the_call(described: Any) ->
 async def test_a_server_that_ends_at_once_is_rejected(described: Any, how: str, said: str) -> None:
     with pytest.raises(ServiceRejected, match=said):
         await described(how).offer()
+
+
+@pytest.mark.parametrize("value", ["s3cret-token", "Bearer s3cret-token"])
+async def test_what_a_server_says_of_its_secret_is_not_told(tmp_path: Path, value: str) -> None:
+    """Even where the words that are kept begin within it."""
+    command = (sys.executable, "-S", str(SERVER), str(tmp_path), "tells")
+    server = McpServer(command=command, where="host", secrets={"TOKEN": "NOTES_TOKEN"})
+    with pytest.raises(ServiceRejected, match="ended with exit code 1") as raised:
+        await McpServers({**VARIABLES, "NOTES_TOKEN": value}.get).definitions("notes", server)
+    assert "token" not in str(raised.value)
+
+
+async def test_a_server_that_the_host_kills_at_its_start_is_an_outage(described: Any) -> None:
+    with pytest.raises(ServiceUnavailable, match="exit code -9"):
+        await described("killed").offer()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM])
+async def test_a_host_without_room_for_a_server_is_an_outage(
+    described: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    async def full(*command: str, **options: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", full)
+    with pytest.raises(HostUnavailable, match=os.strerror(number)):
+        await described().offer()
 
 
 async def test_a_server_that_hangs_at_its_start_is_an_outage(described: Any) -> None:

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clotho.errors import ServiceRejected, ServiceUnavailable
 from clotho.tools.mcp.servers import McpServers
@@ -31,6 +31,8 @@ class Guarded:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.instead: Answer | None = None
+        self.calls_instead: Answer | None = None
+        """For calls of tools alone."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -40,7 +42,23 @@ class Guarded:
             if answer is not None:
                 await answer()(scope, receive, send)
                 return
+            if self.calls_instead is not None and scope["method"] == "POST":
+                body = await Request(scope, receive).body()
+                if b'"tools/call"' in body:
+                    await self.calls_instead()(scope, receive, send)
+                    return
+                receive = _given_back(body, receive)
         await self._app(scope, receive, send)
+
+
+def _given_back(body: bytes, receive: Receive) -> Receive:
+    """`receive`, with a body before it that was read from it."""
+    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return parts.pop() if parts else await receive()
+
+    return received
 
 
 def notes_server() -> MCPServer:
@@ -132,6 +150,46 @@ async def test_a_failing_gateway_leaves_the_outcome_unknown(
     assert f"it answered HTTP 502. {UNKNOWN}" in (await notes.call("mcp_notes_add_note", "b")).content
     guarded[0].instead = None
     assert result(await notes.call("mcp_notes_add_note", "c")) == "2 notes"
+
+
+async def test_a_call_that_was_turned_away_is_made_by_a_later_attempt(
+    guarded: tuple[Guarded, str], notes: Notes
+) -> None:
+    for _ in range(2):
+        guarded[0].calls_instead = lambda: Response(status_code=429)
+        with pytest.raises(ServiceUnavailable, match="it answered HTTP 429"):
+            await notes.call("mcp_notes_add_note", "a", call="0-0")
+    guarded[0].calls_instead = None
+    assert result(await notes.call("mcp_notes_add_note", "a", call="0-0")) == "1 notes"
+    again = await notes.call("mcp_notes_add_note", "a", call="0-0")
+    assert "wasn't made again" in again.content
+
+
+async def test_a_call_that_never_connected_is_made_by_a_later_attempt(
+    servers: McpServers, tmp_path: Path
+) -> None:
+    app = Guarded(notes_server().streamable_http_app())
+    async with served(app) as url:
+        notes = await Notes(tmp_path, servers, settings(f"{url}/mcp")).offer()
+        await notes.call("mcp_notes_add_note", "a")
+    with pytest.raises(ServiceUnavailable, match="can't be reached"):
+        await notes.call("mcp_notes_add_note", "b", call="0-0")
+    async with served(Guarded(notes_server().streamable_http_app())) as url:
+        notes.server = settings(f"{url}/mcp")
+        assert result(await notes.call("mcp_notes_add_note", "b", call="0-0")) == "1 notes"
+        await servers.close()
+
+
+async def test_an_outage_at_a_call_that_may_be_repeated_is_no_answer(
+    guarded: tuple[Guarded, str], servers: McpServers, tmp_path: Path
+) -> None:
+    server = settings(guarded[1], idempotent=("add_note",))
+    notes = await Notes(tmp_path, servers, server).offer()
+    guarded[0].calls_instead = lambda: Response(status_code=503)
+    with pytest.raises(ServiceUnavailable, match="it answered HTTP 503"):
+        await notes.call("mcp_notes_add_note", "a")
+    guarded[0].calls_instead = None
+    assert result(await notes.call("mcp_notes_add_note", "a")) == "1 notes"
 
 
 async def test_a_service_that_was_started_again_is_called_once(servers: McpServers, tmp_path: Path) -> None:

@@ -3,44 +3,56 @@
 import asyncio
 import os
 import signal
-from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from clotho.errors import HostUnavailable
+from clotho.host_failures import described, is_host_failure
 from clotho.processes.parent_death import with_parent_death_signal
 from clotho.tools.mcp.session import MOST_CALL_BYTES, MOST_MESSAGE_BYTES, NotStarted
+from clotho.tools.secrecy import Redactor
 
 STOP_SECONDS = 2.0
-ERROR_LINES = 5
+ERROR_BYTES = 5 * 1024
+ERROR_CHARS = 300
 READ_BYTES = 1 << 16
 
 
 class Child:
     """A program that speaks MCP over its standard streams; it doesn't outlive this process."""
 
-    def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], variables: Mapping[str, str], secrets: Mapping[str, str]
+    ) -> None:
         self._command = command
-        self._variables = dict(variables)
-        self._errors: deque[bytes] = deque(maxlen=ERROR_LINES)
+        self._variables = {**variables, **secrets}
+        self._redact = Redactor(secrets.values())
+        self._errors = b""
         self._received = 0
+        self._called = False
+        self._killed = False
         self._fault: str | None = None
         self._process: asyncio.subprocess.Process | None = None
 
     def begin_call(self) -> None:
         """Count the bytes that it sends from zero."""
-        self._received = 0
+        self._received, self._called = 0, True
 
     @property
     def fault(self) -> tuple[str, bool]:
         """Why the conversation ended, and whether another attempt may go better."""
         code = self._process.returncode if self._process is not None else None
-        said = b" ".join(self._errors).decode(errors="replace").strip()[-300:]
+        said = self._redact(self._errors.decode(errors="replace")).strip()[-ERROR_CHARS:]
         ended = self._fault or ("it doesn't speak MCP" if code is None else f"it ended with exit code {code}")
-        return (f"{ended}: {said}" if said else ended), False
+        # Killed before it was called, for the host's memory: a call may have used that up itself.
+        return (f"{ended}: {said}" if said else ended), self._killed and not self._called
 
     def may_have_acted(self) -> bool:
         return True
+
+    def outage(self) -> bool:
+        return False
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -57,7 +69,9 @@ class Child:
                 limit=MOST_MESSAGE_BYTES,
                 start_new_session=True,
             )
-        except (FileNotFoundError, PermissionError, ValueError) as error:
+        except (OSError, ValueError) as error:
+            if is_host_failure(error):
+                raise HostUnavailable(f"no process for an MCP server: {described(error)}") from error
             raise NotStarted(str(error), passing=False) from error
         received, read = anyio.create_memory_object_stream[Any](0)
         write, to_send = anyio.create_memory_object_stream[Any](0)
@@ -93,7 +107,8 @@ class Child:
                 await received.send(SessionMessage(message))
             if self._fault is None:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), STOP_SECONDS)  # for its exit code
+                    code = await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                    self._killed = code == -signal.SIGKILL
 
     async def _line(self, stdout: asyncio.StreamReader) -> bytes | None:
         """The next line; None at the end, or where it has sent too much."""
@@ -112,7 +127,7 @@ class Child:
         """Keep the last of what it prints to standard error."""
         assert process.stderr is not None
         while piece := await process.stderr.read(4096):
-            self._errors.append(piece[-1024:])
+            self._errors = (self._errors + piece)[-ERROR_BYTES:]
 
 
 async def _send(process: asyncio.subprocess.Process, to_send: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from clotho.errors import truncate_middle
+from clotho.errors import HostUnavailable, truncate_middle
 from clotho.tools.mcp.answers import definition_of, text_of
 from clotho.tools.mcp.session import Answer, Definition, NoAnswer, NotStarted, Refused
 
@@ -32,6 +32,9 @@ class Transport(Protocol):
     def may_have_acted(self) -> bool:
         """Whether a call that it failed at may have had an effect."""
 
+    def outage(self) -> bool:
+        """Whether a call failed because the server can't be reached now, which is no doing of the call's."""
+
     def connect(self) -> AbstractAsyncContextManager[tuple[Any, Any]]: ...
 
 
@@ -47,7 +50,7 @@ class ClientConversation:
 
     @classmethod
     async def start(cls, transport: Transport, seconds: float) -> "ClientConversation":
-        """Start the server and list its tools. Raises NotStarted."""
+        """Start the server and list its tools. Raises NotStarted, and HostUnavailable."""
         self = cls(transport)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(ready))
@@ -63,7 +66,7 @@ class ClientConversation:
         if not self._task.done():
             return self
         error = self._task.exception()
-        if (known := _not_started(error)) is not None:
+        if (known := _known(error)) is not None:
             raise known
         said, passing = transport.fault
         raise NotStarted(said, passing) from error
@@ -84,9 +87,8 @@ class ClientConversation:
         except TimeoutError:
             raise NoAnswer(f"it gave no answer within {seconds:g} s") from None
         except MCPError as error:
-            said, failed = self._transport.fault
-            if error.code == CONNECTION_CLOSED or failed:
-                raise NoAnswer(said, self._transport.may_have_acted()) from error
+            if error.code == CONNECTION_CLOSED or self._transport.fault[1]:
+                raise self._unanswered() from error
             raise Refused(truncate_middle(str(error), MOST_ERROR_CHARS)) from error
         except (
             RuntimeError,
@@ -111,12 +113,16 @@ class ClientConversation:
             await asyncio.wait({made, self._task}, return_when=asyncio.FIRST_COMPLETED)
             if made.done():
                 return made.result()
-            raise NoAnswer(self._transport.fault[0], self._transport.may_have_acted())
+            raise self._unanswered()
         finally:
             made.cancel()
             await asyncio.wait({made})
             if not made.cancelled():
                 made.exception()
+
+    def _unanswered(self) -> NoAnswer:
+        transport = self._transport
+        return NoAnswer(transport.fault[0], transport.may_have_acted(), transport.outage())
 
     async def _run(self, ready: "asyncio.Future[None]") -> None:
         async with self._transport.connect() as streams, _session(*streams) as session:
@@ -128,11 +134,11 @@ class ClientConversation:
                 await self._closing.wait()
 
 
-def _not_started(error: BaseException | None) -> NotStarted | None:
-    """The NotStarted that `error` is, or that a task group has wrapped in it."""
+def _known(error: BaseException | None) -> NotStarted | HostUnavailable | None:
+    """The NotStarted or HostUnavailable that `error` is, or that a task group has wrapped in it."""
     if isinstance(error, BaseExceptionGroup):
-        return next((found for each in error.exceptions if (found := _not_started(each))), None)
-    return error if isinstance(error, NotStarted) else None
+        return next((found for each in error.exceptions if (found := _known(each))), None)
+    return error if isinstance(error, NotStarted | HostUnavailable) else None
 
 
 @asynccontextmanager

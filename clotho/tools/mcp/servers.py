@@ -38,6 +38,8 @@ class _Held:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a call is made: a rollout talks to a server in one conversation."""
     session: Session | None = None
+    users: int = 0
+    """Calls that hold the lock or wait for it."""
     used: float = 0.0
 
 
@@ -54,20 +56,24 @@ class McpServers:
     async def session(self, rollout: str, name: str, server: McpServer) -> AsyncIterator[Session]:
         """The rollout's conversation with a server, started anew where it has ended.
 
-        Raises ServiceUnavailable, and ServiceRejected for a server that can't be started at all.
+        Raises ServiceUnavailable, HostUnavailable, and ServiceRejected for a server that can't be started at all.
         """
         held = self._held.setdefault((rollout, name), _Held())
-        async with held.lock:
-            if held.session is None or held.session.ended:
-                held.session = None
-                await self._end_idle(keep=MOST_SESSIONS - 1)
-                held.session = await self._start(name, server)
-            try:
-                yield held.session
-            finally:
-                held.used = asyncio.get_running_loop().time()
-                if self._sweeper is None or self._sweeper.done():
-                    self._sweeper = asyncio.create_task(self._sweep())
+        held.users += 1
+        try:
+            async with held.lock:
+                if held.session is None or held.session.ended:
+                    held.session = None
+                    await self._end_idle(keep=MOST_SESSIONS - 1)
+                    held.session = await self._start(name, server)
+                try:
+                    yield held.session
+                finally:
+                    held.used = asyncio.get_running_loop().time()
+                    if self._sweeper is None or self._sweeper.done():
+                        self._sweeper = asyncio.create_task(self._sweep())
+        finally:
+            held.users -= 1
 
     def in_sandbox(self, context: CallContext, name: str, server: McpServer) -> SandboxedServer:
         """The server in the sandbox of a call."""
@@ -119,7 +125,7 @@ class McpServers:
             return Service(server.url, _headers(secrets))
         assert server.command is not None
         inherited = {each: value for each in INHERITED if (value := self._variable(each)) is not None}
-        return Child(server.command, {**inherited, **server.env, **secrets})
+        return Child(server.command, {**inherited, **server.env}, secrets)
 
     def _secret(self, name: str, variable: str) -> str:
         value = (self._variable(variable) or "").strip()
@@ -136,14 +142,12 @@ class McpServers:
 
     async def _end_idle(self, keep: int) -> None:
         """End what is idle for long, and beyond `keep` what is idle longest."""
-        idle = sorted(
-            (key for key, held in self._held.items() if not held.lock.locked()),
-            key=lambda key: self._held[key].used,
-        )
         oldest = asyncio.get_running_loop().time() - IDLE_SECONDS
-        surplus = len(self._held) - keep
-        for number, key in enumerate(idle):
-            if number < surplus or self._held[key].used < oldest:
+        for key, held in sorted(self._held.items(), key=lambda item: item[1].used):
+            # While another was being ended, this one may have been taken, or ended and begun anew.
+            if held.users or self._held.get(key) is not held:
+                continue
+            if len(self._held) > keep or held.used < oldest:
                 await self._end(key)
 
     async def _end(self, key: tuple[str, str]) -> None:

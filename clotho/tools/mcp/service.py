@@ -9,7 +9,8 @@ import httpx2
 from clotho.tools.mcp.session import MOST_CALL_BYTES, MOST_MESSAGE_BYTES
 
 CONNECT_SECONDS = 15.0
-NOT_FOUND = 404
+NOT_MADE = (404, 429)
+"""Statuses of a call that had no effect: its session is unknown, or there were too many calls."""
 PASSING = (404, 408, 425, 429)
 
 
@@ -24,6 +25,7 @@ class Service:
     def begin_call(self) -> None:
         """Forget how earlier requests failed."""
         self._transport.status = self._transport.failure = None
+        self._transport.refused = self._transport.unreachable = False
 
     @property
     def fault(self) -> tuple[str, bool]:
@@ -32,12 +34,16 @@ class Service:
         if failure is not None:
             return failure, True
         if status is not None:
-            return f"it answered HTTP {status}", status in PASSING or status >= 500
+            return f"it answered HTTP {status}", _passes(status)
         return "it doesn't speak MCP", False
 
     def may_have_acted(self) -> bool:
-        """Whether the last call may have had an effect: not if it never connected, or the session is unknown."""
-        return not self._transport.refused and self._transport.status != NOT_FOUND
+        """Whether the last call may have had an effect: not if it never connected, or was turned away."""
+        return not self._transport.refused and self._transport.status not in NOT_MADE
+
+    def outage(self) -> bool:
+        """Whether the last call failed because the service can't be reached, or can't serve now."""
+        return self._transport.unreachable or _passes(self._transport.status)
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -59,6 +65,10 @@ class Service:
             yield streams
 
 
+def _passes(status: int | None) -> bool:
+    return status is not None and (status in PASSING or status >= 500)
+
+
 class _Bounded(httpx2.AsyncBaseTransport):
     """Responses of at most MOST_CALL_BYTES, and how the last request failed."""
 
@@ -67,6 +77,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self.status: int | None = None
         self.failure: str | None = None
         self.refused = False
+        self.unreachable = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         posts = request.method == "POST"
@@ -74,11 +85,13 @@ class _Bounded(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(request)
         except httpx2.HTTPError as error:  # its text may quote headers
             if posts:
+                self.unreachable = True
                 self.refused = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
                 self.failure = f"it can't be reached: {type(error).__name__}"
             raise
         if posts:
-            self.refused, self.status = False, response.status_code if response.status_code >= 400 else None
+            self.refused = self.unreachable = False
+            self.status = response.status_code if response.status_code >= 400 else None
         if response.headers.get("content-encoding", "identity") != "identity":
             self.failure = "it sent a compressed answer, which wasn't asked for"
             raise httpx2.DecodingError(self.failure, request=request)

@@ -37,11 +37,12 @@ class NotStarted(Exception):
 
 
 class NoAnswer(Exception):
-    """A call has no answer. `made`: it may have had its effect."""
+    """A call has no answer. `made`: it may have had its effect; `outage`: the server can't be reached now."""
 
-    def __init__(self, message: str, made: bool = True) -> None:
+    def __init__(self, message: str, made: bool = True, outage: bool = False) -> None:
         super().__init__(message)
         self.made = made
+        self.outage = outage
 
 
 class Refused(Exception):

@@ -1,16 +1,18 @@
 """Tools of MCP servers.
 
-A call whose answer is lost is never made again unless its tool is declared idempotent: the model is told.
+A call whose answer is lost is never made again unless its tool is declared idempotent: the model is told. One
+that was certainly not made is made by a later attempt, and so is one that may be repeated after an outage.
 """
 
 import re
+import uuid
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from clotho.errors import InvalidInput, ServiceRejected
+from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
 from clotho.identifiers.ids import displayable
 from clotho.tools.mcp.servers import McpServers, ProbedSandbox
 from clotho.tools.mcp.session import Answer, Definition, NoAnswer, NotStarted, Refused
@@ -22,6 +24,8 @@ MOST_NAME_CHARS = 64
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 ATTEMPTS = 2
 """Of a call that may be repeated, or was never made, within one attempt at its activity."""
+NOT_MADE, UNKNOWN = "not made", "unknown"
+"""How a claimed call that left no answer ended."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +54,26 @@ class McpTool(Tool):
         repeats = server.repeats(self.offer.tool)
         bounds = (server.seconds, context.seconds_left)
         seconds = min(bound for bound in bounds if bound is not None)
-        claimed = repeats
+        claim: int | None = None
         for left in reversed(range(ATTEMPTS)):
             async with self.servers.session(context.rollout, self.offer.server, server) as session:
                 if changed := self._change(session.definitions):
                     raise ServiceRejected(changed)
                 # After the server has started: an attempt that finds none has called nothing.
-                if not claimed and not await context.claim():
+                if not repeats and (claim := await _claim(context)) is None:
                     return problem(INTERRUPTED)
-                claimed = True
                 try:
                     found = await session.call(self.offer.tool, arguments, seconds)
                 except NoAnswer as lost:
                     await session.close()
-                    if left and (repeats or not lost.made):
+                    if claim is not None and not lost.made:
+                        await _journal_end(context, claim, NOT_MADE)
+                    if lost.made and not repeats:
+                        return refusal(_unanswered(self.offer.server, lost))
+                    if left:
                         continue
+                    if lost.outage:
+                        raise ServiceUnavailable(_unanswered(self.offer.server, lost)) from lost
                     return refusal(_unanswered(self.offer.server, lost))
                 except Refused as refused:
                     return refusal(str(refused))
@@ -116,6 +125,30 @@ class McpTool(Tool):
                     return None
                 return f"MCP server {self.offer.server} has changed its tool {name} since the group began"
         return f"MCP server {self.offer.server} has lost its tool {name} since the group began"
+
+
+async def _claim(context: CallContext) -> int | None:
+    """The number of this attempt's claim on the call; None where the call may have been made before."""
+    number = 0
+    first = await context.claim()
+    while not first:
+        if await _journal_end(context, number, UNKNOWN) != NOT_MADE:
+            return None
+        number, mine = number + 1, uuid.uuid4().hex
+        first = await _journalled(context, f"mcp-claim-{number}", mine) == mine
+    return number
+
+
+async def _journal_end(context: CallContext, claim: int, end: str) -> str:
+    """Journal how the call under `claim` ended; returns what was journalled first."""
+    return await _journalled(context, f"mcp-end-{claim}", end)
+
+
+async def _journalled(context: CallContext, name: str, text: str) -> str:
+    async def written() -> ToolOutcome:
+        return ToolOutcome(content=text)
+
+    return (await context.once(name, written)).content
 
 
 def _shown(found: Answer) -> ToolOutcome:
