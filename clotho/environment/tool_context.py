@@ -8,7 +8,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from clotho.errors import EnvironmentFailed, FileRefused, InvalidInput, WorkspaceRefused
+from clotho.errors import EnvironmentFailed, FileRefused, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.tools.shell import last_job
 from clotho.tools.tool import CallContext
@@ -128,8 +128,8 @@ class AsyncToolContext:
     async def ask_judge(self, prompt: str) -> str | None:
         """The answer of the run's judge, a model, to `prompt`; None where the run names none in `services`.
 
-        It is journalled, and paid once however often the verification is tried. Empty where the judge refuses to
-        answer; what the agent wrote is part of the prompt, so read no more out of the answer than a verdict.
+        It is journalled, and paid once however often the verification is tried. Empty where the judge refuses the
+        prompt; what the agent wrote is part of it, so read no more out of the answer than a verdict.
         """
         from clotho.tools.services.asking import Asker  # the client of its API takes a second to import
 
@@ -139,10 +139,7 @@ class AsyncToolContext:
             return None
         number, workspace.asked[prompt] = workspace.asked[prompt], workspace.asked[prompt] + 1
         asker = Asker(workspace.once, workspace.dispatcher.variable, job_key(workspace.rollout, "judge"))
-        try:
-            return await asker.answer(judge, [{"role": "user", "content": prompt}], number)
-        except InvalidInput:
-            return ""
+        return await asker.verdict(judge, prompt, number)
 
     @_on_worker
     async def read_bytes(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:

@@ -14,7 +14,7 @@ PNG = base64.b64decode(
 )
 
 
-def completion(content: str | None) -> dict[str, Any]:
+def completion(content: str | None, ended: str = "stop", refusal: str | None = None) -> dict[str, Any]:
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -23,8 +23,8 @@ def completion(content: str | None) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": content, "refusal": None},
-                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": content, "refusal": refusal},
+                "finish_reason": ended,
             }
         ],
         "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},

@@ -15,6 +15,7 @@ from clotho.failure_policy import StepAction, policy_for
 from clotho.testing import ScriptedCall, sandboxed_context
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.services import asking
+from clotho.tools.services.asking import Asker
 from clotho.tools.services.settings import ModelService, ModelServices
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
 from tests.tools.calls import REGISTRY, ToolCalls, fields
@@ -134,6 +135,33 @@ async def test_a_refused_request_is_an_answer_for_the_model(server: ModelServer)
         assert "violates our policy" in fields(done)["error"] and done.failure is None
         assert KEY not in done.content
     assert len(server.asked) == 1
+
+
+WRONG_SETTINGS = (
+    "Incorrect API key provided",
+    "API key not valid. Please pass a valid API key.",
+    "Your credit balance is too low to access the API",
+    "Unsupported parameter: 'max_tokens' is not supported with this model",
+    "Extra inputs are not permitted",
+)
+
+
+@pytest.mark.parametrize("message", WRONG_SETTINGS)
+async def test_wrong_settings_that_are_told_as_a_wrong_request_are_mended_and_asked_again(
+    server: ModelServer, message: str
+) -> None:
+    server.status, server.body = 400, {"error": {"message": message}}
+    parts = Parts()
+    with pytest.raises(ServiceRejected, match="HTTP 400"):
+        await seen(server, parts=parts)
+    server.status, server.body = 200, completion("A red dot.")
+    assert fields(await seen(server, parts=parts))["analysis"] == "A red dot."
+
+
+async def test_a_wrong_request_of_unknown_cause_is_told_and_not_kept_as_paid(server: ModelServer) -> None:
+    server.status, server.body = 422, {"error": {"message": "no"}}
+    parts = Parts()
+    assert "no" in fields(await seen(server, parts=parts))["error"] and not parts.kept
 
 
 async def test_a_key_that_a_server_repeats_is_not_shown(server: ModelServer) -> None:
@@ -283,13 +311,67 @@ def test_a_reward_may_ask_a_judge(server: ModelServer) -> None:
     assert len(set(keys)) == 3
 
 
-def test_a_judge_that_is_missing_or_refuses_says_nothing(server: ModelServer) -> None:
+async def verdict(server: ModelServer, parts: Parts) -> str:
+    asker = Asker(parts.once, lambda name: KEY, "the-rollout")
+    return await asker.verdict(server.service("judges"), "Is it?", 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (413, {"message": "no"}),
+        (400, {"message": "This model's maximum context length is 8 tokens", "code": None}),
+        (400, {"message": "no", "code": "context_length_exceeded"}),
+        (400, {"message": "no", "code": "content_filter"}),
+        (403, {"message": "Your input was flagged"}),
+    ],
+)
+async def test_a_judge_that_refuses_the_prompt_says_nothing_once(
+    server: ModelServer, status: int, error: dict[str, Any]
+) -> None:
+    server.status, server.body = status, {"error": error}
+    parts = Parts()
+    assert [await verdict(server, parts) for _ in range(2)] == ["", ""] and len(server.asked) == 1
+
+
+@pytest.mark.parametrize("body", [completion("Ye", "content_filter"), completion(None, refusal="I can't")])
+async def test_a_judge_whose_answer_is_withheld_says_nothing_once(server: ModelServer, body: Any) -> None:
+    server.body = body
+    parts = Parts()
+    assert [await verdict(server, parts) for _ in range(2)] == ["", ""] and len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(400, "no"), (422, "no"), *((400, said) for said in WRONG_SETTINGS)]
+)
+async def test_no_other_refusal_of_a_judge_is_a_verdict(
+    server: ModelServer, status: int, message: str
+) -> None:
+    server.status, server.body = status, {"error": {"message": message}}
+    parts = Parts()
+    with pytest.raises(ServiceRejected):
+        await verdict(server, parts)
+    server.status, server.body = 200, completion("Yes.")
+    assert await verdict(server, parts) == "Yes."
+
+
+@pytest.mark.parametrize("body", [completion(None), completion(" "), completion("Y", "length")])
+async def test_an_answer_of_a_judge_that_is_empty_or_cut_off_is_an_outage(
+    server: ModelServer, body: Any
+) -> None:
+    server.body = body
+    parts = Parts()
+    with pytest.raises(ServiceUnavailable, match="empty or cut off"):
+        await verdict(server, parts)
+    server.body = completion("Yes.")
+    assert await verdict(server, parts) == "Yes."
+
+
+def test_a_reward_without_a_judge_or_with_one_that_fails(server: ModelServer) -> None:
     with sandboxed_context(Judged(EnvironmentConfig(enabled_toolsets=()))) as task:
         assert task.verifier().ask_judge("Is it?") is None
-    server.status, server.body = 400, {"error": {"message": "no"}}
     config = EnvironmentConfig(enabled_toolsets=(), services=ModelServices(judge=server.service("judges")))
-    with sandboxed_context(Judged(config)) as task:
-        assert task.verifier().ask_judge("Is it?") == ""
-    server.status = 503
-    with sandboxed_context(Judged(config)) as task, pytest.raises(ServiceUnavailable):
-        task.reward()
+    for status, failure in ((503, ServiceUnavailable), (400, ServiceRejected)):
+        server.status, server.body = status, {"error": {"message": "no"}}
+        with sandboxed_context(Judged(config)) as task, pytest.raises(failure):
+            task.reward()

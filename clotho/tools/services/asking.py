@@ -23,6 +23,7 @@ from clotho.tools.tool import CallContext, ToolOutcome
 
 if TYPE_CHECKING:
     import openai
+    from openai.types.chat.chat_completion import Choice
 
 SLOT = "services"
 MOST_BYTES = 32 << 20
@@ -30,12 +31,32 @@ MOST_BYTES = 32 << 20
 MOST_SAID_CHARS = 300
 LONGEST_WAIT = timedelta(hours=1)
 OF_THE_REQUEST = (400, 413, 422)
+TOO_LARGE, FORBIDDEN = 413, 403
 UNAVAILABLE = (402, 408, 409, 425, 429)
 UNKNOWN_MODEL = ("model_not_found", "does not exist", "unknown model", "invalid model", "model not found")
+OF_THE_PROMPT = (
+    *("context_length", "context length", "context size", "context window", "contextwindow"),
+    *("prompt is too long", "input is too long", "content': string too long", "input token count"),
+    *("maximum model length", "reduce the length of the messages"),
+    *("content_policy", "content policy", "contentpolicy", "content_filter", "content filter"),
+    *("violates our", "invalid_prompt", "data_inspection_failed"),
+    *("content management policy", "usage polic", "safety system", "moderation_blocked", "flagged"),
+)
+"""What providers say of a prompt that is too long for the model, or that they don't answer."""
+OF_THE_SETTINGS = (
+    *("api key", "api_key", "credit", "billing", "quota", "unrecognized", "extra inputs", "extra_forbidden"),
+    *("unknown parameter", "unknown_parameter", "unsupported parameter", "unsupported_parameter"),
+    *("unsupported value", "unsupported_value", "unknown field"),
+)
+"""What they say, with the status of a wrong request, of a wrong key, used-up credit and wrong fields."""
 NO_KEY = "none"
 
 Message = dict[str, Any]
 Once = Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]]
+
+
+class PromptRefused(InvalidInput):
+    """The model doesn't answer what it was asked: it would refuse the same again."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +76,27 @@ class Asker:
         """The text that the model answers `messages` with.
 
         `place` tells requests of the same messages apart. Raises InvalidInput for a request that it refuses,
-        ServiceUnavailable for an outage and 429, ServiceRejected for a wrong key or a model that isn't there.
+        ServiceUnavailable for an outage and 429, ServiceRejected for a wrong key, credit that is used up, wrong
+        fields, or a model that isn't there.
         """
+        return await self._answer(service, messages, place, _content)
 
+    async def verdict(self, service: ModelService, prompt: str, place: int) -> str:
+        """A judge's whole answer to `prompt`; empty where it refuses the prompt. No other failure is an answer."""
+        try:
+            return await self._answer(service, [{"role": "user", "content": prompt}], place, _whole)
+        except PromptRefused:
+            return ""
+        except InvalidInput as refused:
+            raise ServiceRejected(f"{service.model}: {refused}") from refused
+
+    async def _answer(
+        self,
+        service: ModelService,
+        messages: Sequence[Message],
+        place: str | int,
+        read: Callable[["Choice"], str],
+    ) -> str:
         async def made() -> str:
             async with self._client(service) as client:
                 completion = await client.chat.completions.create(
@@ -66,7 +105,7 @@ class Asker:
                     extra_headers={"Idempotency-Key": self._idempotency_key(request)},
                     extra_body=service.extra_body,
                 )
-                return str(completion.choices[0].message.content or "")
+                return read(completion.choices[0])
 
         request: list[JsonValue] = ["chat", service.url, service.model, str(place), *messages]
         return await self._paid_once(service, request, made)
@@ -96,12 +135,12 @@ class Asker:
             try:
                 said = (await made()).encode(errors="replace").decode()
                 return ToolOutcome(content=_redactor(service, self.variable)(said))
-            except InvalidInput as refused:
+            except PromptRefused as refused:
                 return problem(str(refused)).model_copy(update={"error": str(refused)})
 
         done = await self.once(f"ask-{_digest(request)[:24]}", journalled)
         if done.error is not None:
-            raise InvalidInput(done.error)
+            raise PromptRefused(done.error)
         return done.content
 
     def _idempotency_key(self, request: list[JsonValue]) -> str:
@@ -177,13 +216,32 @@ def _redactor(service: ModelService, variable: Callable[[str], str | None]) -> R
     return Redactor([key] if key != NO_KEY else [])
 
 
+def _content(choice: "Choice") -> str:
+    return str(choice.message.content or "")
+
+
+def _whole(choice: "Choice") -> str:
+    """The text of a complete answer. Raises ServiceUnavailable for none, and for one that was cut off."""
+    said, ended = _content(choice), getattr(choice, "finish_reason", None)  # not every server tells
+    if ended == "content_filter" or (choice.message.refusal and not said):
+        raise PromptRefused("The model refused to answer")
+    if ended == "length" or not said.strip():
+        raise ServiceUnavailable(f"a model's answer is empty or cut off (finish_reason {ended})")
+    return said
+
+
 def _refusal(error: "openai.APIStatusError", service: ModelService, redact: Redactor) -> Exception:
+    """By what the message names: providers answer 400 for wrong settings, too."""
     status, said = error.status_code, redact(error.message)
+    named = f"{said} {error.code} {error.type}".lower()
     if status in UNAVAILABLE or status >= 500 or status < 400:
         return ServiceUnavailable(f"{service.model} answered HTTP {status}", _wait(error.response))
-    unknown = any(each in said.lower() for each in UNKNOWN_MODEL)
-    if status in OF_THE_REQUEST and not unknown:
-        return InvalidInput(f"The model refused the request: {truncate_middle(said, MOST_SAID_CHARS)}")
+    told = f"The model refused the request: {truncate_middle(said, MOST_SAID_CHARS)}"
+    of_the_prompt = status == TOO_LARGE or any(each in named for each in OF_THE_PROMPT)
+    if status in (*OF_THE_REQUEST, FORBIDDEN) and of_the_prompt:
+        return PromptRefused(told)
+    if status in OF_THE_REQUEST and not any(each in named for each in UNKNOWN_MODEL + OF_THE_SETTINGS):
+        return InvalidInput(told)
     return ServiceRejected(f"{service.model} refused the request: HTTP {status}")
 
 
