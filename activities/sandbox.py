@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -11,7 +12,7 @@ from temporalio import activity
 from activities.guard import activity_guard
 from activities.restore import JournalledCall, Restorer
 from clotho import failpoints
-from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxUnavailable
+from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxLost, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order
 from clotho.identifiers.rollout_keys import blob_key, call_key, grading_key, lease_key, probe_key
@@ -52,6 +53,7 @@ class Sandboxes:
         self._labels = labels
         self.queue = queue
         self._browser = browser
+        self._process = uuid.uuid4().hex
         self._restoring = asyncio.Semaphore(RESTORES_AT_ONCE)
 
     @activity.defn
@@ -118,13 +120,21 @@ class Sandboxes:
     async def probed(
         self, run: str, rollout: str, asked: ItemSandbox, files: Mapping[str, bytes]
     ) -> AsyncIterator[SandboxInstance]:
-        """A sandbox with an item's files, to see before a rollout what is in it."""
-        key, labels = probe_key(rollout), self._labels_of(rollout)
+        """A sandbox with an item's files, to see before a rollout what is in it.
+
+        Raises SandboxUnavailable where it is lost, or SandboxLost if it had used up a resource, as another would.
+        """
+        # Each process has its own: an attempt that was given up may end after the next one began elsewhere.
+        key, labels = probe_key(rollout, self._process), self._labels_of(rollout)
         try:
             sandbox = await self._restorer.create_for_grading(run, key, labels, asked)
             for file, content in files.items():
                 await sandbox.write_file(file, content, key=job_key(key, "file", file))
             yield sandbox
+        except SandboxLost as lost:
+            if lost.exhausted is not None:
+                raise
+            raise SandboxUnavailable(str(lost)) from lost
         finally:
             await self.backend.destroy(key, labels)
 

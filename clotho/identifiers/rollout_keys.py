@@ -46,9 +46,9 @@ def grading_key(rollout: str, number: int, epoch: int) -> str:
     return f"{lease_key(rollout, number)}/grading/{epoch}"
 
 
-def probe_key(rollout: str) -> str:
-    """The lease of a sandbox that is looked at before the rollout begins."""
-    return f"{lease_key(rollout, 0)}/probe"
+def probe_key(rollout: str, process: str) -> str:
+    """The lease of a sandbox that one process looks at before the rollout begins."""
+    return f"{lease_key(rollout, 0)}/probe/{process}"
 
 
 def lease_of(key: str) -> tuple[str, int]:
