@@ -13,6 +13,7 @@ SCHEMES = ("http", "https")
 DOWNLOAD, REFUSED_DOWNLOAD = "Download is starting", "Downloads are refused"
 MOST_IMAGES = 50
 MOST_VALUE_CHARS = 8_000
+MOST_RESULT_CHARS = 1 << 20
 MILLISECONDS = 1000.0
 SCROLL = "(down) => window.scrollBy(0, (down ? 1 : -1) * 0.8 * window.innerHeight)"
 IMAGES = f"""() => [...document.images].slice(0, {MOST_IMAGES}).map(image => ({{
@@ -133,6 +134,14 @@ ACTIONS: dict[str, Action] = {
     "browser_snapshot": snapshot,
     "browser_type": type_,
 }
+
+
+def bounded(fields: Fields) -> Fields:
+    """The fields of a result, checked to be JSON of a size that can be sent; raises Problem, ValueError."""
+    size = len(json.dumps(fields))
+    if size > MOST_RESULT_CHARS:
+        raise Problem(f"The result has {size:,} characters, too many to be shown")
+    return fields
 
 
 def download(session: Session) -> str | None:

@@ -26,7 +26,8 @@ class Connection:
         return json.loads(line) if line.endswith(b"\n") else None
 
     async def write(self, message: Fields) -> None:
-        self._writer.write(json.dumps(message).encode() + b"\n")
+        # A page's lone surrogates are no text that can be kept.
+        self._writer.write(json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n")
         await self._writer.drain()
 
 

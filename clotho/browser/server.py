@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Error, Playwright, async_playwright
 
-from clotho.browser.actions import ACTIONS, Problem, said
+from clotho.browser.actions import ACTIONS, Problem, bounded, said
 from clotho.browser.connection import Connection, SandboxSites
 from clotho.browser.memory import end_largest_over
 from clotho.browser.session import Ended, Fields, Session
@@ -36,7 +36,8 @@ INTERRUPTED = (
     "The call was interrupted and its answer is lost. It may have had its effect, so it wasn't made again: this is "
     "the page as it is now."
 )
-STUCK = "The page gave no answer, and was closed. "
+STUCK = "The page gave no answer, and was closed: no page is open now."
+MOST_ERROR_CHARS = 500
 READING = frozenset({"browser_snapshot", "browser_get_images"})
 FREE = READING | {"browser_navigate", "browser_console"}
 """Tools that refer to nothing of the page as an earlier call showed it."""
@@ -144,21 +145,26 @@ class Server:
         async with session.lock:
             try:
                 async with asyncio.timeout(session.seconds + STUCK_SECONDS):
-                    fields = await self._made(session, call)
-            except TimeoutError:
+                    return await self._answer(session, key, call)
+            except TimeoutError:  # any page of it may be the one that hangs: the next call begins without one
                 await session.close_context()
-                fields = await self._rebuilt(session, call, STUCK)
-            except Ended:
-                if call["tool"] in READING:
-                    fields = await self._read_again(session, call)
-                else:
-                    fields = await self._rebuilt(session, call, ENDED)
-            session.last = key
-            try:
-                state = await session.saved()
-            except (Ended, Error):
-                state = {"url": call["url"], "last": None}
-            return {"result": fields, "state": state}
+                state = {"url": None, "last": None}
+                return {"result": {"success": False, "error": STUCK}, "state": state}
+
+    async def _answer(self, session: Session, key: str, call: Fields) -> Fields:
+        try:
+            fields = await self._made(session, call)
+        except Ended:
+            if call["tool"] in READING:
+                fields = await self._read_again(session, call)
+            else:
+                fields = await self._rebuilt(session, call, ENDED)
+        session.last = key
+        try:
+            state = await session.saved()
+        except (Ended, Error):
+            state = {"url": call["url"], "last": None}
+        return {"result": fields, "state": state}
 
     async def _made(self, session: Session, call: Fields) -> Fields:
         """The result of a call, in the context as the rollout's last call left it."""
@@ -175,11 +181,15 @@ class Server:
             error = "A dialog is open: answer it with browser_dialog"
             return {"success": False, "error": error, "pending_dialog": session.asked}
         try:
-            return {"success": True, **await ACTIONS[tool](session, call["arguments"]), **note}
+            return {"success": True, **bounded(await ACTIONS[tool](session, call["arguments"])), **note}
+        except Ended:
+            raise
         except Problem as problem:
             return {"success": False, "error": str(problem), **note}
         except Error as error:
             return {"success": False, "error": said(error), **note}
+        except Exception as error:  # of what a policy or a page made up: no later attempt would go better
+            return {"success": False, "error": f"The call failed: {error}"[:MOST_ERROR_CHARS], **note}
 
     async def _read_again(self, session: Session, call: Fields) -> Fields:
         try:

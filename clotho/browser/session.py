@@ -32,6 +32,7 @@ KEPT_MESSAGES = 100
 MOST_MESSAGE_CHARS = 500
 MOST_PAGES = 8
 MOST_STORAGE_CHARS = 256_000
+MOST_URL_CHARS = 8_000
 BLANK = "about:blank"
 
 Fields = dict[str, Any]
@@ -127,7 +128,9 @@ class Session:
                 self.calls.popitem(last=False)
         try:
             return await asyncio.shield(self.calls[key])
-        except Error:  # no browser could be started: the next attempt tries again
+        except (
+            Exception
+        ):  # it has no answer, as where no browser could be started: the next attempt tries again
             self.calls.pop(key, None)
             raise
 
@@ -195,11 +198,12 @@ class Session:
     async def place(self) -> Fields:
         """URL and title of the page."""
         title = "" if self.dialog is not None else await self.until_dialog(self.page.title())
-        return {"url": self.page.url, "title": (title or "")[:MOST_MESSAGE_CHARS]}
+        return {"url": self.page.url[:MOST_URL_CHARS], "title": (title or "")[:MOST_MESSAGE_CHARS]}
 
     async def saved(self) -> Fields:
         """The state from which the context can be opened again; its storage only where it has changed."""
-        state: Fields = {"url": self.page.url, "last": self.last}
+        url = self.page.url
+        state: Fields = {"url": url if len(url) <= MOST_URL_CHARS else BLANK, "last": self.last}
         if self.dialog is not None:
             return state  # the page answers nothing until the dialog is answered
         assert self._context is not None
@@ -266,4 +270,6 @@ async def _closing(page: Page) -> None:
 
 def described(dialog: Dialog) -> Fields:
     fields = {"type": dialog.type, "message": dialog.message[:MOST_MESSAGE_CHARS]}
-    return {**fields, "default_value": dialog.default_value} if dialog.type == "prompt" else fields
+    if dialog.type == "prompt":
+        fields["default_value"] = dialog.default_value[:MOST_MESSAGE_CHARS]
+    return fields

@@ -9,9 +9,11 @@ from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.browser.launch import lacking
 from tests.conformance_table import PROPERTY, Conformance
+from tests.tools.browse import Browse
 from tests.tools.calls import ToolCalls
 from tests.tools.conformance_table import table
 from tests.tools.rows import ROWS, Row
+from tests.tools.site import Site, served
 
 OPTION = "--write-tools"
 
@@ -65,3 +67,14 @@ async def calls(shared_calls: ToolCalls) -> ToolCalls:
     """The shared sandbox, with nothing in it."""
     await shared_calls.start_over()
     return shared_calls
+
+
+@pytest.fixture(scope="session")
+async def site() -> AsyncIterator[Site]:
+    async with served() as site:
+        yield site
+
+
+@pytest.fixture
+def browse(calls: ToolCalls, site: Site) -> Browse:
+    return Browse(calls, site)

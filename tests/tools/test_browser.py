@@ -5,11 +5,9 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,49 +20,17 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.tools.browser.calls import SLOT
 from clotho.tools.browser.client import SCOPE_CHARS, BrowserClient
 from clotho.tools.browser.launch import lacking
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.dispatch import OWN_SCOPE
 from tests.cluster import Cluster
 from tests.support import eventually, start
-from tests.tools.calls import REGISTRY, SETTINGS, ToolCalls, fields
-from tests.tools.site import Site, served
+from tests.tools.browse import Browse, ref
+from tests.tools.calls import REGISTRY, fields
+from tests.tools.site import Site
 from tests.workflows.scripts import say
 
+NEVER = "/never?by-a-dying-worker"
+
 pytestmark = pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
-
-
-@pytest.fixture(scope="module")
-async def site() -> AsyncIterator[Site]:
-    async with served() as site:
-        yield site
-
-
-@pytest.fixture
-def browse(calls: ToolCalls, site: Site) -> "Browse":
-    calls.settings = SETTINGS.model_copy(update={"browser": BrowserSettings(allow=(site.host,), seconds=20)})
-    return Browse(calls, site)
-
-
-class Browse:
-    def __init__(self, calls: ToolCalls, site: Site) -> None:
-        self.calls = calls
-        self.site = site
-
-    async def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
-        done = await self.calls.run(f"browser_{name}", arguments)
-        assert done.failure is None, done.content
-        return fields(done)
-
-    async def to(self, path: str) -> dict[str, Any]:
-        return await self("navigate", url=f"{self.site.url}{path}")
-
-
-def ref(shown: dict[str, Any], label: str) -> str:
-    """The ref of the element with a label in a snapshot."""
-    [line] = [
-        line for line in str(shown["snapshot"]).splitlines() if f'"{label}"' in line and "[ref=" in line
-    ]
-    return line.partition("[ref=")[2].partition("]")[0]
 
 
 async def test_pages_are_read_clicked_and_typed_in(browse: Browse) -> None:
@@ -170,8 +136,7 @@ async def test_files_and_downloads_are_refused(browse: Browse) -> None:
 
 
 async def test_a_page_that_never_loads_is_given_up(browse: Browse) -> None:
-    settings = BrowserSettings(allow=(browse.site.host,), seconds=0.5)
-    browse.calls.settings = SETTINGS.model_copy(update={"browser": settings})
+    browse.patience(0.5)
     assert "within 0.5 s" in (await browse.to("/never"))["error"]
 
 
@@ -274,7 +239,7 @@ async def test_a_worker_that_dies_in_a_call_leaves_no_browser_and_the_model_is_t
 ) -> None:
     calls = (
         ScriptedCall(name="browser_navigate", arguments={"url": f"{site.url}/form"}),
-        ScriptedCall(name="browser_navigate", arguments={"url": f"{site.url}/never"}),
+        ScriptedCall(name="browser_navigate", arguments={"url": f"{site.url}{NEVER}"}),
         ScriptedCall(name="browser_snapshot", arguments={}),
     )
     turns = (*(ScriptedTurn(calls=(call,)) for call in calls), say("Done."))
@@ -285,7 +250,7 @@ async def test_a_worker_that_dies_in_a_call_leaves_no_browser_and_the_model_is_t
         handle = await start(private_cluster, "dying", url, overrides=overrides)
 
         async def asked() -> bool:
-            return "/never" in site.requests
+            return NEVER in site.requests
 
         await eventually(asked, "the page that never loads asked for", 120)
         started = processes("clotho.browser.server") - before
@@ -302,4 +267,4 @@ async def test_a_worker_that_dies_in_a_call_leaves_no_browser_and_the_model_is_t
     assert not interrupted["success"] and "interrupted" in interrupted["error"]
     assert "Send" in interrupted["snapshot"] and interrupted["url"].endswith("/form")
     assert shown["success"] and shown["url"].endswith("/form")
-    assert site.requests.count("/never") == 1
+    assert site.requests.count(NEVER) == 1
