@@ -4,6 +4,7 @@ import asyncio
 import base64
 import fcntl
 import json
+import logging
 import shutil
 import sys
 import time
@@ -18,7 +19,10 @@ from clotho.host import program_on_path
 from clotho.processes.parent_death import with_parent_death_signal
 from clotho.tools.browser.launch import chromium, lacking
 
+log = logging.getLogger("clotho")
+
 START_SECONDS = 60.0
+CLOSE_SECONDS = 5.0
 MOST_LINE_BYTES = 64 << 20
 SOCKET = "socket"
 SCOPE_CHARS = 16
@@ -50,14 +54,17 @@ class BrowserClient:
             writer.close()
 
     async def close(self, rollout: str) -> None:
-        """Close the rollout's pages, if there are any."""
-        if (wire := await self._connect()) is None:
-            return
+        """Close the rollout's pages, if there are any; nothing waits for a browser that hangs or isn't reached."""
         try:
-            with suppress(BrowserGone):
-                await Conversation(*wire).ask({"do": "close", "rollout": rollout})
-        finally:
-            wire[1].close()
+            async with asyncio.timeout(CLOSE_SECONDS):
+                if (wire := await self._connect()) is None:
+                    return
+                try:
+                    await Conversation(*wire).ask({"do": "close", "rollout": rollout})
+                finally:
+                    wire[1].close()
+        except (BrowserGone, OSError) as error:  # a TimeoutError, too: the pages make way for others' later
+            log.info("pages of %s not closed: %s", rollout, error or type(error).__name__)
 
     async def _connect(self) -> Wire | None:
         with suppress(FileNotFoundError, ConnectionError):
