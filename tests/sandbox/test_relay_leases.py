@@ -25,7 +25,7 @@ from clotho.sandbox.relay.loop import blocking
 from clotho.sandbox.relay.machine import Channel
 from clotho.sandbox.relay.reconnecting import TRIES, Relay
 from clotho.sandbox.relay.records import RelayFolder
-from clotho.sandbox.relay.stream import MAGIC, RelayStream, StreamEnded
+from clotho.sandbox.relay.stream import ANSWER_SECONDS, MAGIC, RelayStream, StreamEnded
 from clotho.sandbox.threads import with_sandbox
 from tests.machine_image import IMAGE
 from tests.sandbox.engine_elsewhere import LikeACloud
@@ -150,6 +150,28 @@ async def test_streams_that_end_are_replaced_for_a_time(
     with pytest.raises(SandboxLost, match="again and again"):
         await Relay(opener, "0" * 32).ask("A")
     assert len(made) == streams
+
+
+async def test_a_host_that_stalls_for_two_minutes_is_not_taken_for_a_lost_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each stream greets, and then times out."""
+    now = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("clotho.sandbox.relay.reconnecting.time", clock)
+
+    async def opener() -> Channel:
+        return Ending()
+
+    async def ask(stream: RelayStream) -> str:
+        nonlocal now
+        now += ANSWER_SECONDS + 1
+        await stream.close()
+        if now < 3 * ANSWER_SECONDS:
+            raise StreamEnded("a sandbox's relay doesn't answer")
+        return "an answer"
+
+    assert await Relay(opener, "0" * 32).steps(ask) == "an answer"
 
 
 async def test_a_relay_that_does_not_open_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:

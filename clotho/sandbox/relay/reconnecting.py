@@ -8,14 +8,17 @@ from typing import TypeVar
 from clotho.errors import SandboxLost
 from clotho.sandbox.relay.loop import within
 from clotho.sandbox.relay.machine import Channel
-from clotho.sandbox.relay.stream import RelayStream, StreamEnded
+from clotho.sandbox.relay.stream import ANSWER_SECONDS, RelayStream, StreamEnded
 
 T = TypeVar("T")
 
 TRIES = 8
 """Streams in a row that end without an answer, after which something inside the sandbox is taken to end them."""
-TRIES_SECONDS = 60.0
-"""Seconds after the end of the first of them, after which no other is opened: one that is stopped ends late."""
+TRIES_SECONDS = 3 * ANSWER_SECONDS
+"""Seconds after the end of the first of them, after which no other is opened: one that is stopped ends late.
+
+They are several time-outs' worth: a host that stalls ends streams as well.
+"""
 OPENING_SECONDS = 120.0
 
 
