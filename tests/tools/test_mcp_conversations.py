@@ -42,14 +42,14 @@ class SlowEnd:
 
 
 async def ended_slowly(
-    servers: McpServers, settings: McpServer, monkeypatch: pytest.MonkeyPatch
+    servers: McpServers, settings: McpServer, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[SlowEnd, Session]:
-    """Conversations of the rollouts `a`, which ends slowly, and `b`, both idle: no more are to be kept."""
+    """Idle conversations of the rollouts `a`, which ends slowly, and `b`; from now on `most` are kept."""
     async with servers.session("a", "notes", settings) as session:
         slow = SlowEnd(session)
     monkeypatch.setattr(session, "close", slow.close)
     async with servers.session("b", "notes", settings) as other:
-        monkeypatch.setattr(conversations, "MOST_SESSIONS", 1)
+        monkeypatch.setattr(conversations, "MOST_SESSIONS", most)
     return slow, other
 
 
@@ -61,7 +61,7 @@ async def taken(servers: McpServers, settings: McpServer, rollout: str) -> None:
 async def test_a_conversation_that_is_taken_while_another_ends_goes_on(
     servers: McpServers, settings: McpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, other = await ended_slowly(servers, settings, monkeypatch)
+    slow, other = await ended_slowly(servers, settings, 1, monkeypatch)
     third = asyncio.create_task(taken(servers, settings, "c"))
     await slow.begun.wait()
     async with servers.session("b", "notes", settings) as session:
@@ -73,7 +73,7 @@ async def test_a_conversation_that_is_taken_while_another_ends_goes_on(
 async def test_idle_conversations_are_ended_from_two_sides(
     servers: McpServers, settings: McpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, other = await ended_slowly(servers, settings, monkeypatch)
+    slow, other = await ended_slowly(servers, settings, 3, monkeypatch)
     third = asyncio.create_task(taken(servers, settings, "c"))
     await slow.begun.wait()
     await taken(servers, settings, "d")

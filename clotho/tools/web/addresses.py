@@ -12,6 +12,8 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 """NAT64: addresses that end in an IPv4 address."""
+OF_CLOUDS = (ipaddress.ip_network("168.63.129.16/32"), ipaddress.ip_network("192.0.0.0/24"))
+"""Addresses of clouds' own services, which look like public ones: Azure's and Oracle's."""
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -23,10 +25,15 @@ def is_public(text: str) -> bool:
     """Whether an address is one of the internet's: not private, loopback, link-local, multicast or reserved."""
     if "%" in text:  # a scope: link-local
         return False
-    return all(
-        address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
-        for address in _meant(ipaddress.ip_address(text))
-    )
+    return all(map(_is_public, _meant(ipaddress.ip_address(text))))
+
+
+def _is_public(address: Address) -> bool:
+    if any(address in network for network in OF_CLOUDS):
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 
 def _meant(address: Address) -> list[Address]:

@@ -8,8 +8,8 @@ import asyncio
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,7 +19,9 @@ from clotho.errors import InvalidInput, ServiceUnavailable
 from clotho.tools.web import addresses
 
 SECONDS = 30.0
-"""Seconds of a document, with all its redirects."""
+"""Seconds of a document, with all its redirects, without those in which names are resolved."""
+RESOLVE_SECONDS = 30.0
+"""Seconds of one host's name."""
 CONNECT_SECONDS = 10.0
 MOST_HOPS = 5
 MOST_BYTES = 16 << 20
@@ -53,10 +55,12 @@ class Fetcher:
         allowed: Callable[[str], bool] = addresses.is_public,
         resolve: addresses.Resolve = addresses.resolve,
         seconds: float = SECONDS,
+        resolve_seconds: float = RESOLVE_SECONDS,
     ) -> None:
         self._allowed = allowed
         self._resolve = resolve
         self._seconds = seconds
+        self._resolve_seconds = resolve_seconds
 
     async def fetch(self, url: str) -> Document:
         """The document at `url`.
@@ -65,8 +69,8 @@ class Fetcher:
         ServiceUnavailable where this host can't reach the web.
         """
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._followed(url)
+            async with asyncio.timeout(self._seconds) as clock:
+                return await self._followed(url, clock)
         except TimeoutError:
             raise InvalidInput(f"The page took more than {self._seconds:g} s") from None
         except httpx.InvalidURL as error:
@@ -74,19 +78,20 @@ class Fetcher:
         except httpx.HTTPError as error:
             raise InvalidInput(f"The page can't be read: {type(error).__name__}") from None
 
-    async def _followed(self, url: str) -> Document:
+    async def _followed(self, url: str, clock: asyncio.Timeout) -> Document:
         at = _web_url(url)
         for _ in range(MOST_HOPS + 1):
-            async with self._response(at) as response:
+            async with self._response(at, clock) as response:
                 if "location" not in response.headers or not 300 <= response.status_code < 400:
                     return await _document(at, response)
                 at = _web_url(str(at.join(response.headers["location"])))
         raise InvalidInput(f"More than {MOST_HOPS} redirects")
 
     @asynccontextmanager
-    async def _response(self, url: httpx.URL) -> AsyncIterator[httpx.Response]:
+    async def _response(self, url: httpx.URL, clock: asyncio.Timeout) -> AsyncIterator[httpx.Response]:
         """The response of the first address that takes the connection: one that was checked."""
-        found = await self._addresses(url)
+        with _stopped(clock):
+            found = await self._addresses(url)
         for number, address in enumerate(found):
             request = _request(url, address)
             async with _client() as client:  # of its own: no cookie or connection passes to another host
@@ -106,7 +111,8 @@ class Fetcher:
         """The addresses of the URL's host that have a route, all of which are allowed."""
         host, port = url.host, url.port or (443 if url.scheme == "https" else 80)
         try:
-            found = await self._resolve(host, port)
+            async with asyncio.timeout(self._resolve_seconds):
+                found = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:
             await self._require_names(error)
             raise InvalidInput(f"The host {host} isn't known") from None
@@ -121,12 +127,27 @@ class Fetcher:
 
     async def _require_names(self, error: Exception) -> None:
         """Raise ServiceUnavailable where no name resolves, rather than this one."""
-        if not isinstance(error, socket.gaierror) or error.errno == socket.EAI_NONAME:
+        failed = isinstance(error, socket.gaierror) and error.errno != socket.EAI_NONAME
+        if not failed and not isinstance(error, TimeoutError):
             return
         try:
-            await self._resolve(KNOWN_HOST, 443)
+            async with asyncio.timeout(2 * self._resolve_seconds):  # look-ups of others may be before it
+                await self._resolve(KNOWN_HOST, 443)
         except OSError:
             raise ServiceUnavailable("this host can't resolve names of the web") from error
+
+
+@contextmanager
+def _stopped(clock: asyncio.Timeout) -> Iterator[None]:
+    """Let no time pass on the clock."""
+    loop, when = asyncio.get_running_loop(), clock.when()
+    assert when is not None
+    left = when - loop.time()
+    clock.reschedule(None)
+    try:
+        yield
+    finally:
+        clock.reschedule(loop.time() + left)
 
 
 def _web_url(text: str) -> httpx.URL:

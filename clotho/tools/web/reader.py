@@ -1,7 +1,8 @@
 """Program that turns one document into text: run as a process, since its parsers are given whatever the web has.
 
 Arguments: media type, charset or an empty text, characters to return. The document comes on standard input; a JSON
-object goes to standard output: `title`, `content` and `error`.
+object goes to standard output: `title`, `content` and `error`. `ready` goes before it, once the parser is
+loaded: what ends the process after that is the document.
 """
 
 import io
@@ -9,6 +10,7 @@ import json
 import logging
 import resource
 import sys
+from importlib import import_module
 from typing import Any
 
 CPU_SECONDS = 20
@@ -26,12 +28,15 @@ class Unreadable(Exception):
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, 2 * CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     logging.disable()
     media_type, charset, most = sys.argv[1:]
     content = sys.stdin.buffer.read()
+    import_module("pypdf" if is_pdf(media_type, content) else "trafilatura")
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     try:
         title, text = read(content, kind_of(media_type, content), charset, int(most))
         result: dict[str, Any] = {"title": whole(title), "content": whole(text), "error": None}
@@ -45,12 +50,15 @@ def whole(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
+def is_pdf(media_type: str, content: bytes) -> bool:
+    return media_type == PDF or (media_type in UNKNOWN and content[:1_024].lstrip().startswith(b"%PDF-"))
+
+
 def kind_of(media_type: str, content: bytes) -> str:
     """`html`, `pdf` or `text`, by the type that the server names, or else by how the document begins."""
-    start = content[:1_024].lstrip()
-    if media_type == PDF or (media_type in UNKNOWN and start.startswith(b"%PDF-")):
+    if is_pdf(media_type, content):
         return "pdf"
-    if media_type in HTML or (not media_type and start.startswith(b"<")):
+    if media_type in HTML or (not media_type and content[:1_024].lstrip().startswith(b"<")):
         return "html"
     known = media_type.startswith("text/") or media_type in TEXT or media_type.endswith(("+json", "+xml"))
     if known or (not media_type and b"\0" not in content[:1_024]):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from clotho.errors import HostUnavailable
 from clotho.tools.web.fetching import Document
 
 PROGRAM = Path(__file__).with_name("reader.py")
+READY = b"ready\n"
 SECONDS = 60.0
 LIBRARIES = ("trafilatura", "pypdf")
 
@@ -28,7 +30,10 @@ def missing() -> str | None:
 
 
 async def read(document: Document, most_chars: int) -> Page:
-    """The document's title and text, or why it has none: it is beyond the parsers, or beyond the bounds."""
+    """The document's title and text, or why it has none: it is beyond the parsers, or beyond the bounds.
+
+    Raises HostUnavailable where the process didn't come to the document, or was killed by another.
+    """
     loop = asyncio.get_running_loop()
     output = await loop.run_in_executor(_threads, _output, document, most_chars)
     try:
@@ -42,7 +47,7 @@ def _output(document: Document, most_chars: int) -> bytes:
     arguments = (document.media_type[:200], document.charset or "", str(most_chars))
     command = (sys.executable, "-I", "-X", "utf8", str(PROGRAM), *arguments)
     try:
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[bytes] | subprocess.TimeoutExpired = subprocess.run(
             command,
             input=document.content,
             stdout=subprocess.PIPE,
@@ -50,8 +55,12 @@ def _output(document: Document, most_chars: int) -> bytes:
             env={},
             timeout=SECONDS,
         )
-    except subprocess.TimeoutExpired:
-        return b""
+    except subprocess.TimeoutExpired as error:
+        done = error
     except OSError as error:
         raise HostUnavailable(f"no process to read a page in: {error.strerror}") from error
-    return done.stdout
+    _, ready, page = (done.stdout or b"").partition(READY)
+    killed = isinstance(done, subprocess.CompletedProcess) and done.returncode == -signal.SIGKILL
+    if not ready or killed:
+        raise HostUnavailable("the process that reads a page was killed, or never came to it")
+    return page
