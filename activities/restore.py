@@ -182,7 +182,7 @@ class Restorer:
             await asyncio.to_thread(path.write_bytes, blob)
             restore = Restore(checkpoint, path)
             sandbox = await self._backend.create(lease, spec, labels, restore, private)
-        await self._require_healthy(sandbox, prompt.sandbox, lease, labels)
+        await self._require_healthy(sandbox, prompt.sandbox, lease, labels, restored=True)
         return sandbox
 
     async def create_for_grading(
@@ -197,16 +197,27 @@ class Restorer:
         return sandbox
 
     async def _require_healthy(
-        self, sandbox: SandboxInstance, asked: ItemSandbox, lease: str, labels: Labels
+        self,
+        sandbox: SandboxInstance,
+        asked: ItemSandbox,
+        lease: str,
+        labels: Labels,
+        restored: bool = False,
     ) -> None:
-        """Raises SandboxUnhealthy, or SandboxUnavailable for a sandbox that was lost by no doing of the check's."""
+        """Raises SandboxUnhealthy, or SandboxUnavailable for a sandbox that was lost by no doing of the check's.
+
+        What a checkpoint brought back the agent may have broken: it fails no check, and a loss is a SandboxLost.
+        """
         if asked.healthcheck is None:
             return
         try:
             await until_healthy(sandbox, asked.healthcheck, partial(job_key, lease, "healthcheck"))
         except (SandboxUnhealthy, SandboxLost) as error:
+            if restored and isinstance(error, SandboxUnhealthy):
+                log.warning("restored as it was at %s: %s", lease, error)
+                return
             await self._backend.destroy(lease, labels)  # another attempt begins with a new one
-            if isinstance(error, SandboxLost):
+            if isinstance(error, SandboxLost) and not restored:
                 kind = SandboxUnhealthy if error.exhausted else SandboxUnavailable
                 raise kind(str(error)) from error
             raise
