@@ -90,7 +90,10 @@ def _leave(paths: tuple[Path, ...]) -> None:
 
 
 def _is_needed(place: Path, to: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(place) for path in to) or any(map(place.is_relative_to, SEEN))
+    """Whether it is on the way to one of `to`, or of the host's system: disks of sandboxes, below these, aren't."""
+    if any(path.is_relative_to(place) for path in to):
+        return True
+    return any(map(place.is_relative_to, SEEN)) and not any(map(place.is_relative_to, to))
 
 
 def _places(table: bytes) -> list[Path]:
