@@ -5,11 +5,12 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import docker
+import docker.errors
 import pytest
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable, WorkspaceRefused
@@ -20,8 +21,9 @@ from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.relay.control import RelayedControl
-from clotho.sandbox.relay.instances import OF_THE_BACKEND
+from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND
 from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.machine import Found
 from clotho.sandbox.relay.records import RelayFolder, scope
 from clotho.sandbox.relay.stream import MAGIC, MOST_DATA, RelayStream, StreamEnded
 from clotho.sandbox.supervised.launch import lock_holder
@@ -34,6 +36,7 @@ from tests.sandbox.shell import Shell, until
 
 WAITING = "echo first >> /work/begun; while ! test -e /work/go; do sleep 0.01; done; cat /work/begun"
 TOKEN = b"0" * 32
+OF_ANOTHER = "clotho-another-machine"
 
 
 @pytest.fixture
@@ -259,6 +262,36 @@ async def test_a_worker_that_dies_while_it_writes_the_supervisor_leaves_nothing(
     assert len(docker.from_env().containers.list(all=True, filters=made_here)) == 1
     await after.reap()
     assert docker.from_env().containers.list(all=True, filters=made_here) == []
+
+
+class Remade(ContainerMachine):
+    """An engine on which another store makes a machine that had ended anew, right after it was listed."""
+
+    async def list(self, labels: Mapping[str, str]) -> Sequence[Found]:
+        found = await super().list(labels)
+        for each in found if labels == MADE_BY_RELAY else ():
+            if not each.running and each.name == OF_ANOTHER:
+                sdk = docker.from_env()
+                sdk.containers.get(each.id).remove()
+                sdk.containers.run(IMAGE, ["sleep", "600"], name=each.name, labels=each.labels, detach=True)
+        return found
+
+
+async def test_only_ended_machines_of_other_stores_are_reaped(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "sandboxes").mkdir()
+    sdk, labels = docker.from_env(), {**MADE_BY_RELAY, OF_THE_BACKEND: "another", ENDS: "0"}
+    sdk.containers.create(IMAGE, ["true"], name=OF_ANOTHER, labels=labels)
+    try:
+        await RelayedBackend(tmp_path, Remade(engine, tmp_path / "locks")).reap()
+        assert sdk.containers.get(OF_ANOTHER).status == "running"
+        sdk.containers.get(OF_ANOTHER).kill()
+        sdk.containers.get(OF_ANOTHER).wait()
+        backend = RelayedBackend(tmp_path, ContainerMachine(engine, tmp_path / "locks"))
+        assert await backend.reap() == (OF_ANOTHER,)
+        assert not sdk.containers.list(all=True, filters={"name": OF_ANOTHER})
+    finally:
+        with suppress(docker.errors.NotFound):
+            sdk.containers.get(OF_ANOTHER).remove(force=True)
 
 
 async def test_an_image_that_is_not_there_is_told(relayed: RelayedBackend, lease: str) -> None:

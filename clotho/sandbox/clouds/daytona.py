@@ -47,7 +47,8 @@ class DaytonaMachines:
     """Sandboxes of the account."""
 
     kind = "daytona"
-    starts_first = keeps_ended = False
+    starts_first = False
+    remove_ended = None
     extends = True
     max_lifetime_seconds = None
 

@@ -52,7 +52,8 @@ class E2bMachines:
     """Sandboxes of the account."""
 
     kind = "e2b"
-    starts_first = keeps_ended = False
+    starts_first = False
+    remove_ended = None
     extends = True
 
     def __init__(self, account: E2bAccount) -> None:

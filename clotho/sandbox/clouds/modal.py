@@ -63,7 +63,8 @@ class ModalMachines:
     """Sandboxes of the account's app."""
 
     kind = "modal"
-    starts_first = extends = keeps_ended = False
+    starts_first = extends = False
+    remove_ended = None
 
     def __init__(self, account: ModalAccount) -> None:
         self._account = account

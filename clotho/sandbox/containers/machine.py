@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import io
+import logging
 import tarfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ from clotho.sandbox.relay.machine import Base, Found, Start
 from clotho.sandbox.relay.view import CONTROL
 from clotho.sandbox.supervised.folders import lock
 
+log = logging.getLogger("clotho")
+
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 VERIFY_IN, SYSTEM_CHANGES_MB = "clotho.verify-in", "clotho.system-changes-mb"
 """Labels with what a snapshot has to know of the container's configuration."""
@@ -38,7 +41,7 @@ class ContainerMachine:
     """Machines that are containers of the engine at `address`; `locks` are of those that write to it from here."""
 
     kind = "docker"
-    starts_first = extends = keeps_ended = True
+    starts_first = extends = True
     max_lifetime_seconds: float | None = None
     """A supervisor that is the first process ends the container with its lease."""
 
@@ -81,6 +84,9 @@ class ContainerMachine:
 
     async def destroy(self, name: str) -> None:
         await asyncio.to_thread(self._destroy, name)
+
+    async def remove_ended(self, found: Found) -> bool:
+        return await asyncio.to_thread(self._remove_ended, found)
 
     async def list(self, labels: Mapping[str, str]) -> Sequence[Found]:
         return await asyncio.to_thread(self._list, labels)
@@ -224,13 +230,24 @@ class ContainerMachine:
         if self._engine.has_image(_left_by(name)):
             self._engine.remove_image(_left_by(name))
 
+    def _remove_ended(self, found: Found) -> bool:
+        try:
+            self._engine.remove(found.id, force=False)
+            if self._find(found.name) is None and self._engine.has_image(_left_by(found.name)):
+                self._engine.remove_image(_left_by(found.name), force=False)
+        except SandboxUnavailable as error:  # it runs after all
+            log.info("container %s not removed: %s", found.name, error)
+            return False
+        return True
+
     def _list(self, labels: Mapping[str, str]) -> Sequence[Found]:
         with engine_failures("containers"):
             found = self._engine.client.api.containers(
                 all=True, filters={"label": [f"{name}={value}" for name, value in labels.items()]}
             )
         return [
-            Found(each["Names"][0].lstrip("/"), each["Labels"], each["State"] == "running") for each in found
+            Found(each["Names"][0].lstrip("/"), each["Labels"], each["State"] == "running", each["Id"])
+            for each in found
         ]
 
 

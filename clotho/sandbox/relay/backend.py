@@ -18,7 +18,7 @@ from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import WORKSPACE
 from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND, Instances, drawn
 from clotho.sandbox.relay.loop import blocking
-from clotho.sandbox.relay.machine import Machine
+from clotho.sandbox.relay.machine import Found, Machine
 from clotho.sandbox.relay.records import RelayFolder, RelayRecord, placed, scope
 from clotho.sandbox.relay.verifiers import Verifiers
 from clotho.sandbox.relay.view import RelayView
@@ -241,17 +241,17 @@ class RelayedBackend:
     def _reap_without_folder(self) -> Sequence[str]:
         own = blocking(self._machine.list({OF_THE_BACKEND: scope(self._root)}))
         reaped = [each.name for each in own if not each.running and self._destroyed(each.name)]
-        for name in self._left_by_others() if self._machine.keeps_ended else ():
-            blocking(self._machine.destroy(name))
-            reaped.append(name)
+        if (remove := self._machine.remove_ended) is not None:
+            left = sorted(self._left_by_others(), key=lambda each: each.name, reverse=True)  # verifiers first
+            reaped += [each.name for each in left if blocking(remove(each))]
         return reaped
 
-    def _left_by_others(self) -> Iterator[str]:
+    def _left_by_others(self) -> Iterator[Found]:
         """Ended machines of backends that may be gone: each may be in use as long as its first lease could last."""
         for each in blocking(self._machine.list(MADE_BY_RELAY)):
             others = each.labels[OF_THE_BACKEND] != scope(self._root)
             if others and not each.running and float(each.labels[ENDS]) < time.time():
-                yield each.name
+                yield each
 
     def _destroyed(self, machine: str) -> bool:
         """Destroy a machine unless a folder tells of it, or its sandbox is being made or ended."""

@@ -9,9 +9,9 @@ InvalidInput for what the user has to change (an image that doesn't exist, crede
 enough), and SandboxLost for a machine that is gone where one is needed. They try nothing again by themselves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import SandboxSpec
@@ -70,6 +70,8 @@ class Found:
     labels: Mapping[str, str]
     running: bool
     """False for one that has ended, and is left to be destroyed."""
+    id: str = ""
+    """The platform's own, where another machine may come to have the name of one that has ended."""
 
 
 class Machine(Protocol):
@@ -95,8 +97,11 @@ class Machine(Protocol):
         """Whether a machine can live for longer than `create` asked for: as long as its lease is renewed."""
 
     @property
-    def keeps_ended(self) -> bool:
-        """Whether a machine that has ended is there until it is destroyed."""
+    def remove_ended(self) -> Callable[[Found], Coroutine[Any, Any, bool]] | None:
+        """What removes a machine that has ended, by its id, and tells whether it did: never one that runs.
+
+        None where no machine that has ended is kept.
+        """
 
     async def base(self, spec: SandboxSpec) -> Base:
         """The image that `spec.backend` asks for, pulled or built where that is due, once for all that wait."""
