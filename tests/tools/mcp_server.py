@@ -55,6 +55,9 @@ def misbehave(number: Any, how: str) -> None:
             sys.stdout.write("a line of a log\n")
             send(method="notifications/message", params={"level": "info", "data": "working"})
             answer(number, "done")
+        case "pings":
+            for ping in range(1_000_000):
+                send(id=ping, method="ping")
         case "large":
             answer(number, "x" * 3_000_000)
         case "not MCP":

@@ -152,6 +152,15 @@ async def test_a_call_that_fails_is_told_to_the_model_and_made_once(
     assert result(await rollout.call("mcp_notes_add_note", "after")) in ("1 notes", "2 notes")
 
 
+async def test_requests_of_a_server_hold_up_no_call(begin: Begin) -> None:
+    rollout = await begin(settings(seconds=1.0))
+    async with asyncio.timeout(120):
+        done = await rollout.call("mcp_notes_misbehave", "pings")
+    assert UNKNOWN in done.content
+    rollout.server = settings()
+    assert result(await rollout.call("mcp_notes_add_note", "after")) == "1 notes"
+
+
 async def test_lines_of_logs_and_notifications_are_passed_over(begin: Begin) -> None:
     rollout = await begin(settings())
     assert result(await rollout.call("mcp_notes_misbehave", "noise")) == "done"

@@ -4,10 +4,12 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
 from clotho.errors import ServiceRejected, ServiceUnavailable
@@ -16,8 +18,10 @@ from clotho.testing import ScriptedCall, sandboxed_context
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.services import asking
 from clotho.tools.services.asking import Asker
+from clotho.tools.services.image_generate import ImageGenerate
 from clotho.tools.services.settings import ModelService, ModelServices
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
+from clotho.tools.web.fetching import Fetcher
 from tests.tools.calls import REGISTRY, ToolCalls, fields
 from tests.tools.model_service import PNG, ModelServer, completion, images
 
@@ -207,9 +211,34 @@ async def test_images_are_read_from_the_sandbox_and_written_into_it(
 
 async def test_an_image_that_is_none_is_told(server: ModelServer, calls: ToolCalls) -> None:
     calls.settings = ToolSettings(services=server.services())
-    for image in (images(b64_json="AAAA"), images(url="http://10.0.0.1/x.png")):
+    for made, image in enumerate((images(b64_json="AAAA"), images(url="http://10.0.0.1/x.png")), 1):
         server.body = image
         assert fields(await calls.run("image_generate", {"prompt": "a dot"}))["error"]
+        assert calls.state["services"] == {"calls": made}
+
+
+async def test_an_image_is_fetched_once(server: ModelServer, calls: ToolCalls) -> None:
+    """Its URL is good for a while, and another attempt may come later."""
+    asked: list[str] = []
+
+    async def answered(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if len(asked) > 1:
+            raise web.HTTPForbidden
+        return web.Response(body=PNG)
+
+    app = web.Application()
+    app.router.add_get("/image.png", answered)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.body = images(url=f"http://127.0.0.1:{runner.addresses[0][1]}/image.png")
+    tool = ImageGenerate(Fetcher(allowed=lambda address: True))
+    calls.settings = ToolSettings(services=server.services())
+    context = replace(calls.context(), once=Parts().once)
+    for _ in range(2):
+        assert json.loads((await tool.run({"prompt": "a dot"}, context)).content)["success"]
+    await runner.cleanup()
 
 
 async def test_several_models_answer_and_one_puts_it_together(server: ModelServer) -> None:
@@ -237,6 +266,18 @@ async def test_a_model_that_refuses_is_left_out_and_one_that_fails_is_asked_agai
     server.by_model["one"] = server.by_model["two"]
     refused = fields(await called(services, "mixture_of_agents", user_prompt="Why?"))
     assert "No model answered" in refused["error"]
+
+
+async def test_answers_that_are_not_put_together_count(server: ModelServer) -> None:
+    parts, answer = Parts(), server.answer
+
+    def refusing(path: str, given: dict[str, Any]) -> tuple[int, Any]:
+        together = len(given["messages"]) > 1
+        return (400, {"error": {"message": "no"}}) if together else answer(path, given)
+
+    server.answer = refusing  # type: ignore[method-assign]
+    done = await called(server.services(), "mixture_of_agents", parts=parts, user_prompt="Why?")
+    assert "refused the request" in fields(done)["error"] and done.state == {"services": {"calls": 3}}
 
 
 async def test_a_model_may_answer_in_place_of_the_user(server: ModelServer) -> None:

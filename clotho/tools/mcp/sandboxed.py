@@ -169,7 +169,9 @@ class SandboxedServer:
                 if not chunk:
                     break
                 run.offset += len(chunk)
-                await self._read(sandbox, run, chunk, number)
+                await self._read(sandbox, run, chunk, number, deadline)
+                if time.monotonic() > deadline:
+                    break
             if number in run.answers:
                 return run.answers.pop(number)
             if len(run.rest) > MOST_MESSAGE_BYTES:
@@ -185,13 +187,17 @@ class SandboxedServer:
                 raise NotStarted(f"it gave no answer within {seconds:g} s", passing=True)
             pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
 
-    async def _read(self, sandbox: SandboxInstance, run: _Run, chunk: bytes, wanted: str) -> None:
+    async def _read(
+        self, sandbox: SandboxInstance, run: _Run, chunk: bytes, wanted: str, deadline: float
+    ) -> None:
+        """Read what the chunk completes; after the deadline the server's requests are left unanswered."""
         *lines, run.rest = (run.rest + chunk).split(b"\n")
         for line in lines:
             message = _parsed(line)
             match message:
                 case {"id": str(number), "method": str(method)} | {"id": int(number), "method": str(method)}:
-                    await self._reply(sandbox, run, number, method)
+                    if time.monotonic() <= deadline:
+                        await self._reply(sandbox, run, number, method)
                 case {"id": str(number)} if message is not None and number in (wanted, *GREETING):
                     run.answers[number] = message
                 case None if line.strip():

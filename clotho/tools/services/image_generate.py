@@ -1,5 +1,8 @@
 """The `image_generate` tool: an image by a model, as a file of the sandbox."""
 
+import base64
+
+from clotho.errors import FileRefused, InvalidInput, truncate_middle
 from clotho.tools.results import answer, problem
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.services.asking import Asker, counted, used_up
@@ -35,12 +38,25 @@ class ImageGenerate(Tool):
             return problem(full, success=False)
         size = SIZES[arguments.get("aspect_ratio", "landscape")]
         made = await Asker.of(context).image(service, arguments["prompt"], size)
-        linked = made.startswith(("http://", "https://"))
-        content = (await self._fetcher.fetch(made)).content if linked else decoded(made)
+        try:
+            written = await self._written(made, context)
+        except (InvalidInput, FileRefused) as error:
+            return counted(problem(truncate_middle(str(error))), context, 1)
+        return counted(answer(success=True, image=written), context, 1)
+
+    async def _written(self, made: str, context: CallContext) -> str:
+        """The path of the image, which `made` holds in base 64, or links to for a while."""
+
+        async def fetched() -> ToolOutcome:
+            content = (await self._fetcher.fetch(made)).content
+            return ToolOutcome(content=base64.b64encode(content).decode())
+
+        if made.startswith(("http://", "https://")):
+            made = (await context.once("image-content", fetched)).content
+        content = decoded(made)
         ending = media_type(content).removeprefix("image/")
         path = f"{context.settings.terminal_cwd}/image-{context.call_key[:8]}.{ending}"
-        written = await context.sandbox.write_file(path, content, key=context.job_key("image"))
-        return counted(answer(success=True, image=written), context, 1)
+        return await context.sandbox.write_file(path, content, key=context.job_key("image"))
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
         return await self.run(arguments, context)

@@ -48,7 +48,10 @@ class MixtureOfAgents(Tool):
             f"Answer {number}:\n{said[:MOST_ANSWER_CHARS]}" for number, said in enumerate(answers.values(), 1)
         )
         messages = [{"role": "system", "content": TOGETHER + listed}, {"role": "user", "content": prompt}]
-        said = await asker.answer(models[0], messages, "together")
+        try:
+            said = await asker.answer(models[0], messages, "together")
+        except InvalidInput as refused:
+            return counted(problem(str(refused), success=False), context, len(models) + 1)
         used = [models[number].model for number in answers]
         result = answer(success=True, response=said, models_used=used)
         return counted(result, context, len(models) + 1)
