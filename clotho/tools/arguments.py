@@ -27,8 +27,13 @@ def parsed_arguments(text: str) -> Arguments:
     arguments = json.loads(text or "{}", parse_constant=_no_constant)
     if not isinstance(arguments, dict):
         raise ValueError(f"expected an object, not {type(arguments).__name__}")
-    json.dumps(arguments, ensure_ascii=False).encode()
+    require_text(arguments)
     return arguments
+
+
+def require_text(value: Any) -> None:
+    """Raise ValueError for halves of characters, which no file or request can hold."""
+    json.dumps(value, ensure_ascii=False).encode()
 
 
 def _no_constant(name: str) -> float:

@@ -14,7 +14,7 @@ from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInpu
 from clotho.host_failures import described, is_host_failure
 from clotho.identifiers.ids import displayable
 from clotho.tools import catalogue, result_budget
-from clotho.tools.arguments import coerce, parsed_arguments, violation
+from clotho.tools.arguments import coerce, parsed_arguments, require_text, violation
 from clotho.tools.registry import Registry
 from clotho.tools.results import problem, refusal
 from clotho.tools.secrecy import Redactors
@@ -191,13 +191,13 @@ def unknown_tool(name: str, offered: Collection[str]) -> str:
 def _accepted(tool: Tool, text: str) -> Arguments | ToolOutcome:
     """The arguments that `text` holds, or what the model is told of their fault."""
     try:
-        parsed = parsed_arguments(text)
+        arguments: Arguments = coerce(parsed_arguments(text), tool.parameters)
+        require_text(arguments)  # coercion has parsed further JSON
     except (ValueError, RecursionError) as error:
         return refusal(
             f"Invalid JSON in tool arguments: {truncate_middle(str(error), MAX_ERROR_CHARS)}. "
             "Please retry with valid JSON."
         )
-    arguments: Arguments = coerce(parsed, tool.parameters)
     if fault := violation(arguments, tool.parameters):
         return refusal(f"Invalid arguments for {tool.name}: {fault}")
     return arguments

@@ -162,6 +162,17 @@ async def test_wrong_settings_that_are_told_as_a_wrong_request_are_mended_and_as
     assert fields(await seen(server, parts=parts))["analysis"] == "A red dot."
 
 
+async def test_something_else_that_is_not_there_is_told(server: ModelServer) -> None:
+    server.status, server.body = 400, {"error": {"message": "The image's URL does not exist"}}
+    assert "URL does not exist" in fields(await seen(server))["error"]
+
+
+async def test_halves_of_characters_within_a_string_of_json_are_told(server: ModelServer) -> None:
+    services = ModelServices(clarify=server.service("user"))
+    done = await called(services, "clarify", question="Which?", choices='["\\ud800"]')
+    assert "Invalid JSON in tool arguments" in fields(done)["error"] and not server.asked
+
+
 async def test_a_wrong_request_of_unknown_cause_is_told_and_not_kept_as_paid(server: ModelServer) -> None:
     server.status, server.body = 422, {"error": {"message": "no"}}
     parts = Parts()

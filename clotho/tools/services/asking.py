@@ -33,7 +33,9 @@ LONGEST_WAIT = timedelta(hours=1)
 OF_THE_REQUEST = (400, 413, 422)
 TOO_LARGE, FORBIDDEN = 413, 403
 UNAVAILABLE = (402, 408, 409, 425, 429)
-UNKNOWN_MODEL = ("model_not_found", "does not exist", "unknown model", "invalid model", "model not found")
+UNKNOWN_MODEL = ("model_not_found", "unknown model", "invalid model", "model not found")
+ABSENT = "does not exist"
+"""Said of an unknown model beside its name; without it, of anything that the request names."""
 OF_THE_PROMPT = (
     *("context_length", "context length", "context size", "context window", "contextwindow"),
     *("prompt is too long", "input is too long", "content': string too long", "input token count"),
@@ -240,7 +242,9 @@ def _refusal(error: "openai.APIStatusError", service: ModelService, redact: Reda
     of_the_prompt = status == TOO_LARGE or any(each in named for each in OF_THE_PROMPT)
     if status in (*OF_THE_REQUEST, FORBIDDEN) and of_the_prompt:
         return PromptRefused(told)
-    if status in OF_THE_REQUEST and not any(each in named for each in UNKNOWN_MODEL + OF_THE_SETTINGS):
+    unknown = ABSENT in named and service.model.lower() in named
+    of_the_settings = unknown or any(each in named for each in UNKNOWN_MODEL + OF_THE_SETTINGS)
+    if status in OF_THE_REQUEST and not of_the_settings:
         return InvalidInput(told)
     return ServiceRejected(f"{service.model} refused the request: HTTP {status}")
 
