@@ -35,7 +35,8 @@ class FilteringProxy:
         """Host -> why requests to it were refused, since this was last emptied."""
 
     async def start(self) -> None:
-        self._path.unlink(missing_ok=True)
+        """Listen, in place of an earlier start."""
+        await self.stop()
         self._server = await asyncio.start_unix_server(self._accept, self._path, limit=MOST_HEAD_BYTES)
 
     async def stop(self) -> None:

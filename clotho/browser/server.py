@@ -5,6 +5,7 @@ the worker that started it, and Chromium with it. Its messages are JSON, one on 
 """
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -52,6 +53,8 @@ class Server:
         self._launching = asyncio.Lock()
         self._sessions: dict[str, Session] = {}
         self._sites: dict[str, SandboxSites] = {}
+        self._slots = set(range(MOST_SESSIONS))
+        """Those that no session has, nor one that is being closed."""
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -73,6 +76,7 @@ class Server:
             await self._close_rollout(asked["rollout"])
             await worker.write({"closed": True})
             return
+        await self._require_driver()
         try:
             session = await self._session(asked)
         except Error as error:
@@ -94,26 +98,34 @@ class Server:
         serving.cancel()
         sites.leave(worker)
         try:
-            await worker.write(work.result())
+            answer = work.result()
         except Error as error:  # no browser can be started
-            await worker.write({"failed": said(error)})
+            answer = {"failed": said(error)}
+        if "failed" in answer or not answer["result"]["success"]:
+            await self._require_driver()
+        await worker.write(answer)
+
+    async def _require_driver(self) -> None:
+        """End this process where Playwright's driver has ended: the client then starts a new one."""
+        try:
+            await (await self._driver.request.new_context()).dispose()
+        except Error:
+            os._exit(1)
 
     async def _session(self, asked: Fields) -> Session | None:
         """The session, made if there is room, for which the least used one makes way; None: there is none."""
         name = asked["session"]
+        await self._chromium()  # before the call is claimed: one that can't be made yet is not begun
+        while name not in self._sessions and not self._slots:
+            idle = next((each for each, one in self._sessions.items() if not one.lock.locked()), None)
+            if idle is None:
+                return None
+            await self._end(idle)
         if name not in self._sessions:
-            await self._chromium()
-            if len(self._sessions) >= MOST_SESSIONS:
-                idle = next((each for each, one in self._sessions.items() if not one.lock.locked()), None)
-                if idle is None:
-                    return None
-                await self._end(idle)
-            free = set(range(MOST_SESSIONS)) - {each.slot for each in self._sessions.values()}
-
             sites = self._sites[name] = SandboxSites()
             served = dict.fromkeys(asked["settings"]["sites"], sites.ask)
             self._sessions[name] = Session(
-                min(free), self._folder, asked["rollout"], asked["settings"], served
+                self._slots.pop(), self._folder, asked["rollout"], asked["settings"], served
             )
         self._sessions[name] = session = self._sessions.pop(name)  # the last is the last that was used
         return session
@@ -124,7 +136,11 @@ class Server:
 
     async def _end(self, name: str) -> None:
         del self._sites[name]
-        await self._sessions.pop(name).close()
+        session = self._sessions.pop(name)
+        try:
+            await session.close()
+        finally:
+            self._slots.add(session.slot)
 
     async def _chromium(self) -> Browser:
         async with self._launching:

@@ -1,8 +1,13 @@
 """Calls of the browser tools against a site of this machine."""
 
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from clotho.tools.browser.settings import BrowserSettings
+from tests.support import eventually
 from tests.tools.calls import SETTINGS, ToolCalls, fields
 from tests.tools.site import Site
 
@@ -35,3 +40,25 @@ def ref(shown: dict[str, Any], label: str) -> str:
         line for line in str(shown["snapshot"]).splitlines() if f'"{label}"' in line and "[ref=" in line
     ]
     return line.partition("[ref=")[2].partition("]")[0]
+
+
+def processes(what: str) -> set[int]:
+    """The processes whose command line has a text in it."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if what in (process / "cmdline").read_text(errors="replace").replace("\0", " "):
+                found.add(int(process.name))
+    return found
+
+
+async def end(folder: Path, what: str) -> None:
+    """Kill the processes of a host's browser, and wait until they are gone."""
+    for process in processes(f"{what} {folder}"):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+    async def gone() -> bool:
+        return not processes(f"--user-data-dir={folder}")
+
+    await eventually(gone, "the end of Chromium")

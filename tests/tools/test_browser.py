@@ -4,10 +4,8 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +21,7 @@ from clotho.tools.browser.launch import lacking
 from clotho.tools.dispatch import OWN_SCOPE
 from tests.cluster import Cluster
 from tests.support import eventually, start
-from tests.tools.browse import Browse, ref
+from tests.tools.browse import Browse, end, processes, ref
 from tests.tools.calls import REGISTRY, fields
 from tests.tools.site import Site
 from tests.workflows.scripts import say
@@ -146,28 +144,6 @@ async def test_a_huge_page_is_cut(browse: Browse) -> None:
     assert (await browse.to("/"))["title"] == "Looms", "the next page is shown"
     long = await browse.to("/long")
     assert "cut at 8,000" in long["snapshot"] and len(long["snapshot"]) < 8_300
-
-
-def processes(what: str) -> set[int]:
-    """The processes whose command line has a text in it."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if what in (process / "cmdline").read_text(errors="replace").replace("\0", " "):
-                found.add(int(process.name))
-    return found
-
-
-async def end(folder: Path, what: str) -> None:
-    """Kill the processes of a host's browser, and wait until they are gone."""
-    for process in processes(f"{what} {folder}"):
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-
-    async def gone() -> bool:
-        return not processes(f"--user-data-dir={folder}")
-
-    await eventually(gone, "the end of Chromium")
 
 
 @pytest.mark.parametrize("what", ["/relay.py", "clotho.browser.server"])

@@ -1,16 +1,21 @@
 """The browser under pages and calls that hang or can't be answered, and under the ends of its parts."""
 
 import asyncio
+import os
+import shutil
+import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from clotho.browser import server
+from clotho.browser.session import Session
 from clotho.config import cache_folder
-from clotho.tools.browser.client import SOCKET
+from clotho.tools.browser.client import SCOPE_CHARS, SOCKET, BrowserClient
 from clotho.tools.browser.launch import chromium, lacking
 from tests.support import eventually
-from tests.tools.browse import SECONDS, Browse
+from tests.tools.browse import SECONDS, Browse, end, processes, ref
 
 pytestmark = pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
 
@@ -20,10 +25,10 @@ HANGING = "setTimeout(() => { for (;;); }, 0), 1"
 @pytest.fixture
 async def own_server(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """A browser whose server runs in the test's process."""
-    scope = "in-this-process"
+    scope = f"own-{os.getpid()}"
     monkeypatch.setattr(browse.calls.dispatcher, "scope", scope)
     folder = cache_folder() / "browsers" / scope
-    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    (folder / "tmp").mkdir(parents=True)
     program = chromium()
     assert program is not None
     serving = asyncio.ensure_future(server.serve(folder, program))
@@ -35,6 +40,7 @@ async def own_server(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     yield
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+    shutil.rmtree(folder, ignore_errors=True)  # the driver may be at it too
 
 
 async def test_calls_that_have_no_answer_are_told_to_the_model(browse: Browse) -> None:
@@ -69,3 +75,61 @@ async def test_a_page_that_hangs_after_a_call_is_closed(
     shown = await browse("snapshot")
     assert shown["success"] and shown["url"] == "about:blank"
     assert (await browse.to("/"))["title"] == "Looms"
+
+
+async def test_a_browser_without_its_driver_is_started_again(browse: Browse) -> None:
+    folder = cache_folder() / "browsers" / browse.calls.dispatcher.scope[:SCOPE_CHARS]
+    form = await browse.to("/form")
+    [driver] = children(*processes(f"clotho.browser.server {folder}"))
+    os.kill(driver, signal.SIGKILL)
+    refused = await browse("type", ref=ref(form, "Name"), text="Ariadne")
+    assert not refused["success"] and "was started again" in refused["error"], refused
+    assert (await browse("type", ref=ref(refused, "Name"), text="Ariadne"))["success"]
+
+
+def children(process: int) -> list[int]:
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for each in found for child in each.read_text().split()]
+
+
+async def test_a_call_that_a_browser_never_got_is_made(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope = f"gone-{os.getpid()}"
+    monkeypatch.setattr(browse.calls.dispatcher, "scope", scope)
+    folder = cache_folder() / "browsers" / scope
+    folder.mkdir(parents=True)
+
+    async def go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (folder / SOCKET).unlink()
+        await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_unix_server(go, folder / SOCKET):
+        assert (await browse.to("/"))["title"] == "Looms"
+    await end(folder, "clotho.browser.server")
+    shutil.rmtree(folder, ignore_errors=True)  # the driver may be at it too
+
+
+@pytest.mark.usefixtures("own_server")
+async def test_a_page_opened_while_another_rollout_s_is_closed_keeps_its_network(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, end_it, close = asyncio.Event(), asyncio.Event(), Session.close_context
+
+    async def slow(session: Session) -> None:
+        if session.seconds == SECONDS:
+            begun.set()
+            await end_it.wait()
+        await close(session)
+
+    await browse.to("/")
+    monkeypatch.setattr(Session, "close_context", slow)
+    client = BrowserClient(browse.calls.dispatcher.scope)
+    closing = asyncio.ensure_future(client.close(browse.calls.rollout))
+    await begun.wait()
+    browse.patience(SECONDS + 1)
+    assert (await browse.to("/"))["success"]
+    end_it.set()
+    await closing
+    assert (await browse.to("/form"))["success"]

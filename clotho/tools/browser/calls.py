@@ -41,14 +41,17 @@ class BrowserTool(Tool):
         await shell.require_alive(context)
         begun = False
         for _ in range(MOST_STARTS):
-            try:
-                async with BrowserClient(context.scope).connected() as browser:
+            async with BrowserClient(context.scope).connected() as browser:
+                try:
                     known = await self._opened(browser, context, settings)
-                    if self.changes_workspace and not known and not begun:
-                        begun = not await context.claim()
+                except BrowserGone:  # before it was told of the call
+                    continue
+                if self.changes_workspace and not known and not begun:
+                    begun = not await context.claim()
+                try:
                     return await self._answer(browser, arguments, context, settings, begun)
-            except BrowserGone:
-                begun = self.changes_workspace
+                except BrowserGone:
+                    begun = self.changes_workspace
         raise HostUnavailable("the browser's process ends again and again")
 
     async def _opened(self, browser: Conversation, context: CallContext, settings: BrowserSettings) -> bool:
