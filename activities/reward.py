@@ -28,9 +28,9 @@ from clotho.errors import (
     WorkspaceRefused,
     truncate_middle,
 )
-from clotho.failure_policy import policy_for
+from clotho.failure_policy import kind_of, policy_for
 from clotho.identifiers.hashed import job_key
-from clotho.identifiers.rollout_keys import epoch_prefix, final_key, reward_key
+from clotho.identifiers.rollout_keys import epoch_prefix, final_key, raised_prefix, reward_key
 from clotho.journal import Journal
 from clotho.rollouts.artifacts import keep_artifacts
 from clotho.rollouts.item import Item
@@ -39,7 +39,13 @@ from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
-from clotho.rollouts.verification import EpochEntry, RewardEntry, RewardRequest, RewardResult
+from clotho.rollouts.verification import (
+    EpochEntry,
+    RaisedEntry,
+    RewardEntry,
+    RewardRequest,
+    RewardResult,
+)
 from clotho.run_settings import CheckpointPolicy, OnRewardError
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import WORKSPACE, SandboxInstance
@@ -77,15 +83,16 @@ class Verifier:
             on_cancel=lambda: self._journal.cancel_flight(key),
             queue=self._sandboxes.queue,
         ):
-            last = policy_for(EnvironmentFailed.__name__).is_last(activity.info().attempt)
-            entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request, last))
+            raised = raised_prefix(request.rollout, activity.info().workflow_run_id or "")
+            entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request, raised))
             await failpoints.reach("reward.journalled", key)
         return RewardResult(score=entry.score, lease=entry.lease)
 
-    async def _verify(self, request: RewardRequest, last: bool) -> RewardEntry:
+    async def _verify(self, request: RewardRequest, raised: str) -> RewardEntry:
         """Verify in the current epoch, or a new one if this attempt's commands differ from the last one's.
 
-        If the verifier fails in the `last` attempt too, the reward is 0 if the run is set so.
+        The verifier's exceptions are kept under the prefix `raised`; after the last that is borne the reward is 0,
+        if the run is set so.
         """
         if request.exhausted is not None:
             return await self._given_up(request, request.exhausted)
@@ -136,6 +143,9 @@ class Verifier:
             except WorkspaceRefused as refusal:
                 reward, refused = Reward(score=0.0), truncate_middle(str(refusal))
             except EnvironmentFailed as failure:
+                exception = RaisedEntry(reason=truncate_middle(str(failure)))
+                failure.times = await self._journal.append(raised, exception) + 1
+                last = policy_for(kind_of(failure)).is_last(failure.times)
                 if not last or manifest.on_reward_error is not OnRewardError.ZERO:
                     raise
                 reward, failed = Reward(score=0.0), truncate_middle(str(failure))

@@ -124,6 +124,9 @@ class GroupRejected(ClothoError):
 class EnvironmentFailed(ClothoError):
     """The environment author's code raised; the message carries its traceback."""
 
+    times: int | None = None
+    """How often it has raised at this step, where outages between are not counted; None: once in each attempt."""
+
 
 class VerificationFailed(EnvironmentFailed):
     """A task's verifier left no reward that can be read: the rollout has none, which is not a reward of 0."""

@@ -37,6 +37,11 @@ def call_part_key(rollout: str, call: str, part: str) -> str:
     return f"{rollout}/part/{call}/{part}"
 
 
+def raised_prefix(rollout: str, run_id: str) -> str:
+    """Prefix of the verifier's exceptions in one run of the rollout's workflow."""
+    return f"{rollout}/raised/{run_id}/"
+
+
 def lease_key(rollout: str, number: int) -> str:
     return f"{rollout}/lease/{number}"
 

@@ -35,6 +35,12 @@ class EpochEntry(FrozenModel):
     """Whether its sandbox for grading was lost."""
 
 
+class RaisedEntry(FrozenModel):
+    """An exception of the verifier's."""
+
+    reason: str
+
+
 class ArtifactFile(FrozenModel):
     name: str
     size: int

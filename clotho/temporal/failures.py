@@ -6,7 +6,7 @@ from datetime import timedelta
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
-from clotho.errors import HostUnavailable, SandboxLost, Unavailable, truncate_middle
+from clotho.errors import EnvironmentFailed, HostUnavailable, SandboxLost, Unavailable, truncate_middle
 from clotho.failure_policy import CANCELLED, TERMINATED, kind_of, policy_for
 from clotho.host_failures import described, is_host_failure
 
@@ -37,6 +37,8 @@ def to_application_error(error: Exception, attempt: int) -> ApplicationError:
     """Classify `error`, raised in attempt number `attempt`, for Temporal."""
     if is_host_failure(error):
         error = HostUnavailable(described(error))
+    if isinstance(error, EnvironmentFailed):
+        attempt = error.times or attempt
     kind = kind_of(error)
     details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()
     return ApplicationError(

@@ -1,6 +1,7 @@
 """An environment whose rewards a command gives in a sandbox that has a copy of one of the agent's files."""
 
 from clotho.environment import AgentResult, Environment, Item, Reward, ToolContext
+from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.sandbox.item import ItemSandbox
 from tests.environments.failing_verifiers import FailingConfig
 
@@ -27,3 +28,17 @@ class GradedApart(Environment):
         ctx.grading.write_bytes("/work/kept", kept)
         ctx.grading.terminal(self.config.grade)
         return Reward(score=float(ctx.grading.terminal("cat /work/kept")["output"]))
+
+
+class Flaky(GradedApart):
+    """Grades with its command three times, then raises once; the count is the process's."""
+
+    verifications = 0
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
+        type(self).verifications += 1
+        if self.verifications <= ENVIRONMENT_ATTEMPTS:
+            ctx.grading.terminal(self.config.grade)
+        if self.verifications == ENVIRONMENT_ATTEMPTS + 1:
+            raise ValueError("the author's flake")
+        return Reward(score=1.0)

@@ -5,10 +5,12 @@ from functools import partial
 
 import pytest
 
+from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.identifiers.ids import replacement_id
 from clotho.identifiers.rollout_keys import epoch_prefix, grading_key, reward_key
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.verification import EpochEntry, RewardEntry
+from clotho.run_settings import OnRewardError, RunSettings
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script
@@ -63,6 +65,23 @@ async def test_a_rollout_that_loses_each_sandbox_for_grading_is_replaced_without
     assert [(one.rollout, one.score) for one in entry.siblings] == [(replacement, 1.0)]
     [repair] = entry.repairs
     assert repair.failure.kind == "GradingRepeatedlyLost" and "5 sandboxes" in repair.failure.reason
+
+
+async def test_outages_are_none_of_the_times_that_a_verifier_may_raise(cluster: Cluster) -> None:
+    """It raises once, after as many losses as it may raise times: it has not failed for good."""
+    rollout = "flaky-graded/g000000/r0"
+    flaky, zero = "tests.environments.graded_apart:Flaky", RunSettings(on_reward_error=OnRewardError.ZERO)
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        handle = await cluster.start(
+            "flaky-graded", url, environment=flaky, overrides={"grade": WAITS}, settings=zero
+        )
+        for epoch in range(ENVIRONMENT_ATTEMPTS):
+            lost = grading_key(rollout, 0, epoch)
+            await eventually(partial(made_in, cluster, lost, "grading"), f"grading {epoch}")
+            kill_lease(cluster, lost)
+        await handle.result()
+    entry = await cluster.open_journal().read_required(reward_key(rollout), RewardEntry)
+    assert (entry.score, entry.error) == (1.0, None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="disks of their own need root")
