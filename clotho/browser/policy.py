@@ -26,8 +26,14 @@ class NetworkPolicy:
         named = not self._allow.isdisjoint((host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}"))
         if not named and not self._matches(host, port):
             raise Refused(f"{host}:{port} is not among the addresses that this run allows")
-        found = [host] if _is_address(host) else await self._resolve(host, port)
-        allowed = found if named else [address for address in found if is_public(address)]
+        literal = _is_address(host)
+        found = [host] if literal else await self._resolve(host, port)
+        # Whoever owns another name decides what it resolves to.
+        allowed = (
+            found
+            if named and (literal or host == "localhost")
+            else [address for address in found if is_public(address)]
+        )
         if not allowed:
             raise Refused(f"{host}:{port} is at a private, loopback or link-local address")
         return allowed

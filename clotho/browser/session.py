@@ -22,7 +22,7 @@ from playwright.async_api import (
 from clotho.browser import snapshots
 from clotho.browser.policy import NetworkPolicy
 from clotho.browser.proxy import FilteringProxy, Site
-from clotho.tools.browser.launch import FIRST_PORT
+from clotho.tools.browser.launch import FIRST_PORT, PORTS
 
 ACTION_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
@@ -56,7 +56,9 @@ class Session:
         self.calls: OrderedDict[str, asyncio.Task[Fields]] = OrderedDict()
         self.last: str | None = None
         """The call after which the context is as it is."""
-        self.proxy = FilteringProxy(folder / str(FIRST_PORT + slot), NetworkPolicy(settings["allow"]), sites)
+        self.proxy = FilteringProxy(
+            folder / PORTS / str(FIRST_PORT + slot), NetworkPolicy(settings["allow"]), sites
+        )
         self.dialog: Dialog | None = None
         self.console: deque[Fields] = deque(maxlen=KEPT_MESSAGES)
         self.errors: deque[Fields] = deque(maxlen=KEPT_MESSAGES)

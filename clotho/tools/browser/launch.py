@@ -9,6 +9,8 @@ from clotho.config import browsers_of_playwright
 from clotho.host import program_on_path
 
 FIRST_PORT = 20_000
+PORTS = "ports"
+"""The folder of the sockets that the browser's ports lead to."""
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 NO_PLAYWRIGHT = "Playwright is missing: pip install 'clotho-rollouts[browser]'"
 NO_CHROMIUM = "Chromium is missing: apt-get install chromium"
@@ -37,7 +39,10 @@ def chromium() -> Path | None:
 
 
 def write_program(folder: Path, browser: Path, ports: int) -> Path:
-    """Write the program into `folder`, the only one that the browser can write to."""
+    """Write the program into `folder`; the browser sees only its `tmp`, to write to, and its ports' sockets."""
+    temporary, sockets = folder / "tmp", folder / PORTS
+    for each in (temporary, sockets):
+        each.mkdir(exist_ok=True)
     bound = {Path("/usr"), Path(sys.base_prefix), browser.resolve().parent}
     inside = [each for each in bound if not any(other in each.parents for other in bound)]
     relay = Path(__file__).parents[2] / "browser" / "relay.py"
@@ -48,12 +53,13 @@ def write_program(folder: Path, browser: Path, ports: int) -> Path:
         *(part for each in sorted(inside) for part in ("--ro-bind", str(each), str(each))),
         *(part for each in ("bin", "lib", "lib64") for part in ("--symlink", f"usr/{each}", f"/{each}")),
         *(part for each in SYSTEM_FILES for part in ("--ro-bind-try", f"/etc/{each}", f"/etc/{each}")),
-        *("--bind", str(folder), str(folder), "--ro-bind", str(relay), "/relay.py"),
+        *("--bind", str(temporary), str(temporary), "--ro-bind", str(sockets), str(sockets)),
+        *("--ro-bind", str(relay), "/relay.py"),
         # Sockets that Chromium makes in its temporary folder must have short paths.
-        *("--setenv", "HOME", str(folder / "tmp"), "--setenv", "TMPDIR", "/tmp"),
+        *("--setenv", "HOME", str(temporary), "--setenv", "TMPDIR", "/tmp"),
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LANG", "C.UTF-8", "--"),
         *(str(Path(sys.executable).resolve()), "-I", "-S", "/relay.py"),
-        *(str(folder), str(FIRST_PORT), str(ports), str(browser)),
+        *(str(sockets), str(FIRST_PORT), str(ports), str(browser)),
     ]
     program = folder / "chromium"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')

@@ -16,7 +16,7 @@ class BrowserSettings(FrozenModel):
     allow: tuple[str, ...] = ()
     """Hosts that pages may reach: `example.org`, `*.example.org`, `127.0.0.1:8000`, or `*` for all public ones.
 
-    A host of a private, loopback or link-local address is reached only where it is named in full.
+    A private, loopback or link-local address is reached only where it is named itself, or as `localhost`.
     """
     sites: dict[str, str] = {}
     """Host names served from the sandbox, and the command that answers one HTTP request on its standard input."""
