@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -40,13 +41,14 @@ class SiteRequest:
 class SandboxSites:
     """Requests of a session to the sandbox: numbered, and asked again of the worker that takes a call over.
 
-    The number is a part of the request's key in the sandbox, where the same request is made once.
+    The number is a part of the request's key in the sandbox, where the same request is made once. Those of a
+    browser that was started again within a call follow those of the one before.
     """
 
     def __init__(self) -> None:
         self._worker: Connection | None = None
         self._open: dict[int, SiteRequest] = {}
-        self._number = 0
+        self._number = time.time_ns()
 
     async def ask(self, host: str, request: bytes) -> bytes:
         """The sandbox's answer to a raw request; between calls, it waits for the next one."""
