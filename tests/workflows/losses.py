@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from clotho.identifiers.rollout_keys import call_key, lease_key
@@ -18,11 +19,8 @@ WAITS = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done; echo
 
 def supervisor(cluster: Cluster, lease: str) -> int:
     """The first process of a sandbox, with which everything in it ends."""
-    folders = cluster.folder.glob("sandboxes/*/sandboxes/*")
-    records = {folder: folder / "sandbox.json" for folder in folders}
-    [folder] = [
-        folder for folder, record in records.items() if record.exists() and f'"{lease}"' in record.read_text()
-    ]
+    [record] = _records(cluster, lease)
+    folder = record.parent
     (alive,) = cluster.folder.glob(f"sandboxes/*/control/{folder.name}/agent/alive")
     holder = lock_holder(alive)
     assert holder is not None
@@ -55,11 +53,18 @@ async def made(cluster: Cluster, rollout: str, lease: int, name: str) -> Path | 
 
 
 async def made_in(cluster: Cluster, lease: str, name: str) -> Path | None:
+    files = [record.with_name("disk") / "work" / name for record in _records(cluster, lease)]
+    return next((file for file in files if file.exists()), None)
+
+
+def _records(cluster: Cluster, lease: str) -> list[Path]:
+    """Records of the lease's sandboxes, without those that are destroyed meanwhile."""
+    found = []
     for record in cluster.folder.glob("sandboxes/*/sandboxes/*/sandbox.json"):
-        file = record.with_name("disk") / "work" / name
-        if f'"{lease}"' in record.read_text() and file.exists():
-            return file
-    return None
+        with suppress(FileNotFoundError):
+            if f'"{lease}"' in record.read_text():
+                found.append(record)
+    return found
 
 
 def diverging() -> ScriptedTurn:
