@@ -12,6 +12,8 @@ from clotho.errors import InvalidInput
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 ITEM_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 TOOL_NAME_CHARACTERS = 64
+BEGAN = "~"
+"""Between a rollout and its call, in the name of the rollout that the call began."""
 
 
 def below(ending: str) -> Callable[[str], str]:
@@ -73,27 +75,54 @@ def is_rollout(workflow: str) -> bool:
 
 
 def original_of(rollout: str) -> str:
-    """The sibling that `rollout` is or replaces."""
+    """The sibling that `rollout` is or replaces. A child stays itself: it is never replaced but with its parent."""
     group, slash, name = rollout.rpartition("/")
-    return f"{group}{slash}{name.partition('.')[0]}"
+    return rollout if BEGAN in name else f"{group}{slash}{name.partition('.')[0]}"
 
 
 def sibling_number(rollout: str) -> int:
-    """The rollout's number within its group."""
-    return int(original_of(rollout).rpartition("/r")[2])
+    """The number, within its group, of the rollout or of the one that its task comes from."""
+    return int(original_of(sibling_of(rollout)).rpartition("/r")[2])
+
+
+def child_id(rollout: str, call: str) -> str:
+    """The rollout that does the task which a call of `rollout` delegates: `group/r3~0004-00`."""
+    return f"{rollout}{BEGAN}{call}"
+
+
+def sibling_of(rollout: str) -> str:
+    """The rollout of the group that is `rollout`, or from which its task comes."""
+    group, slash, name = rollout.rpartition("/")
+    return f"{group}{slash}{name.partition(BEGAN)[0]}"
+
+
+def depth_of(rollout: str) -> int:
+    """How often the rollout's task was delegated: 0 for a sibling."""
+    return rollout.rpartition("/")[2].count(BEGAN)
 
 
 def call_id(turn: int, index: int) -> str:
     return f"{turn:04}-{index:02}"
 
 
-def call_order(call: str) -> tuple[int, int]:
-    """Sort key of calls, in the order in which they were made; no call sorts before all.
+def place_of(owner: str, rollout: str, call: str) -> str:
+    """A call's place in the sandbox of `owner`: the call, after those that delegated its rollout's task."""
+    return f"{rollout.removeprefix(owner)}{BEGAN}{call}".removeprefix(BEGAN)
+
+
+def caller_at(owner: str, place: str) -> tuple[str, str]:
+    """The rollout whose call is at a place in the sandbox of `owner`, and the call."""
+    began, _, call = place.rpartition(BEGAN)
+    return (child_id(owner, began) if began else owner), call
+
+
+def call_order(place: str) -> tuple[tuple[int, int], ...]:
+    """Sort key of calls in a sandbox, in the order in which they were made; no call sorts before all.
 
     As text, `0003-100` would come before `0003-99`.
     """
-    turn, _, index = call.partition("-")
-    return (int(turn), int(index)) if call else (-1, -1)
+    pairs = (call.partition("-") for call in place.split(BEGAN) if call)
+    return tuple((int(turn), int(index)) for turn, _, index in pairs)
 
 
 def group_of(rollout: str) -> str:

@@ -1,6 +1,6 @@
 """Journal keys of a rollout, and prefixes of those that are numbered."""
 
-from clotho.identifiers.ids import below
+from clotho.identifiers.ids import below, caller_at
 
 prompt_key = below("prompt")
 turn_prefix = below("turn/")
@@ -8,6 +8,7 @@ streams_prefix = below("stream/")
 final_key = below("final")
 """The checkpoint before verification."""
 epoch_prefix = below("epoch/")
+delegations_prefix = below("delegation/")
 reward_key = below("reward")
 end_key = below("end")
 sealed_key = below("sealed")
@@ -24,7 +25,14 @@ def stream_prefix(turn: str) -> str:
 
 
 def call_key(rollout: str, call: str) -> str:
-    return f"{rollout}/call/{call}"
+    """`call` is one of the rollout, or at that place in its sandbox."""
+    caller, own = caller_at(rollout, call)
+    return f"{caller}/call/{own}"
+
+
+def delegation_key(rollout: str, call: str) -> str:
+    """The key of what a call that delegates a task begins."""
+    return f"{delegations_prefix(rollout)}{call}"
 
 
 def call_begun_key(rollout: str, call: str) -> str:

@@ -1,6 +1,19 @@
 """Identifiers in the order of what they name."""
 
-from clotho.identifiers.ids import call_id, call_order
+from clotho.identifiers.ids import (
+    call_id,
+    call_order,
+    caller_at,
+    child_id,
+    depth_of,
+    group_of,
+    is_rollout,
+    original_of,
+    place_of,
+    sibling_number,
+    sibling_of,
+)
+from clotho.identifiers.rollout_keys import call_key
 
 
 def test_calls_are_in_the_order_in_which_they_were_made() -> None:
@@ -9,3 +22,29 @@ def test_calls_are_in_the_order_in_which_they_were_made() -> None:
     assert sorted(made) != made
     assert sorted(made, key=call_order) == made
     assert all(call_order("") < call_order(call) for call in made)
+
+
+def test_a_child_is_named_by_the_call_that_began_it() -> None:
+    child = child_id("run/g000001/r3.1", call_id(4, 0))
+    grandchild = child_id(child, call_id(0, 12))
+    assert (child, grandchild) == ("run/g000001/r3.1~0004-00", "run/g000001/r3.1~0004-00~0000-12")
+    assert [depth_of(each) for each in ("run/g000001/r3.1", child, grandchild)] == [0, 1, 2]
+    assert group_of(grandchild) == "run/g000001" and is_rollout(grandchild)
+    assert sibling_of(grandchild) == "run/g000001/r3.1" and sibling_number(grandchild) == 3
+    assert original_of(child) == child and original_of("run/g000001/r3.1") == "run/g000001/r3"
+
+
+def test_calls_of_children_come_between_those_of_the_rollout_whose_sandbox_they_share() -> None:
+    owner = "run/g000001/r3"
+    child = child_id(owner, call_id(4, 1))
+    made = [
+        place_of(owner, owner, call_id(4, 0)),
+        place_of(owner, child, call_id(0, 0)),
+        place_of(owner, child_id(child, call_id(0, 1)), call_id(7, 0)),
+        place_of(owner, child, call_id(1, 0)),
+        place_of(owner, owner, call_id(4, 2)),
+    ]
+    assert sorted(reversed(made), key=call_order) == made
+    assert made[0] == "0004-00" and made[1] == "0004-01~0000-00"
+    assert [caller_at(owner, place)[0] for place in made][:2] == [owner, child]
+    assert call_key(owner, made[1]) == f"{child}/call/0000-00"
