@@ -7,6 +7,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from activities.delegation import Delegations
 from activities.groups import Groups
 from activities.guard import ELSEWHERE
 from activities.restore import Restorer
@@ -46,6 +47,7 @@ class Host:
         tools = Tools(journal, sandboxes, known)
         verifier = Verifier(journal, environments, sandboxes, known)
         groups, rollouts = Groups(journal, environments, known, sandboxes, client), Rollouts(journal)
+        delegations = Delegations(journal)
         self.of_sandboxes: Activities = (
             sandboxes.acquire,
             sandboxes.release,
@@ -67,6 +69,7 @@ class Host:
             groups.await_closed,
             rollouts.find_end,
             rollouts.conclude,
+            delegations.begin_delegation,
         )
 
 
@@ -80,6 +83,7 @@ LOCAL: Activities = (
     Groups.conclude_group,
     Rollouts.find_end,
     Rollouts.conclude,
+    Delegations.begin_delegation,
 )
 """The activities that workflows try in their own process first."""
 

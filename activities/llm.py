@@ -12,9 +12,8 @@ from activities.guard import activity_guard
 from activities.ttl_cache import TTLCache
 from clotho import failpoints
 from clotho.errors import ContextOverflow, InvalidInput, TokenizerUnavailable
-from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.hashed import derived_seed
-from clotho.identifiers.ids import displayable, group_of, run_of
+from clotho.identifiers.ids import displayable, run_of
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.journal import Journal
 from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
@@ -22,6 +21,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.processes.liveness import is_present
 from clotho.rollouts.agent import AgentKind, planned_turn
 from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.offers import read_tools
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
@@ -32,6 +32,7 @@ from clotho.runs.manifest import note_capabilities, read_endpoint, read_manifest
 from clotho.runs.pauses import RunPaused, paused_because
 from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import known_step
+from clotho.tools import delegate_task
 from clotho.tools.command_preview import CommandPreviews
 
 log = logging.getLogger("clotho")
@@ -85,7 +86,7 @@ class Model:
                 return None
             await failpoints.reach("turn.journalled", key)
             await self._note_served(request.run)
-            tools = await self._journal.read_required(tools_key(group_of(request.rollout)), ToolManifest)
+            tools = await read_tools(self._journal, request.rollout)
             manifest = await read_manifest(self._journal, request.run)
         return _result(turn, tools, manifest.limits, self._commands(turn, manifest))
 
@@ -133,7 +134,7 @@ class Model:
         manifest = await read_manifest(self._journal, run_of(rollout))
         if manifest.acquire is not Acquire.AT_START:
             return False
-        tools = await self._journal.read_required(tools_key(group_of(rollout)), ToolManifest)
+        tools = await read_tools(self._journal, rollout)
         return any(tool.sandboxed for tool in tools.tools)
 
     async def _queue_for(self, request: ModelProcessRequest) -> str:
@@ -144,7 +145,7 @@ class Model:
         paused, manifest, tools, transcript, endpoint = await asyncio.gather(
             self._pauses.of(request.run),
             read_manifest(self._journal, request.run),
-            self._journal.read_required(tools_key(group_of(request.rollout)), ToolManifest),
+            read_tools(self._journal, request.rollout),
             read_transcript(self._journal, request.rollout, request.turn),
             self._endpoints.of(request.run),
         )
@@ -211,9 +212,14 @@ def _result(turn: TurnEntry, tools: ToolManifest, limits: Limits, commands: Sequ
     calls: list[ToolCallReference] = []
     for call, command in zip(turn.tool_calls, commands, strict=True):
         offered = tools.offered(call.function.name)
-        sandboxed = offered is not None and offered.sandboxed and len(calls) < limits.max_calls_per_turn
-        name = displayable(call.function.name)
-        calls.append(ToolCallReference(name=name, sandboxed=sandboxed, command=command))
+        runs = offered is not None and len(calls) < limits.max_calls_per_turn
+        reference = ToolCallReference(
+            name=displayable(call.function.name),
+            sandboxed=runs and offered is not None and offered.sandboxed,
+            delegates=runs and call.function.name == delegate_task.NAME,
+            command=command,
+        )
+        calls.append(reference)
     sampled = turn.sampled
     return TurnResult(
         tool_calls=tuple(calls),

@@ -19,23 +19,33 @@ from clotho.config import variable
 from clotho.environment.loading import sources_of
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import SandboxLost, SandboxUnavailable, SandboxUnhealthy
-from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import call_id, call_order, group_of
-from clotho.identifiers.rollout_keys import call_part_key, final_key, lease_key, prompt_key
+from clotho.identifiers.ids import call_id, call_order, caller_at, place_of
+from clotho.identifiers.rollout_keys import (
+    call_part_key,
+    delegation_key,
+    final_key,
+    lease_key,
+    prompt_key,
+    turn_prefix,
+)
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.group import OfferedTool, ToolManifest
+from clotho.rollouts.delegation import DelegationEntry
+from clotho.rollouts.group import OfferedTool
 from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseRequest
+from clotho.rollouts.offers import read_tools
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import read_manifest
+from clotho.runs.rollouts import read_end
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance, require_backend
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
+from clotho.tools import delegate_task
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext, ToolOutcome
 
@@ -47,6 +57,7 @@ class JournalledCall:
     """A journalled call that ran in a sandbox."""
 
     call: str
+    """Its place in the sandbox."""
     asked: ToolCall
     entry: CallEntry
 
@@ -138,14 +149,29 @@ class Restorer:
             gone = checkpoint
 
     async def journalled_calls(self, request: LeaseRequest) -> list[JournalledCall]:
-        """The journalled calls of the rollout that ran in a sandbox, in their order."""
-        transcript = await read_transcript(self._journal, request.rollout, request.turns)
-        return [
-            JournalledCall(call_id(number, index), asked, entry)
-            for number, step in enumerate(transcript.steps)
-            for index, (asked, entry) in enumerate(zip(step.turn.tool_calls, step.calls, strict=False))
-            if entry.lease is not None
-        ]
+        """The journalled calls that ran in the rollout's sandbox, in their order: its own, and children's."""
+        return await self._calls_of(request.rollout, request.rollout, request.turns)
+
+    async def _calls_of(self, owner: str, rollout: str, turns: int) -> list[JournalledCall]:
+        """Those of `rollout`, which shares the sandbox of `owner`, and of its children that do."""
+        transcript = await read_transcript(self._journal, rollout, turns)
+        found: list[JournalledCall] = []
+        for number, step in enumerate(transcript.steps):
+            for index, asked in enumerate(step.turn.tool_calls[: len(step.calls) + 1]):
+                call = call_id(number, index)
+                if asked.function.name == delegate_task.NAME:
+                    found += await self._calls_of_child(owner, rollout, call)
+                elif index < len(step.calls) and step.calls[index].lease is not None:
+                    found.append(JournalledCall(place_of(owner, rollout, call), asked, step.calls[index]))
+        return found
+
+    async def _calls_of_child(self, owner: str, rollout: str, call: str) -> list[JournalledCall]:
+        begun = await self._journal.read(delegation_key(rollout, call), DelegationEntry)
+        if begun is None or begun.child is None or not begun.shared:
+            return []
+        end = await read_end(self._journal, begun.child)
+        turns = end.summary.turns if end else len(await self._journal.keys(turn_prefix(begun.child)))
+        return await self._calls_of(owner, begun.child, turns)
 
     async def _last_checkpoint(
         self, request: LeaseRequest, calls: Sequence[JournalledCall]
@@ -236,16 +262,17 @@ class Restorer:
         dispatcher = await self._tools.dispatcher(manifest.environment, tools)
         same = True
         for call in since:
+            rollout, own = caller_at(request.rollout, call.call)
             context = CallContext(
-                rollout=request.rollout,
-                call=("call", call.call),
+                rollout=rollout,
+                call=("call", own),
                 lease=request.number,
                 tool_call_id=call.asked.id,
                 settings=manifest.tool_settings,
                 state=state,
                 instance=sandbox,
                 seconds_left=call.entry.seconds_left,
-                once=journalled_parts(self._journal, request.rollout, call.call),
+                once=journalled_parts(self._journal, rollout, own),
             )
             function = call.asked.function
             again = await dispatcher.replay(
@@ -263,7 +290,7 @@ class Restorer:
         return Replayed(same, last_job(state))
 
     async def _offered(self, rollout: str) -> tuple[OfferedTool, ...]:
-        return (await self._journal.read_required(tools_key(group_of(rollout)), ToolManifest)).tools
+        return (await read_tools(self._journal, rollout)).tools
 
 
 def _unpacked(checkpoint: Checkpoint | None) -> Fidelity:

@@ -29,16 +29,20 @@ class Rollouts:
     async def conclude(self, request: ConcludeRequest) -> RolloutSummary:
         """Write the rollout's end, then seal its entries into one object."""
         async with activity_guard(request.rollout):
-            reward = await self._journal.read_required(reward_key(request.rollout), RewardEntry)
+            reward = None
+            if request.parent is None:
+                reward = await self._journal.read_required(reward_key(request.rollout), RewardEntry)
             losses = await sandbox_losses(self._journal, request.rollout, request.losses)
             original = original_of(request.rollout)
             summary = RolloutSummary(
                 rollout=request.rollout,
                 replacement_of=original if original != request.rollout else None,
                 ending=request.ending,
-                score=reward.score,
-                reward_error=reward.error is not None,
+                score=reward.score if reward is not None else 0.0,
+                reward_error=reward is not None and reward.error is not None,
                 losses=losses,
+                parent=request.parent,
+                left=request.left,
                 **request.totals.model_dump(),
             )
             end = await self._journal.write(end_key(request.rollout), EndEntry(summary=summary))

@@ -14,7 +14,7 @@ from activities.restore import JournalledCall, Restorer
 from clotho import failpoints
 from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxLost, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import call_order
+from clotho.identifiers.ids import call_order, caller_at
 from clotho.identifiers.rollout_keys import blob_key, call_key, grading_key, lease_key, probe_key
 from clotho.journal import Journal
 from clotho.processes.liveness import is_present
@@ -204,7 +204,8 @@ class Sandboxes:
         lease = await self.entry(rollout, number)
         if call_order(call) <= call_order(lease.replayed_through):
             return lease.shell
-        return job_key(rollout, "call", call, number)
+        caller, own = caller_at(rollout, call)
+        return job_key(caller, "call", own, number)
 
     async def entry(self, rollout: str, number: int) -> LeaseEntry:
         return await self._journal.read_required(lease_key(rollout, number), LeaseEntry)

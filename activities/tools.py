@@ -4,7 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -14,19 +14,21 @@ from activities.restore import JournalledCall, journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
-from clotho.identifiers.group_keys import tools_key
-from clotho.identifiers.ids import call_id, group_of
+from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import call_begun_key, call_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallBegun, CallEntry, CallRequest, CallResult, tool_error
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import Fidelity, LeaseRequest
+from clotho.rollouts.offers import read_tools
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy
+from clotho.runs.children import delegated_task, delegated_work
 from clotho.runs.manifest import read_manifest
 from clotho.sandbox.backend import SandboxInstance
+from clotho.tools import delegate_task
 from clotho.tools.dispatch import Dispatched, beyond_limit
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext
@@ -53,6 +55,12 @@ class CallInputs:
     instance: SandboxInstance | None
     """The sandbox; None for a tool that needs none."""
 
+    def delegates(self, index: int) -> bool:
+        """Whether the workflow has run a child before the call, or learnt that it begins none."""
+        name = self.turn.tool_calls[index].function.name
+        runs = index < self.manifest.limits.max_calls_per_turn
+        return runs and name == delegate_task.NAME and self.tools.offered(name) is not None
+
     @property
     def batches(self) -> list[range]:
         """The calls of the turn that run side by side."""
@@ -70,8 +78,7 @@ class Tools:
     @activity.defn
     async def call_tool(self, request: CallRequest) -> CallResult:
         """Make one tool call of a turn, or find its result in the journal."""
-        call = call_id(request.turn, request.index)
-        key = call_key(request.rollout, call)
+        key = call_key(request.rollout, request.call)
         progress = Progress()
         async with activity_guard(
             request.rollout,
@@ -89,19 +96,22 @@ class Tools:
             await failpoints.reach("call.journalled", key)
             replayed = await self._replay_if_late(request, entry)
             await self._delete_older_checkpoint(request, entry)
+            child = entry.child
+            delegated = await delegated_work(self._journal, child) if child is not None else None
         return CallResult(
-            call=call,
+            call=request.place,
             failed=entry.error is not None,
             seconds=entry.seconds,
             wrote_state=tuple(entry.state),
             checkpointed=entry.checkpoint is not None,
             replayed=replayed,
+            delegated=delegated,
         )
 
     async def _inputs(self, request: CallRequest) -> CallInputs:
         manifest, tools, turn, state, instance = await asyncio.gather(
             read_manifest(self._journal, request.run),
-            self._journal.read_required(tools_key(group_of(request.rollout)), ToolManifest),
+            read_tools(self._journal, request.rollout),
             self._journal.read_required(turn_key(request.rollout, request.turn), TurnEntry),
             self._state(request),
             self._attached(request),
@@ -111,11 +121,15 @@ class Tools:
     async def _call(self, request: CallRequest, inputs: CallInputs, progress: Progress) -> CallEntry:
         asked = inputs.turn.tool_calls[request.index]
         context = self._context(request, asked, inputs, progress)
+        child = None
+        if inputs.delegates(request.index):
+            task, child = await delegated_task(self._journal, request.rollout, request.call)
+            context = replace(context, delegated=task)
         started = time.time()
         clock = time.monotonic()
         dispatched = await self._dispatched(request, asked, inputs, context)
         seconds = time.monotonic() - clock
-        await failpoints.reach("call.made", call_key(request.rollout, call_id(request.turn, request.index)))
+        await failpoints.reach("call.made", call_key(request.rollout, request.call))
         entry = CallEntry(
             tool=asked.function.name,
             content=dispatched.content,
@@ -129,6 +143,7 @@ class Tools:
             seconds_left=request.seconds_left,
             exit_code=dispatched.exit_code,
             names_error=dispatched.names_error,
+            child=child,
         )
         if context.instance is None:
             return entry
@@ -141,10 +156,9 @@ class Tools:
     def _context(
         self, request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress
     ) -> CallContext:
-        call = call_id(request.turn, request.index)
         return CallContext(
             rollout=request.rollout,
-            call=("call", call),
+            call=("call", request.call),
             lease=request.lease,
             tool_call_id=asked.id,
             settings=inputs.manifest.tool_settings,
@@ -153,13 +167,13 @@ class Tools:
             seconds_left=request.seconds_left,
             progress=progress.seen,
             claim=lambda: self._claim(request),
-            once=journalled_parts(self._journal, request.rollout, call),
+            once=journalled_parts(self._journal, request.rollout, request.call),
         )
 
     async def _claim(self, request: CallRequest) -> bool:
         """Whether this attempt is the first that begins the call."""
         begun = CallBegun(attempt=uuid.uuid4().hex)
-        key = call_begun_key(request.rollout, call_id(request.turn, request.index))
+        key = call_begun_key(request.rollout, request.call)
         return await self._journal.write(key, begun) == begun
 
     async def _dispatched(
@@ -183,9 +197,9 @@ class Tools:
         if lease is None or made_in is None or made_in >= lease or not entry.changes:
             return None
         turn = await self._journal.read_required(turn_key(request.rollout, request.turn), TurnEntry)
-        late = JournalledCall(call_id(request.turn, request.index), turn.tool_calls[request.index], entry)
-        sandbox = await self._sandboxes.attach(request.rollout, lease)
-        held = LeaseRequest(run=request.run, rollout=request.rollout, number=lease)
+        late = JournalledCall(request.place, turn.tool_calls[request.index], entry)
+        sandbox = await self._sandboxes.attach(request.sandbox_of, lease)
+        held = LeaseRequest(run=request.run, rollout=request.sandbox_of, number=lease)
         return await self._sandboxes.replay_late_call(held, sandbox, late, await self._state(request))
 
     async def _kept(
@@ -199,27 +213,27 @@ class Tools:
             return entry.model_copy(update={"manifest": manifest_ and manifest_.digest})
         shell = last_job({**context.state, **entry.state})
         taken = await self._sandboxes.checkpoint(
-            request.rollout, context.sandbox, manifest.checkpoint_mb, shell, request.checkpoint
+            request.sandbox_of, context.sandbox, manifest.checkpoint_mb, shell, request.checkpoint
         )
         return entry.model_copy(update={"checkpoint": taken})
 
     async def _delete_older_checkpoint(self, request: CallRequest, entry: CallEntry) -> None:
         if entry.checkpoint is None:
             return
-        older = await self._sandboxes.checkpoint_after(request.rollout, request.checkpoint)
+        older = await self._sandboxes.checkpoint_after(request.sandbox_of, request.checkpoint)
         if older is not None and older.digest != entry.checkpoint.digest:
-            await self._journal.delete_blob(request.rollout, older.digest)
+            await self._journal.delete_blob(request.sandbox_of, older.digest)
 
     async def _attached(self, request: CallRequest) -> SandboxInstance | None:
         if request.lease is None:
             return None
-        return await self._sandboxes.attach(request.rollout, request.lease)
+        return await self._sandboxes.attach(request.sandbox_of, request.lease)
 
     async def _state(self, request: CallRequest) -> dict[str, JsonValue]:
         """The slots of tool state, each from the call that last wrote it."""
         calls = list(request.tool_state.items())
         entries = await self._journal.read_many(
-            [call_key(request.rollout, call) for _, call in calls], CallEntry
+            [call_key(request.sandbox_of, call) for _, call in calls], CallEntry
         )
         state: dict[str, JsonValue] = {}
         for (slot, call), entry in zip(calls, entries, strict=True):
@@ -227,7 +241,7 @@ class Tools:
                 continue
             state[slot] = entry.state[slot]
             if slot == SLOT and request.lease is not None and entry.lease != request.lease:
-                job = await self._sandboxes.shell_left(request.rollout, call, request.lease)
+                job = await self._sandboxes.shell_left(request.sandbox_of, call, request.lease)
                 state[slot] = {"job": job}
         return state
 

@@ -120,6 +120,10 @@ class RunSettings(BaseModel):
         default=None,
         description="The models that tools call, as JSON: vision, image, moa (the page on tools).",
     )
+    delegation: dict[str, JsonValue] | str | None = Field(
+        default=None,
+        description="Bounds of delegated tasks, as JSON: depth, children, turns and more (the page on tools).",
+    )
     redact: tuple[str, ...] | str | None = Field(
         default=None,
         description="Environment variables of the workers whose values no tool result may show.",
@@ -137,7 +141,7 @@ class RunSettings(BaseModel):
     def _web(cls, value: dict[str, str] | str | None) -> dict[str, str] | None:
         return TEXTS.validate_json(value) if isinstance(value, str) else value
 
-    @field_validator("browser", "mcp_servers", "services")
+    @field_validator("browser", "delegation", "mcp_servers", "services")
     @classmethod
     def _objects(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
         return FIELDS.validate_json(value) if isinstance(value, str) else value

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ChildWorkflowError
 
 with workflow.unsafe.imports_passed_through():
     from activities.reward import Verifier
@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.tools.shell import SLOT
 
 from workflows import attributes
+from workflows.delegation import Delegation
 from workflows.model_process import ModelProcess
 from workflows.pausing import Pausable, run_resume
 from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss
@@ -49,6 +50,7 @@ class Rollout(Pausable):
         self.state = request.state or RolloutState()
         self.model = ModelProcess(self.rollout, self.task_queues.model, self.state.model_queue)
         self.sandbox = SandboxSession(request)
+        self.delegation = Delegation(request, self.sandbox, lambda: self.paused)
         self.acquires_at_start = False
         self.keeps_sandbox = False
         self.releasing: asyncio.Task[None] | None = None
@@ -62,9 +64,10 @@ class Rollout(Pausable):
         self.acquires_at_start = start.acquire_at_start
         try:
             ending = await self.agent_loop()
-            await self.verify(ending)
+            if request.parent is None:  # only what it is part of has a reward
+                await self.verify(ending)
             return await self.conclude(ending)
-        except ActivityError:
+        except (ActivityError, ChildWorkflowError):
             attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
             raise
         finally:
@@ -97,10 +100,16 @@ class Rollout(Pausable):
     async def turn_unless_paused(self, request: TurnRequest) -> TurnResult | None:
         if self.paused:
             return None
-        if self.acquires_at_start and request.turn == 0 and self.sandbox.acquiring is None:
+        first = request.turn == 0 and self.sandbox.lease is None and self.sandbox.acquiring is None
+        if self.acquires_at_start and first:
             self.sandbox.begin_acquiring(turns=0, early=True)
         self.show(f"sampling turn {request.turn}")
         return await self.model.sample(request)
+
+    @workflow.signal
+    def follow_pause(self, paused: bool) -> None:
+        """Pause, or resume, with the rollout that waits for this one."""
+        self.paused = paused
 
     async def wait_until_resumed(self) -> None:
         """Wait until neither this rollout nor its run is paused."""
@@ -114,6 +123,8 @@ class Rollout(Pausable):
         """Make calls side by side; their results count in order."""
         turn = self.state.turn - 1
         self.show(f"turn {turn}: calling {', '.join(for_markdown(call.name) for _, call in calls)}")
+        for index in (index for index, call in calls if call.delegates):
+            await self.delegation.run_child(self.call_request(index), self.state)
         results: dict[int, CallResult] = {}
 
         async def on_some_host(index: int, call: ToolCallReference) -> None:
@@ -142,6 +153,8 @@ class Rollout(Pausable):
             self.state = self.state.after_call(result)
             if result.replayed is not None:
                 self.sandbox.note_replay(result.replayed)
+            if result.delegated is not None and result.delegated.left is not None:
+                self.sandbox.go_on_from(result.delegated.left)
 
     def call_request(self, index: int) -> CallRequest:
         return CallRequest(
@@ -153,6 +166,7 @@ class Rollout(Pausable):
             tool_state=self.state.tool_state,
             seconds_left=self.state.seconds_left(self.request.limits),
             checkpoint=self.state.checkpoint,
+            owner=self.request.shared.owner if self.request.shared is not None else None,
         )
 
     async def verify(self, ending: Ending) -> None:
@@ -205,17 +219,29 @@ class Rollout(Pausable):
         return True
 
     async def conclude(self, ending: Ending) -> RolloutSummary:
-        self.release_sandbox()  # concurrently: the end is written from the journal
+        left = None
+        if self.request.shared is None:
+            self.release_sandbox()  # concurrently: the end is written from the journal
+        else:
+            await self.sandbox.finish_acquiring()
+            left = self.state.left(self.sandbox.lease, self.sandbox.losses)
         request = ConcludeRequest(
             rollout=self.rollout,
             ending=ending,
             totals=self.state.totals,
             losses=self.sandbox.losses,
+            parent=self.request.parent,
+            left=left,
         )
         environment = self.task_queues.environment
         summary = await run_activity_here_first(Rollouts.conclude, request, environment, "write end")
-        attributes.show_result(summary.ending.outcome, summary.score)
-        self.show(f"{summary.ending.outcome}, reward {summary.score:g}")
+        self.keeps_sandbox = left is not None  # the parent goes on in it
+        if self.request.parent is not None:
+            attributes.show_outcome(summary.ending.outcome)
+            self.show(summary.ending.outcome)
+        else:
+            attributes.show_result(summary.ending.outcome, summary.score)
+            self.show(f"{summary.ending.outcome}, reward {summary.score:g}")
         return summary
 
     def release_sandbox(self) -> asyncio.Task[None]:

@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 
 from temporalio import workflow
-from temporalio.common import WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, ChildWorkflowError
 
 with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
-    from activities.rollouts import Rollouts
     from clotho.escaping import for_markdown
     from clotho.failure_policy import SiblingAction, policy_for
     from clotho.identifiers.ids import sibling_number
@@ -23,12 +21,11 @@ with workflow.unsafe.imports_passed_through():
         SiblingFailure,
     )
     from clotho.rollouts.rollout import RolloutSummary
-    from clotho.temporal.search_attributes import identify
 
 from workflows import attributes
+from workflows.children import find_end_when_closed, roll_out
 from workflows.pausing import Pausable
-from workflows.rollout import Rollout
-from workflows.steps import all_of, run_activity, run_activity_here_first, without_deadline
+from workflows.steps import all_of, run_activity, run_activity_here_first
 
 
 @workflow.defn
@@ -112,38 +109,14 @@ class RolloutGroup(Pausable):
 
     async def recheck_failed(self, failure: SiblingFailure) -> None:
         """Look up a failed sibling again: an operator may have retried it."""
-        end = await self.find_end_when_closed(failure.workflow)
+        end = await find_end_when_closed(failure.workflow, self.environment)
         if end is not None:
             self.failures.remove(failure)
             self.scored.append(end)
 
     async def roll_out(self, rollout: str) -> RolloutSummary:
-        """Run the sibling as a child, or wait for it if another parent started it."""
-        request = self.request
-        while True:
-            try:
-                return await workflow.execute_child_workflow(
-                    Rollout.run,
-                    request.sibling(rollout, self.max_active_seconds),
-                    id=rollout,
-                    task_queue=request.task_queues.workflows,
-                    task_timeout=request.task_queues.workflow_task_timeout,
-                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
-                    parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                    cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                    search_attributes=identify(request.run, request.environment),
-                    static_summary=f"sibling {rollout.rpartition('/')[2]}",
-                )
-            except WorkflowAlreadyStartedError:
-                end = await self.find_end_when_closed(rollout)
-                if end is not None:
-                    return end
-
-    async def find_end_when_closed(self, rollout: str) -> RolloutSummary | None:
-        endless = without_deadline(self.environment)
-        await run_activity(Groups.await_closed, rollout, endless, f"wait for {rollout}")
-        what = f"look up end of {rollout}"
-        return await run_activity_here_first(Rollouts.find_end, rollout, self.environment, what)
+        request = self.request.sibling(rollout, self.max_active_seconds)
+        return await roll_out(request, f"sibling {rollout.rpartition('/')[2]}")
 
     async def conclude(self) -> GroupSummary:
         siblings = tuple(sorted(self.scored, key=lambda summary: sibling_number(summary.rollout)))

@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.sandbox import Sandboxes
     from clotho.errors import SandboxDiverged, SandboxLost
     from clotho.failure_policy import SandboxAction, policy_for
+    from clotho.rollouts.delegation import LeftSandbox
     from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
     from clotho.rollouts.rollout import RolloutRequest
     from clotho.rollouts.task_queues import ActivityQueue
@@ -61,6 +62,9 @@ class SandboxSession:
 
     def __init__(self, request: RolloutRequest) -> None:
         self.request = request
+        self.shared = request.shared
+        self.rollout = request.shared.owner if request.shared else request.rollout
+        """The rollout whose leases they are."""
         self.activity_queue = request.task_queues.sandbox
         self.lease = request.state.lease if request.state else None
         self.losses = request.state.losses if request.state else ()
@@ -114,7 +118,8 @@ class SandboxSession:
         `early`: beside other work of the workflow.
         """
         number = 0 if self.lease is None else self.lease.number + 1
-        request = LeaseRequest(run=self.request.run, rollout=self.request.rollout, number=number, turns=turns)
+        turns = self.shared.turns if self.shared is not None else turns
+        request = LeaseRequest(run=self.request.run, rollout=self.rollout, number=number, turns=turns)
         summary = f"restore sandbox ({number})" if number else "create sandbox"
         # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
         if early or self.request.task_queues.are_an_adapters:
@@ -152,6 +157,11 @@ class SandboxSession:
         *earlier, last = self.losses or (Fidelity.EXACT,)
         self.losses = (*earlier, max(last, fidelity, key=order.index))
         self.require_kept(fidelity)
+
+    def go_on_from(self, left: LeftSandbox) -> None:
+        """Go on in the sandbox that a child which shared it has left."""
+        if left.lease is not None and (self.lease is None or left.lease.number >= self.lease.number):
+            self.lease, self.losses, self.lost = left.lease, left.losses, False
 
     def require_kept(self, fidelity: Fidelity) -> None:
         if fidelity is Fidelity.DIVERGED and not self.request.limits.keep_diverged:
@@ -216,7 +226,7 @@ class SandboxSession:
         if self.acquiring is not None:
             lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP_TIME.total_seconds())
         if lease is not None:
-            request = ReleaseRequest(rollout=self.request.rollout, number=lease.number)
+            request = ReleaseRequest(rollout=self.rollout, number=lease.number)
             activity_queue = self.activity_queue_of(lease).model_copy(
                 update={"schedule_to_close_timeout": CLEAN_UP_TIME}
             )

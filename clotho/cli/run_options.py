@@ -187,6 +187,7 @@ class RunOptions(DatasetOptions):
     clarify: Annotated[str | None, asked(LIMITS, "clarify", "TEXT")] = None
     mcp_servers: Annotated[str | None, asked(LIMITS, "mcp_servers", "JSON")] = None
     browser: Annotated[str | None, asked(LIMITS, "browser", "JSON")] = None
+    delegation: Annotated[str | None, asked(LIMITS, "delegation", "JSON")] = None
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """The run's manifest. Raises InvalidInput that names the option at fault."""

@@ -94,6 +94,7 @@ def _settings() -> ToolSettings:
             {
                 "web": run.web,
                 "browser": run.browser,
+                "delegation": run.delegation,
                 "skills": run.skills,
                 "mcp_servers": run.mcp_servers or {},
                 "services": run.services or {},

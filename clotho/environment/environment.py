@@ -16,6 +16,7 @@ from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
 from clotho.tools.browser.settings import BrowserSettings
+from clotho.tools.delegation import DelegationSettings
 from clotho.tools.mcp.settings import McpServer, ServerName
 from clotho.tools.services.settings import ModelServices
 from clotho.tools.tool import ToolSettings
@@ -67,6 +68,8 @@ class EnvironmentConfig(BaseModel):
     """The models that tools call, such as one that sees."""
     browser: BrowserSettings | None = None
     """What pages the browser tools may open, and which host names the sandbox serves."""
+    delegation: DelegationSettings | None = None
+    """What tasks may be delegated, and whether the tokens of those who do them are trained on."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""
     path_aliases: dict[str, str] = {}

@@ -6,6 +6,8 @@ from pydantic import JsonValue
 
 from clotho.errors import truncate_middle
 from clotho.frozen_model import FrozenModel, Seconds
+from clotho.identifiers.ids import call_id, place_of
+from clotho.rollouts.delegation import DelegatedWork
 from clotho.rollouts.lease import Fidelity
 from clotho.sandbox.checkpoints import Checkpoint
 
@@ -28,10 +30,26 @@ class CallRequest(FrozenModel):
     """Seconds left to the rollout, after which a command is ended. None: no limit."""
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
+    owner: str | None = None
+    """The rollout in whose sandbox it is made; None: its own."""
+
+    @property
+    def call(self) -> str:
+        return call_id(self.turn, self.index)
+
+    @property
+    def sandbox_of(self) -> str:
+        return self.owner or self.rollout
+
+    @property
+    def place(self) -> str:
+        """The call's place in the sandbox that it is made in, by which checkpoints and shells name it."""
+        return place_of(self.sandbox_of, self.rollout, self.call)
 
 
 class CallResult(FrozenModel):
     call: str
+    """The call's place in its sandbox."""
     failed: bool
     seconds: Seconds
     wrote_state: tuple[str, ...] = ()
@@ -39,6 +57,8 @@ class CallResult(FrozenModel):
     checkpointed: bool = False
     replayed: Fidelity | None = None
     """Fidelity of replaying the call, if it was journalled by a lost sandbox after this one was restored."""
+    delegated: DelegatedWork | None = None
+    """The work of the child that did the task which it delegated."""
 
 
 class ToolError(FrozenModel):
@@ -95,3 +115,5 @@ class CallEntry(FrozenModel):
     """The sandbox after this call; the blob is beside the entry."""
     manifest: str | None = None
     """Digest of the workspace after this call, where no checkpoint was taken."""
+    child: str | None = None
+    """The rollout that did the task which it delegated."""

@@ -8,12 +8,16 @@ from clotho.frozen_model import FrozenModel, Seconds
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.agent import Plan
 from clotho.rollouts.call import CallResult
+from clotho.rollouts.delegation import DelegatedPrompt, DelegatedWork, LeftSandbox, SharedSandbox
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity, Lease
 from clotho.rollouts.outcome import Ending, Limits
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.rollouts.turn import TurnResult
 from clotho.sandbox.item import ItemSandbox
+from clotho.tools.shell import SLOT
+
+NO_WORK = DelegatedWork(sampled_tokens=0, active_seconds=0.0)
 
 
 class Totals(FrozenModel):
@@ -28,7 +32,10 @@ class Totals(FrozenModel):
     """Calls that were not run, or not as the model wrote them; each turn's entry says why."""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
+    delegated_tokens: int = 0
+    """Tokens that children have sampled."""
     active_seconds: Seconds = 0.0
+    """Those of children included."""
 
     def after_turn(self, turn: TurnResult) -> "Totals":
         return self.model_copy(
@@ -43,11 +50,13 @@ class Totals(FrozenModel):
         )
 
     def after_call(self, call: CallResult) -> "Totals":
+        work = call.delegated or NO_WORK
         return self.model_copy(
             update={
                 "tool_calls": self.tool_calls + 1,
                 "tool_errors": self.tool_errors + call.failed,
-                "active_seconds": self.active_seconds + call.seconds,
+                "delegated_tokens": self.delegated_tokens + work.sampled_tokens,
+                "active_seconds": self.active_seconds + call.seconds + work.active_seconds,
             }
         )
 
@@ -75,13 +84,25 @@ class RolloutState(FrozenModel):
         return self.model_copy(update={"totals": self.totals.after_turn(turn)})
 
     def after_call(self, call: CallResult) -> "RolloutState":
-        return self.model_copy(
+        state = self.model_copy(
             update={
                 "totals": self.totals.after_call(call),
                 "tool_state": self.tool_state | dict.fromkeys(call.wrote_state, call.call),
                 "checkpoint": call.call if call.checkpointed else self.checkpoint,
             }
         )
+        left = call.delegated.left if call.delegated is not None else None
+        return state if left is None else state.after_child(left)
+
+    def after_child(self, left: LeftSandbox) -> "RolloutState":
+        """Go on from the checkpoint and in the shell that a child has left in a shared sandbox."""
+        shell = {SLOT: left.shell} if left.shell is not None else {}
+        return self.model_copy(update={"tool_state": self.tool_state | shell, "checkpoint": left.checkpoint})
+
+    def left(self, lease: Lease | None, losses: tuple[Fidelity, ...]) -> LeftSandbox:
+        """The sandbox as the parent of this rollout, which shares it, finds it."""
+        shell = self.tool_state.get(SLOT)
+        return LeftSandbox(lease=lease, losses=losses, checkpoint=self.checkpoint, shell=shell)
 
     def seconds_left(self, limits: Limits) -> float | None:
         """Seconds left of the rollout's active time, at least one; None without a limit."""
@@ -89,12 +110,21 @@ class RolloutState(FrozenModel):
             return None
         return max(1.0, limits.max_active_seconds - self.totals.active_seconds)
 
+    def limits_of_child(self, limits: Limits, turns: int) -> Limits:
+        """The limits of a child: `turns`, and the tokens and time that this rollout has left of its own."""
+        totals, most = self.totals, limits.max_sampled_tokens
+        left = None if most is None else max(1, most - totals.sampled_tokens - totals.delegated_tokens)
+        seconds = self.seconds_left(limits)
+        bounds = {"max_turns": turns, "max_sampled_tokens": left, "max_active_seconds": seconds}
+        return limits.model_copy(update=bounds)
+
     def limit_met(self, limits: Limits) -> str | None:
         """The name of the first limit that leaves no room for another turn."""
         totals = self.totals
+        sampled = totals.sampled_tokens + totals.delegated_tokens
         spent: tuple[tuple[str, float, float | None], ...] = (
             ("max_turns", totals.turns, limits.max_turns),
-            ("max_sampled_tokens", totals.sampled_tokens, limits.max_sampled_tokens),
+            ("max_sampled_tokens", sampled, limits.max_sampled_tokens),
             ("max_active_seconds", totals.active_seconds, limits.max_active_seconds),
         )
         return next((name for name, used, bound in spent if bound is not None and used >= bound), None)
@@ -109,6 +139,10 @@ class RolloutRequest(FrozenModel):
     paused: bool = False
     """This and `state` are carried over a continue-as-new."""
     state: RolloutState | None = None
+    parent: str | None = None
+    """The rollout that delegated its task, and waits for it; it has no reward then."""
+    shared: SharedSandbox | None = None
+    """The sandbox that it works in, where that is another rollout's."""
 
 
 class RolloutSummary(Totals):
@@ -123,6 +157,10 @@ class RolloutSummary(Totals):
     """The score is 0 because the verifier failed, as the run asks for: it can be left out."""
     losses: tuple[Fidelity, ...] = ()
     """Fidelity of each sandbox that replaced a lost one: rollouts can be left out by it."""
+    parent: str | None = None
+    """The rollout that delegated its task; where there is one, the score says nothing."""
+    left: LeftSandbox | None = None
+    """The sandbox that it shared with its parent."""
 
 
 class RolloutStart(FrozenModel):
@@ -141,6 +179,8 @@ class ConcludeRequest(FrozenModel):
     ending: Ending
     totals: Totals
     losses: tuple[Fidelity, ...]
+    parent: str | None = None
+    left: LeftSandbox | None = None
 
 
 class Prompt(FrozenModel):
@@ -155,6 +195,8 @@ class Prompt(FrozenModel):
     """The item's own settings of its sandbox."""
     plan: Plan | None = None
     """The turns of an agent that is no model."""
+    delegated: DelegatedPrompt | None = None
+    """Set where another rollout delegated the task."""
 
 
 def as_bytes(files: Mapping[str, str | bytes]) -> dict[str, bytes]:

@@ -55,6 +55,7 @@ SETTINGS = {
         "mcp_servers",
         "services",
         "browser",
+        "delegation",
         "redact",
     ),
 }

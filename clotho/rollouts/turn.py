@@ -24,6 +24,8 @@ class ToolCallReference(FrozenModel):
     name: str
     """Bounded and escaped: a model invents it."""
     sandboxed: bool
+    delegates: bool = False
+    """Whether a child does a task before the call is made."""
     command: str = ""
     """The beginning of its command, bounded and redacted; empty where there is none, or workers show none."""
 

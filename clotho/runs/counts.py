@@ -101,7 +101,8 @@ class RunCounter:
         turns = [key for key in keys if "/turn/" in key and key.rpartition("/turn/")[0] in open_]
         calls = [key for key in keys if "/call/" in key and key.rpartition("/call/")[0] in open_]
         read = await self._journal.read_many(turns, TurnEntry)
-        counts = counts.with_ends(end.summary for end in ends if end is not None)
+        summaries = [end.summary for end in ends if end is not None]
+        counts = counts.with_ends(each for each in summaries if each.parent is None)
         return counts.with_turns((turn for turn in read if turn is not None), len(calls))
 
     async def _failed(self) -> dict[str, Failure]:

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.environment.loading import sources_of
 from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.identifiers.group_keys import delivered_key, scored_key
-from clotho.identifiers.ids import campaign_id, sibling_number
+from clotho.identifiers.ids import campaign_id, depth_of, sibling_number, sibling_of
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupRequest
 from clotho.rollouts.item import Delivery
@@ -22,7 +22,7 @@ from clotho.runs.campaigns import read_campaign_request, start_requested
 from clotho.runs.manifest import read_manifest
 from clotho.runs.pauses import pause_run, resume_run
 from clotho.runs.targets import Target, running_rollouts
-from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
+from clotho.temporal.search_attributes import DELEGATING, OUTCOME, PAUSED, RUN
 from clotho.temporal.states import ignore_unknown, is_running, workflow_ids
 
 
@@ -77,6 +77,8 @@ class Operations:
         """
         if target.group is None:
             return await self._start_run(target.run)
+        if target.rollout is not None and depth_of(target.rollout):
+            raise InvalidInput(f"{target} does a task of {sibling_of(target.rollout)}: retry that")
         request = await self._request(target)
         if await is_running(self._client, target.workflow):
             return False
@@ -106,11 +108,12 @@ class Operations:
         return await self._journal.read(delivered_key(target.group), Delivery)
 
     async def boundaries(self, target: Target) -> Boundaries:
-        """Counts from Temporal's visibility, which lags a moment."""
+        """Counts from Temporal's visibility, which lags a moment. Those that wait for a child don't count."""
         query = running_rollouts(target)
-        paused = f"{query} AND {OUTCOME} = '{PAUSED}'"
-        counts = await asyncio.gather(*(self._client.count_workflows(asked) for asked in (query, paused)))
-        return Boundaries(running=counts[0].count, paused=counts[1].count)
+        asked = (query, *(f"{query} AND {OUTCOME} = '{shown}'" for shown in (DELEGATING, PAUSED)))
+        counts = await asyncio.gather(*(self._client.count_workflows(each) for each in asked))
+        running, delegating, paused = (each.count for each in counts)
+        return Boundaries(running=running - delegating, paused=paused)
 
     async def _update(self, target: Target, update: str) -> None:
         """Update the group, which then starts no further sibling, then its running rollouts."""

@@ -128,6 +128,7 @@ def configured_tools(asked: EnvironmentConfig) -> ToolSettings:
         terminal_timeout=asked.terminal_timeout,
         web=asked.web,
         browser=asked.browser,
+        delegation=asked.delegation,
         skills=asked.skills,
         clarify=asked.clarify,
         mcp_servers=asked.mcp_servers,

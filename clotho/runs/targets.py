@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
-from clotho.identifiers.ids import ADAPTER_GROUP, campaign_id, checked_run_name
+from clotho.identifiers.ids import ADAPTER_GROUP, BEGAN, campaign_id, checked_run_name
 from clotho.temporal.search_attributes import RUN
 
 TARGET = re.compile(
-    rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{ADAPTER_GROUP})(/(?P<rollout>r\d+(\.\d+)?))?)?",
+    rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{ADAPTER_GROUP})(/(?P<rollout>r\d+(\.\d+)?(~\d{{4,}}-\d{{2,}})*))?)?",
     re.ASCII,
 )
 
@@ -46,8 +46,9 @@ class Target:
 
 
 def running_rollouts(target: Target) -> str:
-    """Visibility query for the running rollouts of `target`."""
+    """Visibility query for the running rollouts of `target`, children included."""
     query = f"{RUN} = '{target.run}' AND WorkflowType = 'Rollout' AND ExecutionStatus = 'Running'"
     if target.rollout is not None:
-        return f"{query} AND WorkflowId = '{target.rollout}'"
+        children = f"WorkflowId STARTS_WITH '{target.rollout}{BEGAN}'"
+        return f"{query} AND (WorkflowId = '{target.rollout}' OR {children})"
     return f"{query} AND WorkflowId STARTS_WITH '{target.group}/'" if target.group is not None else query

@@ -12,6 +12,8 @@ SEARCH_ATTRIBUTES = {RUN: "Keyword", ENVIRONMENT: "Keyword", OUTCOME: "Keyword",
 
 PAUSED = "paused"
 """The OUTCOME of a rollout that waits at a turn's boundary."""
+DELEGATING = "delegating"
+"""The OUTCOME of a rollout that waits for another one to do a task."""
 
 
 def identify(run: str, environment: str) -> TypedSearchAttributes:

@@ -11,7 +11,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import derived_seed
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 
-SIBLING = re.compile(r"/r(\d+)(?:\.\d+)?/")
+SIBLING = re.compile(r"/r(\d+)[^/]*/")
 
 
 class ScriptedCall(FrozenModel):

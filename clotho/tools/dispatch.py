@@ -93,7 +93,7 @@ class Dispatcher:
             raise HostUnavailable(f"the tool {displayable(name)} of this run isn't installed on this host")
         if tool is None:
             return self._dispatched(name, arguments, refusal(unknown_tool(name, offered)), context)
-        accepted = _accepted(tool, arguments)
+        accepted = accepted_arguments(tool, arguments)
         if isinstance(accepted, ToolOutcome):
             return self._dispatched(name, arguments, accepted, context)
         context = self._completed(context, offered)
@@ -120,7 +120,7 @@ class Dispatcher:
         result went into a file.
         """
         tool = self.registry.get(name)
-        accepted = None if tool is None else _accepted(tool, arguments)
+        accepted = None if tool is None else accepted_arguments(tool, arguments)
         if tool is None or accepted is None or isinstance(accepted, ToolOutcome):
             return None
         context = self._completed(context, offered)
@@ -188,7 +188,7 @@ def unknown_tool(name: str, offered: Collection[str]) -> str:
     return f"Unknown tool '{shown}'. Available tools: {', '.join(sorted(offered)) or 'none'}"
 
 
-def _accepted(tool: Tool, text: str) -> Arguments | ToolOutcome:
+def accepted_arguments(tool: Tool, text: str) -> Arguments | ToolOutcome:
     """The arguments that `text` holds, or what the model is told of their fault."""
     try:
         arguments: Arguments = coerce(parsed_arguments(text), tool.parameters)

@@ -47,6 +47,8 @@ def resolve(
     unknown names, and where both `enabled` and `distribution` are given.
     """
     members = toolset_members(registry, settings)
+    if settings.delegation is not None:
+        _expand(settings.delegation.tools or (), members)
     servers = [toolset_of(name) for name in settings.mcp_servers]
     if distribution is not None:
         if enabled is not None:

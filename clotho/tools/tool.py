@@ -11,6 +11,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.browser.settings import BrowserSettings
+from clotho.tools.delegation import DelegatedTask, DelegationSettings
 from clotho.tools.mcp.settings import McpServer, ServerName
 from clotho.tools.services.settings import ModelServices
 from clotho.tools.web.settings import WebSettings
@@ -46,6 +47,8 @@ class ToolSettings(FrozenModel):
     """MCP servers by name, whose tools are offered as the toolsets `mcp-{name}`."""
     services: ModelServices = ModelServices()
     """The models that tools call."""
+    delegation: DelegationSettings | None = None
+    """Settings of delegated tasks; None: delegate_task isn't offered."""
     redact: tuple[str, ...] = ()
     """Environment variables of the process that runs the tools: no result shows their values."""
 
@@ -104,6 +107,8 @@ class CallContext:
     """Names what the workers of one host and store share, such as its browser."""
     dispatcher: "Dispatcher | None" = None
     """For calls of other tools within this one."""
+    delegated: DelegatedTask | None = None
+    """The task that this call has delegated."""
     offered: frozenset[str] = frozenset()
     """The tools that the model is offered."""
 

@@ -1,0 +1,65 @@
+"""Rollouts whose tasks other rollouts have delegated."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from clotho.identifiers.rollout_keys import delegation_key, end_key
+from clotho.journal import Journal
+from clotho.models.messages import ChatMessage
+from clotho.rollouts.delegation import DelegatedWork, DelegationEntry
+from clotho.rollouts.rollout import EndEntry, RolloutSummary
+from clotho.rollouts.transcript import Transcript, read_transcript
+from clotho.tools.delegation import DelegatedTask
+
+NOTHING_SAID = "The other agent ended without a last message."
+
+
+async def delegated_task(journal: Journal, rollout: str, call: str) -> tuple[DelegatedTask, str | None]:
+    """The task that a call delegated, as its tool shows it, and the child that did it.
+
+    Raises JournalCorrupt where the workflow hasn't run the child before.
+    """
+    entry = await journal.read_required(delegation_key(rollout, call), DelegationEntry)
+    if entry.child is None:
+        return DelegatedTask(refused=entry.refused), None
+    end = await read_child_end(journal, entry.child)
+    transcript = await read_transcript(journal, entry.child, end.turns)
+    ending = end.ending
+    task = DelegatedTask(
+        status=ending.outcome, limit=ending.limit, turns=end.turns, said=last_words(transcript.messages)
+    )
+    return task, entry.child
+
+
+async def delegated_work(journal: Journal, child: str) -> DelegatedWork:
+    end = await read_child_end(journal, child)
+    tokens = end.sampled_tokens + end.delegated_tokens
+    return DelegatedWork(sampled_tokens=tokens, active_seconds=end.active_seconds, left=end.left)
+
+
+async def read_child_end(journal: Journal, child: str) -> RolloutSummary:
+    return (await journal.read_required(end_key(child), EndEntry)).summary
+
+
+def last_words(messages: Sequence[ChatMessage]) -> str:
+    """The text of the last message of an agent that has any."""
+    for message in reversed(messages):
+        if message.role == "assistant" and isinstance(message.content, str) and message.content.strip():
+            return message.content.strip()
+    return NOTHING_SAID
+
+
+def children_of(transcript: Transcript) -> list[str]:
+    """The children that have ended, in the order of the calls that began them."""
+    return [call.child for step in transcript.steps for call in step.calls if call.child is not None]
+
+
+async def descendants(
+    journal: Journal, transcript: Transcript
+) -> AsyncIterator[tuple[RolloutSummary, Transcript]]:
+    """The children of a rollout and theirs, each before its own, with what they did."""
+    for child in children_of(transcript):
+        end = await read_child_end(journal, child)
+        did = await read_transcript(journal, child, end.turns)
+        yield end, did
+        async for each in descendants(journal, did):
+            yield each

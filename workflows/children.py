@@ -1,0 +1,69 @@
+"""Rollouts as children of other workflows: of groups, and of rollouts that delegate tasks."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.groups import Groups
+    from activities.rollouts import Rollouts
+    from clotho.rollouts.rollout import RolloutRequest, RolloutSummary
+    from clotho.rollouts.task_queues import ActivityQueue
+    from clotho.temporal.search_attributes import identify
+
+from workflows.steps import run_activity, run_activity_here_first, without_deadline
+
+Child = workflow.ChildWorkflowHandle[Any, RolloutSummary]
+
+
+async def roll_out(
+    request: RolloutRequest, summary: str, beside: Callable[[Child], Coroutine[Any, Any, None]] | None = None
+) -> RolloutSummary:
+    """Run a rollout as a child, or wait for it if another parent started it; raises ChildWorkflowError.
+
+    `beside` is done while the child runs, and is cancelled when it has ended.
+    """
+    while True:
+        try:
+            child = await workflow.start_child_workflow(
+                "Rollout",
+                request,
+                id=request.rollout,
+                task_queue=request.task_queues.workflows,
+                task_timeout=request.task_queues.workflow_task_timeout,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                search_attributes=identify(request.run, request.environment),
+                static_summary=summary,
+                result_type=RolloutSummary,
+            )
+        except WorkflowAlreadyStartedError:
+            end = await find_end_when_closed(request.rollout, request.task_queues.environment)
+            if end is not None:
+                return end
+        else:
+            return await _result_of(child, beside)
+
+
+async def _result_of(
+    child: Child, beside: Callable[[Child], Coroutine[Any, Any, None]] | None
+) -> RolloutSummary:
+    work = asyncio.create_task(beside(child)) if beside is not None else None
+    try:
+        return await child
+    finally:
+        if work is not None:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+
+async def find_end_when_closed(rollout: str, environment: ActivityQueue) -> RolloutSummary | None:
+    """The end of a rollout that another workflow runs, once that has closed; None if it was not scored."""
+    endless = without_deadline(environment)
+    await run_activity(Groups.await_closed, rollout, endless, f"wait for {rollout}")
+    return await run_activity_here_first(Rollouts.find_end, rollout, environment, f"look up end of {rollout}")

@@ -1,0 +1,82 @@
+"""The children of a rollout: the rollouts that do the tasks which its calls delegate.
+
+A child is run before its call is made (`activities/tools.py` then reads its end). It is named by the call, so that
+a repaired parent finds the one that it had. Its failure is the parent's: no result for the model.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.delegation import Delegations
+    from clotho.rollouts.call import CallRequest
+    from clotho.rollouts.delegation import DelegationEntry, SharedSandbox
+    from clotho.rollouts.rollout import RolloutRequest, RolloutState
+    from clotho.temporal.search_attributes import DELEGATING
+    from clotho.tools.shell import SLOT
+
+from workflows import attributes
+from workflows.children import Child, roll_out
+from workflows.sandbox_session import SandboxSession
+from workflows.steps import run_activity_here_first
+
+
+class Delegation:
+    """The children of one rollout; `paused` tells whether it is paused, which they are with it."""
+
+    def __init__(self, request: RolloutRequest, sandbox: SandboxSession, paused: Callable[[], bool]) -> None:
+        self._request = request
+        self._sandbox = sandbox
+        self._paused = paused
+        self._told_paused = False
+
+    async def run_child(self, call: CallRequest, state: RolloutState) -> None:
+        """Run the child that a call begins to its end; nothing, if it begins none or was made before."""
+        environment = self._request.task_queues.environment
+        begun = await run_activity_here_first(
+            Delegations.begin_delegation, call, environment, "begin delegated task"
+        )
+        if begun is None or begun.child is None:
+            return
+        if begun.shared:
+            await self._sandbox.finish_acquiring()
+        request = self._child(begun.child, begun, state)
+
+        self._told_paused = request.paused
+        attributes.show_outcome(DELEGATING)
+        await roll_out(request, f"task of {call.call}", self._pass_pauses_on)
+        attributes.show_no_outcome()
+
+    def _child(self, child: str, begun: DelegationEntry, state: RolloutState) -> RolloutRequest:
+        update = {
+            "rollout": child,
+            "parent": self._request.rollout,
+            "paused": self._paused(),
+            "limits": state.limits_of_child(self._request.limits, begun.turns),
+            "state": self._state(state) if begun.shared else None,
+            "shared": self._shared(state) if begun.shared else None,
+        }
+        return self._request.model_copy(update=update)
+
+    def _state(self, state: RolloutState) -> RolloutState:
+        """What a child in this rollout's sandbox begins with."""
+        shell = {slot: call for slot, call in state.tool_state.items() if slot == SLOT}
+        return RolloutState(
+            lease=self._sandbox.lease,
+            losses=self._sandbox.losses,
+            checkpoint=state.checkpoint,
+            tool_state=shell,
+        )
+
+    def _shared(self, state: RolloutState) -> SharedSandbox:
+        return self._request.shared or SharedSandbox(owner=self._request.rollout, turns=state.turn)
+
+    async def _pass_pauses_on(self, child: Child) -> None:
+        while True:
+            await workflow.wait_condition(lambda: self._paused() != self._told_paused)
+            self._told_paused = self._paused()
+            with suppress(ApplicationError):  # it has just ended
+                await child.signal("follow_pause", self._told_paused)
