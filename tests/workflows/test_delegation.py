@@ -3,15 +3,24 @@
 import json
 from typing import Any
 
-from clotho.identifiers.rollout_keys import call_key, prompt_key
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+
+from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.rollout import Prompt, RolloutSummary
+from clotho.run_settings import RunSettings
+from clotho.runs.children import NOTHING_SAID
+from clotho.runs.operations import Boundaries, Operations
+from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import read_end
+from clotho.runs.targets import Target
+from clotho.testing.script import Fault
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.environments.delegating import NAME, delegates, script
-from tests.workflows.losses import output
+from tests.support import eventually
+from tests.workflows.losses import WAITS, journalled, made, output
 from tests.workflows.scripts import run, say
 
 SCORES = run("echo -n 1 > /work/score")
@@ -55,4 +64,126 @@ async def test_a_child_does_its_task_in_a_sandbox_of_its_own(cluster: Cluster) -
     parent, did = await ended(cluster, rollout), await ended(cluster, child)
     assert (parent.score, parent.parent, did.parent) == (1.0, None, rollout)
     assert parent.delegated_tokens == did.sampled_tokens
+    assert set(model.calls.requests.values()) == {1}
+
+
+async def test_running_out_of_turns_is_a_result(cluster: Cluster) -> None:
+    turns = (delegates("loop"), SCORES, say("Done."))
+    async with serving(ScriptedModel(script(*turns, loop=(run("true"),)))) as url:
+        handle = await cluster.start("out-of-turns", url, environment=NAME)
+        await handle.result()
+    assert await shown(cluster, "out-of-turns/g000000/r0", "0000-00") == {
+        "status": "limit_reached",
+        "limit": "max_turns",
+        "turns": 4,
+        "result": NOTHING_SAID,
+    }
+    assert (await ended(cluster, "out-of-turns/g000000/r0")).score == 1.0
+
+
+async def test_a_task_that_may_not_be_delegated_is_refused(cluster: Cluster) -> None:
+    """Toolsets that there aren't, a task too many, no goal; and a child may delegate no further."""
+    again = (delegates("again"), say("It can't be done."))
+    turns = (delegates("first", toolsets=["web"]), delegates("first"), delegates("second"), delegates(""))
+    model = ScriptedModel(script(*turns, SCORES, say("Done."), first=again))
+    async with serving(model) as url:
+        bounds = RunSettings(delegation={"children": 1})
+        handle = await cluster.start("refused-tasks", url, environment=NAME, settings=bounds)
+        await handle.result()
+    rollout = "refused-tasks/g000000/r0"
+    errors = [(await shown(cluster, rollout, f"000{turn}-00")).get("error", "") for turn in range(4)]
+    assert "No toolset 'web'" in errors[0] and "delegation, file, terminal" not in errors[0]
+    assert not errors[1] and "may delegate 1 tasks" in errors[2] and "goal" in errors[3]
+    assert "Unknown tool" in (await shown(cluster, f"{rollout}~0001-00", "0000-00"))["error"]
+    assert (await ended(cluster, rollout)).tool_errors == 1
+    assert not await cluster.open_journal().keys(f"{rollout}~0002-00/")
+
+
+async def test_a_child_that_was_terminated_goes_on_when_its_parent_is_repaired(cluster: Cluster) -> None:
+    rollout, child = "repaired-task/g000000/r0", "repaired-task/g000000/r0~0000-00"
+    works = (run("echo one >> /work/log"), run("echo two >> /work/log; cat /work/log"), say("Two lines."))
+    model = ScriptedModel(script(delegates("work"), SCORES, say("Done."), work=works, latency=0.5))
+    async with serving(model) as url:
+        handle = await cluster.start("repaired-task", url, environment=NAME)
+        await journalled(cluster, call_key(child, "0000-00"))
+        await cluster.client.get_workflow_handle(child).terminate("to be repaired")
+        await handle.result()
+    assert (await shown(cluster, rollout, "0000-00"))["result"] == "Two lines."
+    assert (await output(cluster, child, "0001-00")).split() == ["one", "two"]
+    repairs = await group_repairs(cluster.open_journal(), "repaired-task/g000000")
+    assert [(each.failure.workflow, each.continued_as) for each in repairs] == [(rollout, rollout)]
+    assert set(model.calls.requests.values()) == {1}
+
+
+async def test_a_child_that_fails_is_its_parents_failure(cluster: Cluster) -> None:
+    refused = Fault(kind="status", status=403, requests=tuple(range(2, 100)))
+    turns = script(delegates("work"), say("Done."), work=(say("Never."),))
+    async with serving(ScriptedModel(turns.model_copy(update={"faults": (refused,)}))) as url:
+        handle = await cluster.start("failed-task", url, environment=NAME)
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+    rollout = "failed-task/g000000/r0"
+    assert "scripted fault" in str(raised.value.cause)
+    journal = cluster.open_journal()
+    assert await journal.read(call_key(rollout, "0000-00"), CallEntry) is None
+    assert await read_end(journal, rollout) is None
+
+
+async def test_a_cancel_reaches_the_child(cluster: Cluster) -> None:
+    rollout, child = "cancelled-task/g000000/r0", "cancelled-task/g000000/r0~0000-00"
+    model = ScriptedModel(script(delegates("wait"), say("Done."), wait=(run(WAITS), say("Never."))))
+    async with serving(model) as url:
+        handle = await cluster.start("cancelled-task", url, environment=NAME)
+        await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
+        await Operations(cluster.open_journal(), cluster.client).cancel(Target.named("cancelled-task"))
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    for name in (child, rollout):
+        described = await cluster.client.get_workflow_handle(name).describe()
+        assert described.status is WorkflowExecutionStatus.CANCELED, name
+    assert not [held for held in await cluster.sandboxes().leases() if held.lease.startswith(rollout)]
+    assert await read_end(cluster.open_journal(), child) is None
+
+
+@pytest.mark.parametrize("named", ["", "/g000000/r0"], ids=["the-run", "the-rollout"])
+async def test_a_pause_reaches_the_child(cluster: Cluster, named: str) -> None:
+    name = f"paused-task-{len(named)}"
+    target = Target.named(f"{name}{named}")
+    child = f"{name}/g000000/r0~0000-00"
+    works = (*[run("true")] * 3, say("Done."))
+    model = ScriptedModel(script(delegates("work"), SCORES, say("Done."), work=works, latency=0.5))
+    operate = Operations(cluster.open_journal(), cluster.client)
+
+    async def paused() -> bool:
+        return await operate.boundaries(target) == Boundaries(1, 1)
+
+    async with serving(model) as url:
+        handle = await cluster.start(name, url, environment=NAME)
+        await journalled(cluster, turn_key(child, 0))
+        await operate.pause(target)
+        await eventually(paused, "the child to be paused")
+        assert await read_end(cluster.open_journal(), child) is None
+        await operate.resume(target)
+        await handle.result()
+    assert (await ended(cluster, f"{name}/g000000/r0")).score == 1.0
+    assert (await ended(cluster, child)).turns == 4
+
+
+@pytest.mark.slow
+async def test_a_parent_whose_worker_dies_waits_for_the_same_child(private_cluster: Cluster) -> None:
+    cluster, child = private_cluster, "died/g000000/r0~0000-00"
+    waits = (run(f"echo run >> /work/runs; {WAITS}; cat /work/runs"), say("Waited."))
+    model = ScriptedModel(script(delegates("wait"), SCORES, say("Done."), wait=waits))
+    async with serving(model) as url:
+        worker = await cluster.start_worker()
+        handle = await cluster.start("died", url, environment=NAME)
+        waiting = await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
+        began = (await cluster.client.get_workflow_handle(child).describe()).run_id
+        await worker.kill()
+        await cluster.start_worker()
+        waiting.with_name("go").touch()
+        await handle.result()
+    assert (await cluster.client.get_workflow_handle(child).describe()).run_id == began
+    assert await output(cluster, child, "0000-00") == "run"
+    assert (await ended(cluster, "died/g000000/r0")).score == 1.0
     assert set(model.calls.requests.values()) == {1}
