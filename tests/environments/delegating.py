@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from clotho.environment import EnvironmentConfig
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.tools.delegation import DelegationSettings
 from tests.environments.one_file import OneFile, OneFileConfig
@@ -16,7 +15,7 @@ class DelegatingConfig(OneFileConfig):
 
 
 class Delegating(OneFile):
-    config_class: type[EnvironmentConfig] = DelegatingConfig
+    config_class = DelegatingConfig
 
 
 def delegates(goal: str, **arguments: Any) -> ScriptedTurn:
