@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clotho.errors import GroupRejected
-from clotho.identifiers.ids import branch_group_id
+from clotho.identifiers.ids import branch_group_id, run_of
 from clotho.journal import Journal
 from clotho.models.backend import step_of
 from clotho.models.messages import ChatMessage
@@ -17,7 +17,9 @@ from clotho.rollouts.call import ToolError
 from clotho.rollouts.group import GroupEntry, RepairEntry
 from clotho.rollouts.rollout import RolloutSummary
 from clotho.rollouts.transcript import Transcript, read_transcript
-from clotho.runs.disturbances import Disturbance, disturbances_of, repairs_of
+from clotho.runs.children import Descendant, all_descendants
+from clotho.runs.disturbances import Disturbance, disturbances_with_children, repairs_of
+from clotho.runs.manifest import read_manifest
 
 MASKED = -100
 MASKED_LOGPROB = 1.0
@@ -40,27 +42,39 @@ class Sibling:
     tool_errors: tuple[ToolError, ...] = ()
     repairs: tuple[RepairEntry, ...] = ()
     """The repairs of its group that led to it."""
+    children: tuple[RolloutSummary, ...] = ()
+    """The rollouts that did tasks which it, or one of them, delegated."""
     excluded: bool = False
     """True if the rollout is left out of training because of its disturbances."""
 
     @classmethod
     def of(
-        cls, summary: RolloutSummary, transcript: Transcript, repairs: Sequence[RepairEntry] = ()
+        cls,
+        summary: RolloutSummary,
+        transcript: Transcript,
+        repairs: Sequence[RepairEntry] = (),
+        children: Sequence[Descendant] = (),
+        attributed: bool = False,
     ) -> "Sibling":
-        sampled = [step.turn.sampled for step in transcript.steps if step.turn.sampled is not None]
+        """`attributed`: the branches of `children` are trained on as well, with this rollout's score."""
+        trained = [(summary, transcript), *(children if attributed else ())]
+        sampled = [
+            step.turn.sampled for _, did in trained for step in did.steps if step.turn.sampled is not None
+        ]
         return cls(
             summary=summary,
-            branches=branches_of(summary.rollout, transcript),
+            branches=tuple(each for end, did in trained for each in branches_of(end.rollout, did)),
             messages=transcript.messages,
             sampling=sampled[0].sampling if sampled else None,
             chat=any(turn.tokens is None for turn in sampled),
             tool_errors=transcript.tool_errors,
             repairs=repairs_of(summary.rollout, repairs),
+            children=tuple(end for end, _ in children),
         )
 
     @property
     def disturbances(self) -> tuple[Disturbance, ...]:
-        return disturbances_of(self.summary, self.repairs)
+        return disturbances_with_children(self.summary, self.children, self.repairs)
 
     def exclude(self) -> "Sibling":
         """The same without anything to train on."""
@@ -100,6 +114,8 @@ class Row:
     weight_versions: tuple[str, ...]
     """Weight versions of the trained tokens, as far as known, in the order of sampling."""
     versions_known: bool
+    sampled_by: str | None = None
+    """The rollout, which may be a child, whose tokens are trained on; None where there are none."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +151,21 @@ async def read_siblings(journal: Journal, entry: GroupEntry) -> tuple[Sibling, .
     transcripts = await asyncio.gather(
         *(read_transcript(journal, summary.rollout, summary.turns) for summary in entry.siblings)
     )
+    children = await asyncio.gather(*(all_descendants(journal, transcript) for transcript in transcripts))
+    attributed = any(children) and await _are_attributed(journal, entry)
+    siblings = list(zip(entry.siblings, transcripts, children, strict=True))
     return await asyncio.to_thread(
         lambda: tuple(
-            Sibling.of(*pair, entry.repairs) for pair in zip(entry.siblings, transcripts, strict=True)
+            Sibling.of(summary, transcript, entry.repairs, did, attributed)
+            for summary, transcript, did in siblings
         )
     )
+
+
+async def _are_attributed(journal: Journal, entry: GroupEntry) -> bool:
+    manifest = await read_manifest(journal, run_of(entry.siblings[0].rollout))
+    delegation = manifest.tool_settings.delegation
+    return delegation is not None and delegation.attributed
 
 
 def branch_groups_of(
@@ -245,6 +271,7 @@ def _row(sibling: Sibling, number: int, spare: Branch) -> Row:
         messages=branch.messages,
         weight_versions=tuple(dict.fromkeys(span.version for span in branch.versions)),
         versions_known=known == sum(branch.mask),
+        sampled_by=branch.rollout,
     )
 
 
@@ -272,6 +299,8 @@ def _parameters(siblings: Sequence[Sibling], rows: Sequence[Row], *, trainable: 
         "trainable": trainable,
         "logprobs_mode": modes.pop() if len(modes) == 1 else None,
         "rollouts": [sibling.summary.rollout for sibling in siblings],
+        "children": [[child.rollout for child in sibling.children] for sibling in siblings],
+        "sampled_by": [row.sampled_by for row in rows],
         "disturbances": [[str(kind) for kind in sibling.disturbances] for sibling in siblings],
         "sandbox_losses": [[str(loss) for loss in sibling.summary.losses] for sibling in siblings],
         "resumed_turns": [sibling.summary.resumed_turns for sibling in siblings],

@@ -96,6 +96,8 @@ class StepPrinter:
     async def _print_prompt(self) -> bool:
         if not self._prompted and (prompt := await self._journal.read(prompt_key(self._rollout), Prompt)):
             self._prompted = True
+            if prompt.delegated is not None:
+                heading(self._console, f"task of {prompt.delegated.parent}, call {prompt.delegated.call}")
             for message in prompt.messages:
                 show_message(self._console, message)
         return self._prompted
@@ -170,6 +172,8 @@ def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
 def show_call(console: Console, call: CallEntry) -> None:
     failed = " · counted as an error" if call.error else ""
     heading(console, f"{call.tool} · {call.seconds:.3f} s{failed}", "bold red" if call.error else "bold")
+    if call.child is not None:
+        console.print(f"the task was done by: clotho show {call.child}", style="dim")
     console.print(sanitized_text(result_text(call.content)))
 
 

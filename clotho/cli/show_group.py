@@ -66,7 +66,7 @@ async def _row(journal: Journal, rollout: str, keys: list[str], repairs: tuple[R
     summary = end.summary
     return (
         name,
-        f"{summary.score:g}",
+        f"{summary.score:g}" if summary.parent is None else "",
         str(summary.turns),
         str(summary.tool_calls),
         f"{summary.sampled_tokens:,}",

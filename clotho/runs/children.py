@@ -1,6 +1,6 @@
 """Rollouts whose tasks other rollouts have delegated."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from clotho.identifiers.rollout_keys import delegation_key, end_key
 from clotho.journal import Journal
@@ -10,6 +10,7 @@ from clotho.rollouts.rollout import EndEntry, RolloutSummary
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.tools.delegation import DelegatedTask
 
+Descendant = tuple[RolloutSummary, Transcript]
 NOTHING_SAID = "The other agent ended without a last message."
 
 
@@ -53,13 +54,11 @@ def children_of(transcript: Transcript) -> list[str]:
     return [call.child for step in transcript.steps for call in step.calls if call.child is not None]
 
 
-async def descendants(
-    journal: Journal, transcript: Transcript
-) -> AsyncIterator[tuple[RolloutSummary, Transcript]]:
+async def all_descendants(journal: Journal, transcript: Transcript) -> list[Descendant]:
     """The children of a rollout and theirs, each before its own, with what they did."""
+    found: list[Descendant] = []
     for child in children_of(transcript):
         end = await read_child_end(journal, child)
         did = await read_transcript(journal, child, end.turns)
-        yield end, did
-        async for each in descendants(journal, did):
-            yield each
+        found += [(end, did), *await all_descendants(journal, did)]
+    return found

@@ -1,6 +1,6 @@
 """Disturbances of a scored rollout, by which inexact ones can be left out of training data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from clotho.identifiers.ids import original_of
@@ -42,6 +42,14 @@ def disturbances_of(summary: RolloutSummary, repairs: Sequence[RepairEntry]) -> 
         Disturbance.REWARD_ERROR: summary.reward_error,
     }
     return tuple(kind for kind in Disturbance if kind in found or applies.get(kind, False))
+
+
+def disturbances_with_children(
+    summary: RolloutSummary, children: Iterable[RolloutSummary], repairs: Sequence[RepairEntry]
+) -> tuple[Disturbance, ...]:
+    """Those of a rollout and of its children, on whose work its own depends."""
+    found = {*disturbances_of(summary, repairs)}.union(*(disturbances_of(child, ()) for child in children))
+    return tuple(kind for kind in Disturbance if kind in found)
 
 
 def disturbances_from(names: str) -> tuple[Disturbance, ...]:

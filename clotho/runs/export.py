@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,9 +19,15 @@ from clotho.journal import Journal
 from clotho.models.messages import ChatMessage, FunctionCall
 from clotho.rollouts.group import GroupEntry, ToolManifest
 from clotho.rollouts.rollout import RolloutSummary
-from clotho.rollouts.transcript import read_transcript
+from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.verification import RewardEntry
-from clotho.runs.disturbances import Disturbance, disturbances_of, repairs_of
+from clotho.runs.children import Descendant, all_descendants
+from clotho.runs.disturbances import (
+    Disturbance,
+    disturbances_of,
+    disturbances_with_children,
+    repairs_of,
+)
 from clotho.runs.groups import scored_groups
 from clotho.runs.manifest import read_manifest
 
@@ -81,12 +88,10 @@ async def export_lines(
     """
     await read_manifest(journal, run)
     for group, entry in await scored_groups(journal, run):
-        siblings = [
-            one
-            for one in entry.siblings
-            if frozenset(exclude).isdisjoint(disturbances_of(one, entry.repairs))
-        ]
-        lines = [await _rollout(journal, group, entry, summary, form) for summary in siblings]
+        read = [await _read(journal, entry, summary) for summary in entry.siblings]
+        kept = [one for one in read if frozenset(exclude).isdisjoint(one.disturbances)]
+        siblings = [one.summary for one in kept]
+        lines = [await _rollout(journal, group, entry, one, form) for one in kept]
         if form is Format.GROUPS and lines:
             whole: Line = {
                 "group": group,
@@ -116,15 +121,30 @@ async def export_artifacts(journal: Journal, run: str, folder: Path) -> int:
     return len(digests)
 
 
-async def _rollout(
-    journal: Journal, group: str, entry: GroupEntry, summary: RolloutSummary, form: Format
-) -> Line:
+@dataclass(frozen=True)
+class _Rollout:
+    """A rollout with its children and what they did."""
+
+    summary: RolloutSummary
+    transcript: Transcript
+    children: Sequence[Descendant]
+    disturbances: tuple[Disturbance, ...]
+
+
+async def _read(journal: Journal, entry: GroupEntry, summary: RolloutSummary) -> _Rollout:
     transcript = await read_transcript(journal, summary.rollout, summary.turns)
+    children = await all_descendants(journal, transcript)
+    ends = [end for end, _ in children]
+    return _Rollout(summary, transcript, children, disturbances_with_children(summary, ends, entry.repairs))
+
+
+async def _rollout(journal: Journal, group: str, entry: GroupEntry, read: _Rollout, form: Format) -> Line:
+    summary = read.summary
     reward = await journal.read_required(reward_key(summary.rollout), RewardEntry)
     tools = await journal.read_required(tools_key(group), ToolManifest)
     line: Line = {
         "rollout": summary.rollout,
-        "disturbances": [str(kind) for kind in disturbances_of(summary, entry.repairs)],
+        "disturbances": [str(kind) for kind in read.disturbances],
         "sandbox_losses": [str(fidelity) for fidelity in summary.losses],
         "resumed_turns": summary.resumed_turns,
         "repairs": [repair.model_dump(mode="json") for repair in repairs_of(summary.rollout, entry.repairs)],
@@ -141,14 +161,32 @@ async def _rollout(
         "sampled_tokens": summary.sampled_tokens,
         "tools": [dict(tool.tool_schema) for tool in tools.tools],
     }
-    if form is Format.SHAREGPT:
-        line["conversations"] = [_sharegpt(message) for message in transcript.messages]
-    else:
-        line["messages"] = [dict(message.wire()) for message in transcript.messages]
+    line |= _conversation(read.transcript, form)
+    line["children"] = [_child(end, did, form) for end, did in read.children]
     if form is not Format.GROUPS:
         line["group"] = group
         line["item"] = entry.item
     return line
+
+
+def _child(end: RolloutSummary, did: Transcript, form: Format) -> Line:
+    """A rollout that did a delegated task: it has no reward of its own."""
+    line: Line = {
+        "rollout": end.rollout,
+        "parent": end.parent,
+        "disturbances": [str(kind) for kind in disturbances_of(end, ())],
+        "outcome": str(end.ending.outcome),
+        "limit": end.ending.limit,
+        "turns": end.turns,
+        "sampled_tokens": end.sampled_tokens,
+    }
+    return line | _conversation(did, form)
+
+
+def _conversation(transcript: Transcript, form: Format) -> Line:
+    if form is Format.SHAREGPT:
+        return {"conversations": [_sharegpt(message) for message in transcript.messages]}
+    return {"messages": [dict(message.wire()) for message in transcript.messages]}
 
 
 def _sharegpt(message: ChatMessage) -> JsonValue:
