@@ -1,16 +1,23 @@
 """Tasks that calls delegate: the rollouts that do them, their ends, and what becomes of them with their parents."""
 
 import json
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
+from clotho.atropos.scored import read_siblings
+from clotho.cli.show import show
+from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
 from clotho.rollouts.call import CallEntry
+from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.rollout import Prompt, RolloutSummary
 from clotho.run_settings import RunSettings
 from clotho.runs.children import NOTHING_SAID
+from clotho.runs.export import Format, export_lines
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import read_end
@@ -65,6 +72,28 @@ async def test_a_child_does_its_task_in_a_sandbox_of_its_own(cluster: Cluster) -
     assert (parent.score, parent.parent, did.parent) == (1.0, None, rollout)
     assert parent.delegated_tokens == did.sampled_tokens
     assert set(model.calls.requests.values()) == {1}
+
+
+async def test_a_child_is_exported_and_shown_with_its_parent(cluster: Cluster) -> None:
+    rollout, child = "family/g000000/r0", "family/g000000/r0~0000-00"
+    model = ScriptedModel(script(delegates("work"), SCORES, say("Done."), work=(say("It was easy."),)))
+    async with serving(model) as url:
+        handle = await cluster.start("family", url, environment=NAME)
+        await handle.result()
+    journal = cluster.open_journal()
+    (text,) = [line async for line in export_lines(journal, "family", Format.MESSAGES)]
+    line = json.loads(text)
+    (exported,) = line["children"]
+    assert (line["rollout"], exported["rollout"], exported["parent"]) == (rollout, child, rollout)
+    assert exported["messages"][-1]["content"] == "It was easy." and "reward" not in exported
+    console = Console(file=StringIO(), width=120, record=True)
+    await show(console, journal, rollout)
+    await show(console, journal, child)
+    seen = console.export_text()
+    assert f"clotho show {child}" in seen and f"task of {rollout}, call 0000-00" in seen
+    entry = await journal.read_required(scored_key("family/g000000"), GroupEntry)
+    (sibling,) = await read_siblings(journal, entry)
+    assert [each.rollout for each in sibling.children] == [child]
 
 
 async def test_running_out_of_turns_is_a_result(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from clotho.errors import InvalidInput
 from clotho.tools import catalogue, registry
 from clotho.tools.browser.launch import lacking
 from clotho.tools.browser.settings import BrowserSettings
+from clotho.tools.delegation import DelegationSettings
 from clotho.tools.distributions import DISTRIBUTIONS, sample
 from clotho.tools.registry import Registry, tools_in
 from clotho.tools.resolution import resolve
@@ -100,7 +101,13 @@ def test_none_means_everything_and_an_empty_list_nothing(installed: Registry) ->
     corpus = WebSettings(provider="offline", corpus="pages.jsonl")
     model = ModelService(url="http://127.0.0.1:1/v1", model="m")
     services = ModelServices(vision=model, image=model, moa=(model,))
-    settings = ToolSettings(web=corpus, skills="skills", services=services, browser=BrowserSettings())
+    settings = ToolSettings(
+        web=corpus,
+        skills="skills",
+        services=services,
+        browser=BrowserSettings(),
+        delegation=DelegationSettings(),
+    )
     everything = resolve(installed, settings=settings)
     absent = [name for name in installed.names if name.startswith("browser_")] if lacking() else []
     assert {*installed.names} - {tool.name for tool in everything.tools} == {*absent}
@@ -183,3 +190,10 @@ def test_distributions_name_known_toolsets_and_probabilities() -> None:
     for chances in DISTRIBUTIONS.values():
         assert set(chances) <= set(catalogue.LEAVES)
         assert all(0 < chance <= 1 for chance in chances.values())
+
+
+def test_toolsets_of_children_have_to_be_known(installed: Registry) -> None:
+    with pytest.raises(InvalidInput, match="unknown toolset 'shell'"):
+        resolve(
+            installed, ["delegation"], settings=ToolSettings(delegation=DelegationSettings(tools=("shell",)))
+        )
