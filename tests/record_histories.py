@@ -21,7 +21,7 @@ from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster, cluster_in
-from tests.environments import side_by_side
+from tests.environments import delegating, side_by_side
 from tests.environments.side_by_side import MEETING
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say, scoring
@@ -32,6 +32,8 @@ RECORDED = {
     "plain": ("~campaign", "g000000", "g000000/r0"),
     "early": ("g000000/r0",),
     "parallel": ("g000000/r0",),
+    "delegated": ("g000000/r0", "g000000/r0~0001-00"),
+    "shared": ("g000000/r0", "g000000/r0~0001-00"),
     "repaired": ("~campaign", "g000000", "g000000/r0"),
     "paused": ("~campaign", "g000000/r0"),
     "failed": ("~campaign", "g000000"),
@@ -61,6 +63,7 @@ async def live(cluster: Cluster) -> None:
         parallel = RunSettings(parallel_tools=True)
         handle = await cluster.start("parallel", url, environment=side_by_side.NAME, settings=parallel)
         await handle.result()
+    await delegated(cluster)
     operate = Operations(cluster.open_journal(), cluster.client)
     async with serving(ScriptedModel(SLOW)) as url:
         handle = await start(cluster, "repaired", url, group_size=2)
@@ -77,6 +80,22 @@ async def live(cluster: Cluster) -> None:
     async with serving(ScriptedModel(SLOW.model_copy(update={"faults": (refused,)}))) as url:
         handle = await start(cluster, "failed", url, group_size=2)
         await asyncio.gather(handle.result(), return_exceptions=True)
+
+
+async def delegated(cluster: Cluster) -> None:
+    """Runs with tasks that are done, in a sandbox of their own and in a shared one, and one that is refused."""
+    turns = (
+        run("true"),
+        delegating.delegates("work"),
+        delegating.delegates("", context="nothing"),
+        say("Done."),
+    )
+    model = ScriptedModel(delegating.script(*turns, work=(run("true"), say("Done."))))
+    async with serving(model) as url:
+        for name, sandbox in (("delegated", "own"), ("shared", "shared")):
+            settings = RunSettings(delegation={"sandbox": sandbox, "turns": 4})
+            handle = await cluster.start(name, url, environment=delegating.NAME, settings=settings)
+            await handle.result()
 
 
 async def written(cluster: Cluster, key: str) -> None:

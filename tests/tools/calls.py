@@ -11,6 +11,7 @@ from clotho.config import variable
 from clotho.identifiers.ids import call_id
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.browser.settings import BrowserSettings
+from clotho.tools.delegation import DelegatedTask, DelegationSettings
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolSettings
@@ -24,7 +25,10 @@ SETTINGS = ToolSettings(
     skills=str(Path(__file__).parent / "skills"),
     services=shared_server().services(max_calls=10_000),
     browser=BrowserSettings(sites={SITE: ANSWERS}),
+    delegation=DelegationSettings(),
 )
+DELEGATED = DelegatedTask(status="completed", turns=2, said="There are three.")
+"""What a rollout's workflow has had done before the call is made."""
 CLEAR = "find /work /tmp -mindepth 1 -delete 2>/dev/null; cd /work"
 
 
@@ -92,6 +96,7 @@ class ToolCalls:
             settings=self.settings,
             state=self.seen,
             instance=instance or self.sandbox,
+            delegated=DELEGATED,
         )
 
     async def run(self, name: str, arguments: Arguments | str) -> Dispatched:

@@ -225,6 +225,12 @@ ROWS: dict[str, Row] = {
         effect="idempotent",
         long={"user_prompt": "Why? " * 300},
     ),
+    "delegate_task": Row(
+        good={"goal": "count the files", "toolsets": ["file"]},
+        spelled={"goal": "count the files", "toolsets": "file", "context": None},
+        bad={"goal": ""},
+        effect="once",
+    ),
     "todo": Row(
         good={"todos": TASKS},
         spelled={"todos": '[{"id": 1, "content": "look", "status": "pending"}]', "merge": "false"},

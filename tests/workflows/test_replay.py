@@ -32,7 +32,7 @@ STRICT = SandboxedWorkflowRunner(
 @pytest.mark.parametrize("path", sorted(HISTORIES.glob("*.json")), ids=lambda path: path.stem)
 async def test_a_recorded_history_replays(path: Path) -> None:
     replayer = Replayer(workflows=WORKFLOWS, workflow_runner=STRICT, data_converter=DATA_CONVERTER)
-    workflow_id = path.stem.replace("~~", "/~") if "~~" in path.stem else path.stem.replace("~", "/")
+    workflow_id = path.stem.replace("~~", "/~") if "~~" in path.stem else path.stem.replace("~", "/", 2)
     await replayer.replay_workflow(WorkflowHistory.from_json(workflow_id, path.read_text()))
 
 
