@@ -25,6 +25,7 @@ from clotho.rollouts.offers import in_toolsets, read_tools
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
 from clotho.runs.manifest import read_manifest
+from clotho.runs.plans import with_recorded_plan
 from clotho.tools import delegate_task
 from clotho.tools.delegate_task import DelegateTask
 from clotho.tools.delegation import DelegationSettings
@@ -62,8 +63,6 @@ class Delegations:
         )
         if (settings := manifest.tool_settings.delegation) is None:
             raise InvalidInput(f"run {request.run} has no settings for delegation, and offers it")
-        if prompt.plan is not None:
-            raise InvalidInput("a rollout that is replayed can't delegate tasks: the run has no model")
         asked = accepted_arguments(DelegateTask(), turn.tool_calls[request.index].function.arguments)
         if isinstance(asked, ToolOutcome):
             return DelegationEntry(child=None, refused=asked.content)
@@ -80,7 +79,11 @@ class Delegations:
             "seed": derived_seed(manifest.seed, child),
             "delegated": delegated,
         }
-        await self._journal.write(prompt_key(child), prompt.model_copy(update=update))
+        asks = prompt.model_copy(update=update)
+        if prompt.recorded is not None:
+            recorded = child_id(prompt.recorded, request.call)
+            asks = await with_recorded_plan(self._journal, asks, recorded)
+        await self._journal.write(prompt_key(child), asks)
         return DelegationEntry(child=child, turns=settings.turns, shared=shared)
 
     async def _begun_before(self, request: CallRequest) -> int:

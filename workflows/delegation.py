@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
 from workflows import attributes
 from workflows.children import Child, roll_out
 from workflows.sandbox_session import SandboxSession
-from workflows.steps import run_activity_here_first
+from workflows.steps import raise_if_cancelled, run_activity_here_first
 
 
 class Delegation:
@@ -47,8 +47,11 @@ class Delegation:
 
         self._told_paused = request.paused
         attributes.show_outcome(DELEGATING)
-        await roll_out(request, f"task of {call.call}", self._pass_pauses_on)
+        end = await roll_out(request, f"task of {call.call}", self._pass_pauses_on)
         attributes.show_no_outcome()
+        if end.left is not None:  # before anything else may end this rollout, which releases the sandbox
+            self._sandbox.go_on_from(end.left)
+        raise_if_cancelled()
 
     def _child(self, child: str, begun: DelegationEntry, state: RolloutState) -> RolloutRequest:
         update = {

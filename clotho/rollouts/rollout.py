@@ -195,6 +195,8 @@ class Prompt(FrozenModel):
     """The item's own settings of its sandbox."""
     plan: Plan | None = None
     """The turns of an agent that is no model."""
+    recorded: str | None = None
+    """The rollout of another run whose turns they are."""
     delegated: DelegatedPrompt | None = None
     """Set where another rollout delegated the task."""
 

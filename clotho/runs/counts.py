@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client
 
+from clotho.identifiers.ids import depth_of
 from clotho.identifiers.rollout_keys import end_key
 from clotho.journal import Journal
 from clotho.rollouts.rollout import EndEntry, Work
@@ -93,7 +94,8 @@ class RunCounter:
 
     async def _with_open(self, counts: RunCounts, group: str) -> RunCounts:
         keys = await self._journal.keys(f"{group}/")
-        rollouts = {key.rpartition("/turn/")[0] for key in keys if "/turn/" in key}
+        begun = {key.rpartition("/turn/")[0] for key in keys if "/turn/" in key}
+        rollouts = {each for each in begun if not depth_of(each)}
         sealed = {key.removesuffix("/sealed") for key in keys if key.endswith("/sealed")}
         ended = {key.removesuffix("/end") for key in keys if key.endswith("/end")} | sealed
         ends = await self._journal.read_many([end_key(each) for each in sorted(ended)], EndEntry)

@@ -9,12 +9,13 @@ from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_of, sibling_number
 from clotho.journal import Journal
-from clotho.rollouts.agent import NO_PLAN, AgentKind, Plan, planned_call
+from clotho.rollouts.agent import NO_PLAN, AgentKind, planned_call
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import Prompt, encoded_files
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import read_transcript
+from clotho.runs.rollouts import read_end
 
 TOOL = "terminal"
 """The tool that runs solutions."""
@@ -38,8 +39,8 @@ async def with_plan(
         case AgentKind.NOP:
             return prompt.model_copy(update={"plan": NO_PLAN})
         case AgentKind.REPLAY:
-            plan = await _recorded(journal, environments, environment, manifest, prompt.item, rollout)
-            return prompt.model_copy(update={"plan": plan})
+            recorded = await _recorded(journal, environments, environment, manifest, prompt.item, rollout)
+            return await with_recorded_plan(journal, prompt, recorded)
         case AgentKind.ORACLE:
             solution: Solution = await environments.run(environment.solution, prompt.item)
             seconds = solution.seconds or manifest.tool_settings.longest_command_seconds
@@ -56,8 +57,8 @@ async def _recorded(
     manifest: RunManifest,
     item: Item,
     rollout: str,
-) -> Plan:
-    """The assistant's messages of the rollout with the same numbers in the run that is replayed."""
+) -> str:
+    """The rollout with the same numbers in the run that is replayed."""
     group = group_of(rollout)
     recorded = f"{manifest.agent.replays}{group.removeprefix(manifest.run)}"
     entry = await journal.read(scored_key(recorded), GroupEntry)
@@ -70,6 +71,14 @@ async def _recorded(
         raise InvalidInput(
             f"{recorded} has {len(siblings)} rollouts: replay it with --group-size {len(siblings)}"
         )
-    sibling = siblings[number]
-    transcript = await read_transcript(journal, sibling.rollout, sibling.turns)
-    return tuple(step.turn.sampled.message for step in transcript.steps if step.turn.sampled is not None)
+    return siblings[number].rollout
+
+
+async def with_recorded_plan(journal: Journal, prompt: Prompt, recorded: str) -> Prompt:
+    """`prompt` with the assistant's messages of a recorded rollout; raises InvalidInput where that never ended."""
+    if (end := await read_end(journal, recorded)) is None:
+        raise InvalidInput(f"there is no finished rollout {recorded} to replay")
+    transcript = await read_transcript(journal, recorded, end.summary.turns)
+    sampled = (step.turn.sampled for step in transcript.steps)
+    plan = tuple(turn.message for turn in sampled if turn is not None)
+    return prompt.model_copy(update={"plan": plan, "recorded": recorded})

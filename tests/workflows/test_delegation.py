@@ -12,6 +12,7 @@ from clotho.atropos.scored import read_siblings
 from clotho.cli.show import show
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
+from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.rollout import Prompt, RolloutSummary
@@ -158,18 +159,22 @@ async def test_a_child_that_fails_is_its_parents_failure(cluster: Cluster) -> No
     assert await read_end(journal, rollout) is None
 
 
-async def test_a_cancel_reaches_the_child(cluster: Cluster) -> None:
-    rollout, child = "cancelled-task/g000000/r0", "cancelled-task/g000000/r0~0000-00"
+@pytest.mark.parametrize("sandbox", ["own", "shared"])
+async def test_a_cancel_reaches_the_child(cluster: Cluster, sandbox: str) -> None:
+    name = f"cancelled-{sandbox}"
+    rollout, child = f"{name}/g000000/r0", f"{name}/g000000/r0~0000-00"
+    settings = RunSettings(delegation={"sandbox": sandbox})
     model = ScriptedModel(script(delegates("wait"), say("Done."), wait=(run(WAITS), say("Never."))))
     async with serving(model) as url:
-        handle = await cluster.start("cancelled-task", url, environment=NAME)
-        await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
-        await Operations(cluster.open_journal(), cluster.client).cancel(Target.named("cancelled-task"))
+        handle = await cluster.start(name, url, environment=NAME, settings=settings)
+        holder = child if sandbox == "own" else rollout
+        await eventually(lambda: made(cluster, holder, 0, "waiting"), "the child's command")
+        await Operations(cluster.open_journal(), cluster.client).cancel(Target.named(name))
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-    for name in (child, rollout):
-        described = await cluster.client.get_workflow_handle(name).describe()
-        assert described.status is WorkflowExecutionStatus.CANCELED, name
+    for each in (child, rollout):
+        described = await cluster.client.get_workflow_handle(each).describe()
+        assert described.status is WorkflowExecutionStatus.CANCELED, each
     assert not [held for held in await cluster.sandboxes().leases() if held.lease.startswith(rollout)]
     assert await read_end(cluster.open_journal(), child) is None
 
@@ -216,3 +221,19 @@ async def test_a_parent_whose_worker_dies_waits_for_the_same_child(private_clust
     assert await output(cluster, child, "0000-00") == "run"
     assert (await ended(cluster, "died/g000000/r0")).score == 1.0
     assert set(model.calls.requests.values()) == {1}
+
+
+async def test_a_replay_makes_the_childrens_turns_again(cluster: Cluster) -> None:
+    works = (run("echo -n 1 > /work/score"), say("Scored."))
+    model = ScriptedModel(script(delegates("work"), say("Done."), work=works))
+    async with serving(model) as url:
+        settings = RunSettings(delegation={"sandbox": "shared"})
+        await (await cluster.start("taped", url, environment=NAME, settings=settings)).result()
+        asked = len(model.calls.requests)
+        again = Agent(kind=AgentKind.REPLAY, replays="taped")
+        handle = await cluster.start("taped-again", url, environment=NAME, settings=settings, agent=again)
+        await handle.result()
+        assert len(model.calls.requests) == asked
+    replayed = await ended(cluster, "taped-again/g000000/r0~0000-00")
+    assert (replayed.turns, replayed.tool_calls) == (2, 1)
+    assert (await ended(cluster, "taped-again/g000000/r0")).score == 1.0

@@ -128,3 +128,25 @@ async def test_a_repaired_parent_restores_what_its_unfinished_child_did(cluster:
     assert set(model.calls.requests.values()) == {1}
     entry = await cluster.open_journal().read_required(call_key(rollout, "0001-00"), CallEntry)
     assert entry.child == child
+
+
+async def test_a_sandbox_lost_under_a_grandchild_is_restored_with_all_that_was_done(cluster: Cluster) -> None:
+    rollout = "grandchild/g000000/r0"
+    child = f"{rollout}~0001-00"
+    turns = (adds("one"), delegates("first"), run(f"{LOG}; echo -n 1 > /work/score"), say("Done."))
+    firsts = (adds("two"), delegates("second"), adds("five"), say("Five."))
+    seconds = (adds("three"), run(f"{WAITS}; echo four >> /work/log"), say("Four."))
+    settings = shared(depth=2).model_copy(update={"checkpoints": CheckpointPolicy.OFF})
+    model = ScriptedModel(script(*turns, first=firsts, second=seconds))
+    async with serving(model) as url:
+        handle = await cluster.start("grandchild", url, environment=NAME, settings=settings)
+        await eventually(partial(made, cluster, rollout, 0, "waiting"), "the grandchild's command")
+        await kill_sandbox(cluster, rollout)
+        again = await eventually(partial(made, cluster, rollout, 1, "waiting"), "it in the next sandbox")
+        again.with_name("go").touch()
+        await handle.result()
+    assert (await output(cluster, rollout, "0002-00")).split() == ["one", "two", "three", "four", "five"]
+    ends = [await ended(cluster, each) for each in (rollout, child, f"{child}~0001-00")]
+    assert [end.losses for end in ends] == [(Fidelity.REPLAYED,)] * 3
+    assert ends[0].delegated_tokens == ends[1].sampled_tokens + ends[2].sampled_tokens
+    assert set(model.calls.requests.values()) == {1}
