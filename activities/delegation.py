@@ -24,6 +24,7 @@ from clotho.rollouts.group import OfferedTool
 from clotho.rollouts.offers import in_toolsets, read_tools
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
+from clotho.runs.children import read_child_end
 from clotho.runs.manifest import read_manifest
 from clotho.runs.plans import with_recorded_plan
 from clotho.tools import delegate_task
@@ -81,7 +82,7 @@ class Delegations:
         }
         asks = prompt.model_copy(update=update)
         if prompt.recorded is not None:
-            recorded = child_id(prompt.recorded, request.call)
+            recorded = await read_child_end(self._journal, child_id(prompt.recorded, request.call))
             asks = await with_recorded_plan(self._journal, asks, recorded)
         await self._journal.write(prompt_key(child), asks)
         return DelegationEntry(child=child, turns=settings.turns, shared=shared)

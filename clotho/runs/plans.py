@@ -12,10 +12,9 @@ from clotho.journal import Journal
 from clotho.rollouts.agent import NO_PLAN, AgentKind, planned_call
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Item
-from clotho.rollouts.rollout import Prompt, encoded_files
+from clotho.rollouts.rollout import Prompt, RolloutSummary, encoded_files
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import read_transcript
-from clotho.runs.rollouts import read_end
 
 TOOL = "terminal"
 """The tool that runs solutions."""
@@ -57,7 +56,7 @@ async def _recorded(
     manifest: RunManifest,
     item: Item,
     rollout: str,
-) -> str:
+) -> RolloutSummary:
     """The rollout with the same numbers in the run that is replayed."""
     group = group_of(rollout)
     recorded = f"{manifest.agent.replays}{group.removeprefix(manifest.run)}"
@@ -71,14 +70,12 @@ async def _recorded(
         raise InvalidInput(
             f"{recorded} has {len(siblings)} rollouts: replay it with --group-size {len(siblings)}"
         )
-    return siblings[number].rollout
+    return siblings[number]
 
 
-async def with_recorded_plan(journal: Journal, prompt: Prompt, recorded: str) -> Prompt:
-    """`prompt` with the assistant's messages of a recorded rollout; raises InvalidInput where that never ended."""
-    if (end := await read_end(journal, recorded)) is None:
-        raise InvalidInput(f"there is no finished rollout {recorded} to replay")
-    transcript = await read_transcript(journal, recorded, end.summary.turns)
+async def with_recorded_plan(journal: Journal, prompt: Prompt, recorded: RolloutSummary) -> Prompt:
+    """`prompt` with the assistant's messages of a recorded rollout."""
+    transcript = await read_transcript(journal, recorded.rollout, recorded.turns)
     sampled = (step.turn.sampled for step in transcript.steps)
     plan = tuple(turn.message for turn in sampled if turn is not None)
-    return prompt.model_copy(update={"plan": plan, "recorded": recorded})
+    return prompt.model_copy(update={"plan": plan, "recorded": recorded.rollout})
