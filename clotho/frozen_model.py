@@ -1,11 +1,15 @@
 """The base of messages and journal entries."""
 
+import operator
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 
 Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 6))]
 """Written to the microsecond: every step carries the digits in its history."""
+
+WHERE_SET = Field(exclude_if=operator.not_)
+"""Of a field that is None, False or 0 in most values, and isn't written then: histories stay small."""
 
 
 class FrozenModel(BaseModel):

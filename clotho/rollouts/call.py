@@ -1,11 +1,11 @@
 """A tool call: its request, its result, and its journal entry."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import JsonValue
 
 from clotho.errors import truncate_middle
-from clotho.frozen_model import FrozenModel, Seconds
+from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.identifiers.ids import call_id, place_of
 from clotho.rollouts.delegation import DelegatedWork
 from clotho.rollouts.lease import Fidelity
@@ -30,7 +30,7 @@ class CallRequest(FrozenModel):
     """Seconds left to the rollout, after which a command is ended. None: no limit."""
     checkpoint: str | None = None
     """The call after which the sandbox was last checkpointed."""
-    owner: str | None = None
+    owner: Annotated[str | None, WHERE_SET] = None
     """The rollout in whose sandbox it is made; None: its own."""
 
     @property
@@ -57,7 +57,7 @@ class CallResult(FrozenModel):
     checkpointed: bool = False
     replayed: Fidelity | None = None
     """Fidelity of replaying the call, if it was journalled by a lost sandbox after this one was restored."""
-    delegated: DelegatedWork | None = None
+    delegated: Annotated[DelegatedWork | None, WHERE_SET] = None
     """The work of the child that did the task which it delegated."""
 
 
@@ -115,5 +115,5 @@ class CallEntry(FrozenModel):
     """The sandbox after this call; the blob is beside the entry."""
     manifest: str | None = None
     """Digest of the workspace after this call, where no checkpoint was taken."""
-    child: str | None = None
+    child: Annotated[str | None, WHERE_SET] = None
     """The rollout that did the task which it delegated."""

@@ -2,9 +2,9 @@
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Annotated, Self
 
-from clotho.frozen_model import FrozenModel, Seconds
+from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.agent import Plan
 from clotho.rollouts.call import CallResult
@@ -32,7 +32,7 @@ class Totals(FrozenModel):
     """Calls that were not run, or not as the model wrote them; each turn's entry says why."""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
-    delegated_tokens: int = 0
+    delegated_tokens: Annotated[int, WHERE_SET] = 0
     """Tokens that children have sampled."""
     active_seconds: Seconds = 0.0
     """Those of children included."""
@@ -139,9 +139,9 @@ class RolloutRequest(FrozenModel):
     paused: bool = False
     """This and `state` are carried over a continue-as-new."""
     state: RolloutState | None = None
-    parent: str | None = None
+    parent: Annotated[str | None, WHERE_SET] = None
     """The rollout that delegated its task, and waits for it; it has no reward then."""
-    shared: SharedSandbox | None = None
+    shared: Annotated[SharedSandbox | None, WHERE_SET] = None
     """The sandbox that it works in, where that is another rollout's."""
 
 
@@ -157,9 +157,9 @@ class RolloutSummary(Totals):
     """The score is 0 because the verifier failed, as the run asks for: it can be left out."""
     losses: tuple[Fidelity, ...] = ()
     """Fidelity of each sandbox that replaced a lost one: rollouts can be left out by it."""
-    parent: str | None = None
+    parent: Annotated[str | None, WHERE_SET] = None
     """The rollout that delegated its task; where there is one, the score says nothing."""
-    left: LeftSandbox | None = None
+    left: Annotated[LeftSandbox | None, WHERE_SET] = None
     """The sandbox that it shared with its parent."""
 
 
@@ -179,8 +179,8 @@ class ConcludeRequest(FrozenModel):
     ending: Ending
     totals: Totals
     losses: tuple[Fidelity, ...]
-    parent: str | None = None
-    left: LeftSandbox | None = None
+    parent: Annotated[str | None, WHERE_SET] = None
+    left: Annotated[LeftSandbox | None, WHERE_SET] = None
 
 
 class Prompt(FrozenModel):
@@ -195,9 +195,9 @@ class Prompt(FrozenModel):
     """The item's own settings of its sandbox."""
     plan: Plan | None = None
     """The turns of an agent that is no model."""
-    recorded: str | None = None
+    recorded: Annotated[str | None, WHERE_SET] = None
     """The rollout of another run whose turns they are."""
-    delegated: DelegatedPrompt | None = None
+    delegated: Annotated[DelegatedPrompt | None, WHERE_SET] = None
     """Set where another rollout delegated the task."""
 
 

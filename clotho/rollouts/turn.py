@@ -1,6 +1,8 @@
 """A turn: its request, its result, and its journal entry."""
 
-from clotho.frozen_model import FrozenModel, Seconds
+from typing import Annotated
+
+from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import CallDefects, ToolCall
 
@@ -24,7 +26,7 @@ class ToolCallReference(FrozenModel):
     name: str
     """Bounded and escaped: a model invents it."""
     sandboxed: bool
-    delegates: bool = False
+    delegates: Annotated[bool, WHERE_SET] = False
     """Whether a child does a task before the call is made."""
     command: str = ""
     """The beginning of its command, bounded and redacted; empty where there is none, or workers show none."""
