@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.atropos.scored import read_siblings
@@ -16,6 +17,7 @@ from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.rollout import Prompt, RolloutSummary
+from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import RunSettings
 from clotho.runs.children import NOTHING_SAID
 from clotho.runs.export import Format, export_lines
@@ -28,7 +30,7 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.environments.delegating import NAME, delegates, script
 from tests.support import eventually
-from tests.workflows.losses import WAITS, journalled, made, output
+from tests.workflows.losses import WAITS, made, output
 from tests.workflows.scripts import run, say
 
 SCORES = run("echo -n 1 > /work/score")
@@ -39,6 +41,13 @@ async def shown(cluster: Cluster, rollout: str, call: str) -> dict[str, Any]:
     entry = await cluster.open_journal().read_required(call_key(rollout, call), CallEntry)
     result: dict[str, Any] = json.loads(entry.content)
     return result
+
+
+async def repaired(cluster: Cluster, group: str) -> None:
+    async def claimed() -> bool:
+        return bool(await group_repairs(cluster.open_journal(), group))
+
+    await eventually(claimed, f"a repair in {group}")
 
 
 async def ended(cluster: Cluster, rollout: str) -> RolloutSummary:
@@ -130,13 +139,20 @@ async def test_a_task_that_may_not_be_delegated_is_refused(cluster: Cluster) -> 
 
 
 async def test_a_child_that_was_terminated_goes_on_when_its_parent_is_repaired(cluster: Cluster) -> None:
+    """With the command that it was waiting for."""
     rollout, child = "repaired-task/g000000/r0", "repaired-task/g000000/r0~0000-00"
-    works = (run("echo one >> /work/log"), run("echo two >> /work/log; cat /work/log"), say("Two lines."))
-    model = ScriptedModel(script(delegates("work"), SCORES, say("Done."), work=works, latency=0.5))
+    works = (
+        run("echo one >> /work/log"),
+        run(f"echo two >> /work/log; {WAITS}; cat /work/log"),
+        say("Two lines."),
+    )
+    model = ScriptedModel(script(delegates("work"), SCORES, say("Done."), work=works))
     async with serving(model) as url:
         handle = await cluster.start("repaired-task", url, environment=NAME)
-        await journalled(cluster, call_key(child, "0000-00"))
+        waiting = await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
         await cluster.client.get_workflow_handle(child).terminate("to be repaired")
+        await repaired(cluster, "repaired-task/g000000")
+        waiting.with_name("go").touch()
         await handle.result()
     assert (await shown(cluster, rollout, "0000-00"))["result"] == "Two lines."
     assert (await output(cluster, child, "0001-00")).split() == ["one", "two"]
@@ -179,28 +195,53 @@ async def test_a_cancel_reaches_the_child(cluster: Cluster, sandbox: str) -> Non
     assert await read_end(cluster.open_journal(), child) is None
 
 
-@pytest.mark.parametrize("named", ["", "/g000000/r0"], ids=["the-run", "the-rollout"])
-async def test_a_pause_reaches_the_child(cluster: Cluster, named: str) -> None:
-    name = f"paused-task-{len(named)}"
-    target = Target.named(f"{name}{named}")
-    child = f"{name}/g000000/r0~0000-00"
-    works = (*[run("true")] * 3, say("Done."))
-    model = ScriptedModel(script(delegates("work"), SCORES, say("Done."), work=works, latency=0.5))
+async def signalled(cluster: Cluster, workflow: str) -> bool:
+    history = await cluster.client.get_workflow_handle(workflow).fetch_history()
+    return any(
+        event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED for event in history.events
+    )
+
+
+async def stopped(cluster: Cluster, target: Target) -> bool:
+    """Whether the child, or after it its parent, waits at a boundary; a parent that waits for it doesn't count."""
     operate = Operations(cluster.open_journal(), cluster.client)
+    return await operate.boundaries(target) == Boundaries(1, 1)
 
-    async def paused() -> bool:
-        return await operate.boundaries(target) == Boundaries(1, 1)
 
+async def test_a_pause_reaches_the_child(cluster: Cluster) -> None:
+    rollout, child = "paused-task/g000000/r0", "paused-task/g000000/r0~0000-00"
+    target = Target.named(rollout)
+    model = ScriptedModel(script(delegates("wait"), say("Done."), wait=(run(WAITS), say("Waited."))))
+    operate = Operations(cluster.open_journal(), cluster.client)
     async with serving(model) as url:
-        handle = await cluster.start(name, url, environment=NAME)
-        await journalled(cluster, turn_key(child, 0))
+        handle = await cluster.start("paused-task", url, environment=NAME)
+        waiting = await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
         await operate.pause(target)
-        await eventually(paused, "the child to be paused")
-        assert await read_end(cluster.open_journal(), child) is None
+        await eventually(lambda: signalled(cluster, child), "the child to be told")
+        waiting.with_name("go").touch()
+        await eventually(lambda: stopped(cluster, target), "the child to be paused")
+        assert await cluster.open_journal().read(turn_key(child, 1), TurnEntry) is None
         await operate.resume(target)
         await handle.result()
-    assert (await ended(cluster, f"{name}/g000000/r0")).score == 1.0
-    assert (await ended(cluster, child)).turns == 4
+    assert (await ended(cluster, child)).turns == 2
+    assert (await shown(cluster, rollout, "0000-00"))["result"] == "Waited."
+
+
+async def test_a_run_whose_rollouts_delegate_can_be_paused(cluster: Cluster) -> None:
+    """Turns see a run's pause within a second, which five turns take longer than."""
+    child, target = "paused-run/g000000/r0~0000-00", Target.named("paused-run")
+    waits = (run(WAITS), run("true"), run("true"), say("Waited."))
+    model = ScriptedModel(script(delegates("wait"), SCORES, say("Done."), wait=waits, latency=0.4))
+    operate = Operations(cluster.open_journal(), cluster.client)
+    async with serving(model) as url:
+        handle = await cluster.start("paused-run", url, environment=NAME)
+        waiting = await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
+        await operate.pause(target)
+        waiting.with_name("go").touch()
+        await eventually(lambda: stopped(cluster, target), "the run to be paused")
+        await operate.resume(target)
+        await handle.result()
+    assert (await ended(cluster, "paused-run/g000000/r0")).score == 1.0
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.environments.delegating import NAME, delegates, script
 from tests.support import eventually
-from tests.workflows.losses import WAITS, journalled, kill_sandbox, made, output
+from tests.workflows.losses import WAITS, kill_sandbox, made, output
 from tests.workflows.scripts import run, say
 from tests.workflows.test_delegation import ended
 
@@ -114,12 +114,14 @@ async def test_a_sandbox_lost_after_a_child_is_restored_with_what_that_did(clust
 async def test_a_repaired_parent_restores_what_its_unfinished_child_did(cluster: Cluster) -> None:
     rollout, child = "repaired-shared/g000000/r0", "repaired-shared/g000000/r0~0001-00"
     turns = (adds("one"), delegates("first"), run(f"{LOG}; echo -n 1 > /work/score"), say("Done."))
-    firsts = (adds("two"), adds("three"), run(LOG), say("Three."))
-    model = ScriptedModel(script(*turns, first=firsts, latency=0.5))
+    firsts = (adds("two"), run(f"{WAITS}; echo three >> /work/log"), run(LOG), say("Three."))
+    model = ScriptedModel(script(*turns, first=firsts))
     async with serving(model) as url:
         handle = await cluster.start("repaired-shared", url, environment=NAME, settings=shared())
-        await journalled(cluster, call_key(child, "0000-00"))
+        await eventually(partial(made, cluster, rollout, 0, "waiting"), "the child's command")
         await cluster.client.get_workflow_handle(rollout).terminate("to be repaired")
+        again = await eventually(partial(made, cluster, rollout, 1, "waiting"), "it in the next sandbox")
+        again.with_name("go").touch()
         await handle.result()
     assert (await output(cluster, child, "0002-00")).split() == ["one", "two", "three"]
     assert (await output(cluster, rollout, "0002-00")).split() == ["one", "two", "three"]
