@@ -1,11 +1,21 @@
 """Rollouts with children in delivered groups: whose tokens are trained on, and what disturbed them."""
 
+from pathlib import Path
+
 import pytest
 
-from clotho.atropos.scored import Sibling, branch_groups_of
+from clotho.atropos.scored import Sibling, branch_groups_of, read_siblings
+from clotho.identifiers.rollout_keys import call_key, end_key, prompt_key, turn_key
+from clotho.identifiers.run_keys import manifest_key
+from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
+from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.rollout import EndEntry, RolloutSummary
+from clotho.run_settings import RunSettings
 from clotho.runs.disturbances import Disturbance
+from clotho.runs.request import run_manifest
 from tests.unit.atropos.test_metrics import GROUP, summary, transcript
 
 COMPLETED = Ending(outcome=Outcome.COMPLETED)
@@ -45,3 +55,28 @@ def test_what_disturbed_a_child_disturbed_the_rollout() -> None:
     disturbed, other = siblings(attributed=False)
     assert disturbed.disturbances == (Disturbance.SANDBOX_LOST, Disturbance.DIVERGED)
     assert other.disturbances == ()
+
+
+async def write(journal: Journal, end: RolloutSummary, child: str | None) -> None:
+    """A rollout of one turn, whose call was made, or delegated a task to `child`."""
+    did = transcript(None, ())
+    (step,) = did.steps
+    await journal.write(prompt_key(end.rollout), did.prompt)
+    await journal.write(turn_key(end.rollout, 0), step.turn)
+    made = step.calls[0].model_copy(update={"child": child})
+    await journal.write(call_key(end.rollout, "0000-00"), made)
+    await journal.write(end_key(end.rollout), EndEntry(summary=end))
+
+
+@pytest.mark.parametrize("attributed", [False, True])
+async def test_a_groups_rollouts_are_read_with_their_children(tmp_path: Path, attributed: bool) -> None:
+    journal = Journal(FilesystemStore(tmp_path))
+    settings = RunSettings(delegation={"attributed": attributed})
+    await journal.write(manifest_key("run"), run_manifest("file_tasks", "run", "m", settings=settings))
+    ends = [summary(0, COMPLETED, turns=1), summary(0, COMPLETED, rollout=CHILD, turns=1)]
+    await write(journal, ends[0], CHILD)
+    await write(journal, ends[1], None)
+    entry = GroupEntry(item={}, toolsets=(), siblings=(ends[0],))
+    (sibling,) = await read_siblings(journal, entry)
+    assert sibling.children == (ends[1],)
+    assert [branch.rollout for branch in sibling.branches] == [ends[0].rollout, CHILD][: 1 + attributed]
