@@ -20,46 +20,29 @@ from clotho.environment.loading import sources_of
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import SandboxLost, SandboxUnavailable, SandboxUnhealthy
 from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import call_id, call_order, caller_at, place_of
+from clotho.identifiers.ids import call_order, caller_at
 from clotho.identifiers.rollout_keys import (
     call_part_key,
-    delegation_key,
     final_key,
     lease_key,
     prompt_key,
-    turn_prefix,
 )
 from clotho.journal import Journal
-from clotho.models.messages import ToolCall
-from clotho.rollouts.call import CallEntry
-from clotho.rollouts.delegation import DelegationEntry
 from clotho.rollouts.group import OfferedTool
 from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseRequest
 from clotho.rollouts.offers import read_tools
 from clotho.rollouts.rollout import Prompt
-from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import read_manifest
-from clotho.runs.rollouts import read_end
+from clotho.runs.sandbox_calls import JournalledCall, calls_in_sandbox
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance, require_backend
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
-from clotho.tools import delegate_task
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext, ToolOutcome
 
 log = logging.getLogger("clotho")
-
-
-@dataclass(frozen=True)
-class JournalledCall:
-    """A journalled call that ran in a sandbox."""
-
-    call: str
-    """Its place in the sandbox."""
-    asked: ToolCall
-    entry: CallEntry
 
 
 @dataclass(frozen=True)
@@ -135,7 +118,7 @@ class Restorer:
         """
         gone: Checkpoint | None = None
         while True:
-            calls = await self.journalled_calls(request)
+            calls = await calls_in_sandbox(self._journal, request.rollout, request.turns)
             checkpointed_through, checkpoint = await self._last_checkpoint(request, calls)
             if checkpoint is None:
                 return StartingPoint(calls, checkpointed_through, None, None)
@@ -147,31 +130,6 @@ class Restorer:
             if blob is not None:
                 return StartingPoint(calls, checkpointed_through, checkpoint, blob)
             gone = checkpoint
-
-    async def journalled_calls(self, request: LeaseRequest) -> list[JournalledCall]:
-        """The journalled calls that ran in the rollout's sandbox, in their order: its own, and children's."""
-        return await self._calls_of(request.rollout, request.rollout, request.turns)
-
-    async def _calls_of(self, owner: str, rollout: str, turns: int) -> list[JournalledCall]:
-        """Those of `rollout`, which shares the sandbox of `owner`, and of its children that do."""
-        transcript = await read_transcript(self._journal, rollout, turns)
-        found: list[JournalledCall] = []
-        for number, step in enumerate(transcript.steps):
-            for index, asked in enumerate(step.turn.tool_calls[: len(step.calls) + 1]):
-                call = call_id(number, index)
-                if asked.function.name == delegate_task.NAME:
-                    found += await self._calls_of_child(owner, rollout, call)
-                elif index < len(step.calls) and step.calls[index].lease is not None:
-                    found.append(JournalledCall(place_of(owner, rollout, call), asked, step.calls[index]))
-        return found
-
-    async def _calls_of_child(self, owner: str, rollout: str, call: str) -> list[JournalledCall]:
-        begun = await self._journal.read(delegation_key(rollout, call), DelegationEntry)
-        if begun is None or begun.child is None or not begun.shared:
-            return []
-        end = await read_end(self._journal, begun.child)
-        turns = end.summary.turns if end else len(await self._journal.keys(turn_prefix(begun.child)))
-        return await self._calls_of(owner, begun.child, turns)
 
     async def _last_checkpoint(
         self, request: LeaseRequest, calls: Sequence[JournalledCall]

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities.guard import activity_guard
-from activities.restore import JournalledCall, Restorer
+from activities.restore import Restorer
 from clotho import failpoints
 from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxLost, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
@@ -21,6 +21,7 @@ from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseEntry, LeaseRequest, ReleaseRequest
 from clotho.runs.rollouts import is_superseded
+from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
 from clotho.sandbox.item import ItemSandbox

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities.guard import activity_guard
-from activities.restore import JournalledCall, journalled_parts
+from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
@@ -27,6 +27,7 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy
 from clotho.runs.children import delegated_task, delegated_work
 from clotho.runs.manifest import read_manifest
+from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools import delegate_task
 from clotho.tools.dispatch import Dispatched, beyond_limit

@@ -17,9 +17,8 @@ from clotho.rollouts.call import ToolError
 from clotho.rollouts.group import GroupEntry, RepairEntry
 from clotho.rollouts.rollout import RolloutSummary
 from clotho.rollouts.transcript import Transcript, read_transcript
-from clotho.runs.children import Descendant, all_descendants
+from clotho.runs.children import Descendant, all_descendants, are_attributed
 from clotho.runs.disturbances import Disturbance, disturbances_with_children, repairs_of
-from clotho.runs.manifest import read_manifest
 
 MASKED = -100
 MASKED_LOGPROB = 1.0
@@ -152,7 +151,7 @@ async def read_siblings(journal: Journal, entry: GroupEntry) -> tuple[Sibling, .
         *(read_transcript(journal, summary.rollout, summary.turns) for summary in entry.siblings)
     )
     children = await asyncio.gather(*(all_descendants(journal, transcript) for transcript in transcripts))
-    attributed = any(children) and await _are_attributed(journal, entry)
+    attributed = any(children) and await are_attributed(journal, run_of(entry.siblings[0].rollout))
     siblings = list(zip(entry.siblings, transcripts, children, strict=True))
     return await asyncio.to_thread(
         lambda: tuple(
@@ -160,12 +159,6 @@ async def read_siblings(journal: Journal, entry: GroupEntry) -> tuple[Sibling, .
             for summary, transcript, did in siblings
         )
     )
-
-
-async def _are_attributed(journal: Journal, entry: GroupEntry) -> bool:
-    manifest = await read_manifest(journal, run_of(entry.siblings[0].rollout))
-    delegation = manifest.tool_settings.delegation
-    return delegation is not None and delegation.attributed
 
 
 def branch_groups_of(

@@ -8,6 +8,7 @@ from clotho.models.messages import ChatMessage
 from clotho.rollouts.delegation import DelegatedWork, DelegationEntry
 from clotho.rollouts.rollout import EndEntry, RolloutSummary
 from clotho.rollouts.transcript import Transcript, read_transcript
+from clotho.runs.manifest import read_manifest
 from clotho.tools.delegation import DelegatedTask
 
 Descendant = tuple[RolloutSummary, Transcript]
@@ -62,3 +63,9 @@ async def all_descendants(journal: Journal, transcript: Transcript) -> list[Desc
         did = await read_transcript(journal, child, end.turns)
         found += [(end, did), *await all_descendants(journal, did)]
     return found
+
+
+async def are_attributed(journal: Journal, run: str) -> bool:
+    """Whether children's tokens are trained on with the rewards of the run's rollouts."""
+    delegation = (await read_manifest(journal, run)).tool_settings.delegation
+    return delegation is not None and delegation.attributed
