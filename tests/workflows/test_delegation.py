@@ -1,5 +1,6 @@
 """Tasks that calls delegate: the rollouts that do them, their ends, and what becomes of them with their parents."""
 
+import asyncio
 import json
 from io import StringIO
 from typing import Any
@@ -261,6 +262,39 @@ async def test_a_parent_whose_worker_dies_waits_for_the_same_child(private_clust
     assert (await cluster.client.get_workflow_handle(child).describe()).run_id == began
     assert await output(cluster, child, "0000-00") == "run"
     assert (await ended(cluster, "died/g000000/r0")).score == 1.0
+    assert set(model.calls.requests.values()) == {1}
+
+
+DEATHS = (
+    "journal.write[*/delegation/*]",
+    "journal.write[*~0000-00/call/0000-00]",
+    "end.written[*~0000-00/end]",
+    "call.made[*/r0/call/0000-00]",
+    "call.journalled[*/r0/call/0000-00]",
+)
+"""The steps of a delegated task, in the order in which workers reach them."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sandbox", ["own", "shared"])
+async def test_a_worker_that_dies_at_any_step_does_nothing_twice(
+    private_cluster: Cluster, sandbox: str
+) -> None:
+    cluster, rollout = private_cluster, "deaths/g000000/r0"
+    works = (run("echo run >> /work/runs; cat /work/runs"), say("Done."))
+    model = ScriptedModel(script(delegates("work"), SCORES, say("Done."), work=works))
+    settings = RunSettings(delegation={"sandbox": sandbox})
+    async with serving(model) as url:
+        handle = await cluster.start("deaths", url, environment=NAME, settings=settings)
+        for point in DEATHS:
+            worker = await cluster.start_worker(CLOTHO_FAIL=f"{point}:kill")
+            async with asyncio.timeout(120):
+                await worker.wait()
+        await cluster.start_worker()
+        await handle.result()
+    assert await output(cluster, f"{rollout}~0000-00", "0000-00") == "run"
+    parent = await ended(cluster, rollout)
+    assert (parent.score, parent.losses, parent.tool_calls) == (1.0, (), 2)
     assert set(model.calls.requests.values()) == {1}
 
 
