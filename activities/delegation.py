@@ -79,6 +79,7 @@ class Delegations:
             "messages": _messages(manifest.system_prompt, asked, shared),
             "seed": derived_seed(manifest.seed, child),
             "delegated": delegated,
+            "workspace_files": {} if shared else prompt.workspace_files,
         }
         asks = prompt.model_copy(update=update)
         if prompt.recorded is not None:

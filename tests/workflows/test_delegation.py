@@ -1,6 +1,5 @@
 """Tasks that calls delegate: the rollouts that do them, their ends, and what becomes of them with their parents."""
 
-import asyncio
 import json
 from io import StringIO
 from typing import Any
@@ -12,11 +11,13 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.atropos.scored import read_siblings
 from clotho.cli.show import show
-from clotho.identifiers.group_keys import scored_key
+from clotho.errors import InvalidInput
+from clotho.failure_policy import CANCELLED
+from clotho.identifiers.group_keys import attempt_prefix, scored_key
 from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.group import AttemptEntry, GroupEntry
 from clotho.rollouts.rollout import Prompt, RolloutSummary
 from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import RunSettings
@@ -196,6 +197,25 @@ async def test_a_cancel_reaches_the_child(cluster: Cluster, sandbox: str) -> Non
     assert await read_end(cluster.open_journal(), child) is None
 
 
+async def test_a_child_that_is_cancelled_by_hand_fails_its_parent_as_cancelled(cluster: Cluster) -> None:
+    child = "cancelled-child/g000000/r0~0000-00"
+    model = ScriptedModel(script(delegates("wait"), say("Done."), wait=(run(WAITS), say("Never."))))
+    operate = Operations(cluster.open_journal(), cluster.client)
+    async with serving(model) as url:
+        handle = await cluster.start("cancelled-child", url, environment=NAME)
+        await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
+        with pytest.raises(InvalidInput, match="does a task of cancelled-child/g000000/r0: retry that"):
+            await operate.retry(Target.named(child))
+        await operate.cancel(Target.named(child))
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    described = await cluster.client.get_workflow_handle("cancelled-child/g000000/r0").describe()
+    assert described.status is WorkflowExecutionStatus.FAILED
+    keys = await cluster.open_journal().keys(attempt_prefix("cancelled-child/g000000"))
+    (attempt,) = await cluster.open_journal().read_many(keys, AttemptEntry)
+    assert attempt is not None and [each.kind for each in attempt.failures] == [CANCELLED]
+
+
 async def signalled(cluster: Cluster, workflow: str) -> bool:
     history = await cluster.client.get_workflow_handle(workflow).fetch_history()
     return any(
@@ -243,59 +263,6 @@ async def test_a_run_whose_rollouts_delegate_can_be_paused(cluster: Cluster) -> 
         await operate.resume(target)
         await handle.result()
     assert (await ended(cluster, "paused-run/g000000/r0")).score == 1.0
-
-
-@pytest.mark.slow
-async def test_a_parent_whose_worker_dies_waits_for_the_same_child(private_cluster: Cluster) -> None:
-    cluster, child = private_cluster, "died/g000000/r0~0000-00"
-    waits = (run(f"echo run >> /work/runs; {WAITS}; cat /work/runs"), say("Waited."))
-    model = ScriptedModel(script(delegates("wait"), SCORES, say("Done."), wait=waits))
-    async with serving(model) as url:
-        worker = await cluster.start_worker()
-        handle = await cluster.start("died", url, environment=NAME)
-        waiting = await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
-        began = (await cluster.client.get_workflow_handle(child).describe()).run_id
-        await worker.kill()
-        await cluster.start_worker()
-        waiting.with_name("go").touch()
-        await handle.result()
-    assert (await cluster.client.get_workflow_handle(child).describe()).run_id == began
-    assert await output(cluster, child, "0000-00") == "run"
-    assert (await ended(cluster, "died/g000000/r0")).score == 1.0
-    assert set(model.calls.requests.values()) == {1}
-
-
-DEATHS = (
-    "journal.write[*/delegation/*]",
-    "journal.write[*~0000-00/call/0000-00]",
-    "end.written[*~0000-00/end]",
-    "call.made[*/r0/call/0000-00]",
-    "call.journalled[*/r0/call/0000-00]",
-)
-"""The steps of a delegated task, in the order in which workers reach them."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sandbox", ["own", "shared"])
-async def test_a_worker_that_dies_at_any_step_does_nothing_twice(
-    private_cluster: Cluster, sandbox: str
-) -> None:
-    cluster, rollout = private_cluster, "deaths/g000000/r0"
-    works = (run("echo run >> /work/runs; cat /work/runs"), say("Done."))
-    model = ScriptedModel(script(delegates("work"), SCORES, say("Done."), work=works))
-    settings = RunSettings(delegation={"sandbox": sandbox})
-    async with serving(model) as url:
-        handle = await cluster.start("deaths", url, environment=NAME, settings=settings)
-        for point in DEATHS:
-            worker = await cluster.start_worker(CLOTHO_FAIL=f"{point}:kill")
-            async with asyncio.timeout(120):
-                await worker.wait()
-        await cluster.start_worker()
-        await handle.result()
-    assert await output(cluster, f"{rollout}~0000-00", "0000-00") == "run"
-    parent = await ended(cluster, rollout)
-    assert (parent.score, parent.losses, parent.tool_calls) == (1.0, (), 2)
-    assert set(model.calls.requests.values()) == {1}
 
 
 async def test_a_replay_makes_the_childrens_turns_again(cluster: Cluster) -> None:
