@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
@@ -11,7 +11,7 @@ from clotho.dataset_config import DatasetConfig
 from clotho.datasets.items import dataset_items
 from clotho.environment.tool_context import ToolContext
 from clotho.errors import EnvironmentFailed, InvalidInput
-from clotho.frozen_model import FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
@@ -68,7 +68,9 @@ class EnvironmentConfig(BaseModel):
     """The models that tools call, such as one that sees."""
     browser: BrowserSettings | None = None
     """What pages the browser tools may open, and which host names the sandbox serves."""
-    delegation: DelegationSettings | None = None
+    delegation: Annotated[DelegationSettings | None, WHERE_SET] = (
+        None  # manifests without it stay as they are
+    )
     """What tasks may be delegated, and whether the tokens of those who do them are trained on."""
     writable_roots: tuple[str, ...] = ()
     """Further folders that commands may write to, such as /logs; /work, /home/agent and /tmp are there."""

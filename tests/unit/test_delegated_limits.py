@@ -2,6 +2,7 @@
 
 import pytest
 
+from clotho.environment import EnvironmentConfig
 from clotho.errors import InvalidInput
 from clotho.rollouts.call import CallResult
 from clotho.rollouts.delegation import DelegatedWork, LeftSandbox
@@ -9,6 +10,7 @@ from clotho.rollouts.lease import Lease
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutState, Totals
 from clotho.runs.targets import Target, running_rollouts
+from clotho.tools.delegation import DelegationSettings
 from clotho.tools.shell import SLOT
 
 LIMITS = Limits(max_turns=30, max_sampled_tokens=100, max_active_seconds=60.0)
@@ -59,3 +61,10 @@ def test_operators_name_a_child_as_it_is_shown() -> None:
     assert "STARTS_WITH 'run/g000001/r3~'" in running_rollouts(Target.named("run/g000001/r3"))
     with pytest.raises(InvalidInput):
         Target.named("run/g000001/r3~4")
+
+
+def test_runs_that_began_without_delegation_keep_their_settings() -> None:
+    """The fingerprint of a manifest covers what its environment was configured with."""
+    assert "delegation" not in EnvironmentConfig().model_dump(mode="json")
+    asked = EnvironmentConfig(delegation=DelegationSettings(children=2)).model_dump(mode="json")
+    assert EnvironmentConfig.model_validate(asked).delegation == DelegationSettings(children=2)
