@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-HIT_SECONDS = 60.0
+HIT_SECONDS = 180.0
 POLL_SECONDS = 0.02
 
 
