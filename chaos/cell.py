@@ -16,8 +16,10 @@ from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, truncate_middle
 from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
 from clotho.rollouts.rollout import EndEntry
+from clotho.rollouts.transcript import read_transcript
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.children import all_descendants, last_words
 from clotho.runs.groups import scored_groups
 from clotho.testing.execution_markers import marks_in
 from clotho.testing.provider import duplicate_calls
@@ -85,10 +87,10 @@ async def measured(
     await stage.start_workers(CLOTHO_FAIL=rules, CLOTHO_FAIL_FOLDER=str(fail_folder(stage)))
     handle = await stage.start_campaign()
     hit = await reached(stage, phase, rollout, handle)
-    known, since = await stage.entries(f"{rollout}/"), time.monotonic()
+    known, since = await stage.entries_of(rollout), time.monotonic()
     await fault.strike(stage, hit, rollout)
     if not fault.counts_from_strike:
-        known, since = await stage.entries(f"{rollout}/"), time.monotonic()
+        known, since = await stage.entries_of(rollout), time.monotonic()
     recovering = asyncio.create_task(recovery(stage, rollout, known, since))
     try:
         restarts = await completion(stage, handle, MOST_RESTARTS if fault.by_operator else 0)
@@ -127,12 +129,12 @@ async def reached(stage: Stage, phase: Phase, rollout: str, handle: CampaignHand
 
 
 async def recovery(stage: Stage, rollout: str, known: frozenset[str], since: float) -> float:
-    """Seconds until the journal has more of the rollout than was `known`; none where it was finished by then."""
+    """Seconds until the journal has more of the rollout, or of a child, than was `known`; none if it had ended."""
     if sealed_key(rollout) in known:
         return 0.0
 
     async def goes_on() -> bool:
-        return bool(await stage.entries(f"{rollout}/") - known)
+        return bool(await stage.entries_of(rollout) - known)
 
     await until(goes_on, "its next entry", COMPLETION_SECONDS)
     return time.monotonic() - since
@@ -184,6 +186,10 @@ async def outcome(stage: Stage) -> Run:
             rewards[place], marks[place] = reward.score, dict(marks_in(reward.log))
             end = await journal.read_required(end_key(sibling.rollout), EndEntry)
             most_losses = max(most_losses, len(end.summary.losses))
+            transcript = await read_transcript(journal, sibling.rollout, end.summary.turns)
+            for child, did in await all_descendants(journal, transcript):
+                if child.parent == sibling.rollout:
+                    marks[child.rollout] = dict(marks_in(last_words(did.messages)))
     return Run(rewards=rewards, marks=marks, most_losses=most_losses)
 
 

@@ -174,12 +174,12 @@ async def stop_worker(stage: Stage, hit: Hit, rollout: str) -> None:
 
 
 async def terminate_rollout(stage: Stage, hit: Hit, rollout: str) -> None:
-    await _terminate(stage, rollout)
+    await terminate(stage, rollout)
     hit.release()
 
 
 async def terminate_group(stage: Stage, hit: Hit, rollout: str) -> None:
-    await _terminate(stage, group_of(rollout))
+    await terminate(stage, group_of(rollout))
     hit.release()
 
 
@@ -194,12 +194,12 @@ async def reset_group(stage: Stage, hit: Hit, rollout: str) -> None:
 
 
 async def terminate_and_start(stage: Stage, hit: Hit, rollout: str) -> None:
-    await _terminate(stage, campaign_id(RUN))
+    await terminate(stage, campaign_id(RUN))
     await stage.start_campaign()
     hit.release()
 
 
-async def _terminate(stage: Stage, workflow: str) -> None:
+async def terminate(stage: Stage, workflow: str) -> None:
     await stage.cluster.client.get_workflow_handle(workflow).terminate("a fault on purpose")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from chaos.sandboxes import kill_supervisors, marks
 from chaos.stage import LLM, TOOLS, Stage
 from chaos.waiting import until
-from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import call_key, end_key, reward_key, turn_key
+from clotho.identifiers.ids import call_id, child_id
+from clotho.identifiers.rollout_keys import call_key, delegation_key, end_key, reward_key, turn_key
 
 SLOW_COMMAND = 4
 """Seconds that a command takes which is to be met in its middle."""
@@ -51,10 +51,13 @@ class Phase:
 
 
 def keys_of(rollout: str) -> Mapping[str, str]:
+    call = call_id(STEP, 0)
     return {
         "rollout": rollout,
         "turn": turn_key(rollout, STEP),
-        "call": call_key(rollout, call_id(STEP, 0)),
+        "call": call_key(rollout, call),
+        "delegation": delegation_key(rollout, call),
+        "child": child_id(rollout, call),
         "reward": reward_key(rollout),
         "end": end_key(rollout),
     }

@@ -12,7 +12,10 @@ class Run(FrozenModel):
     rewards: dict[str, float]
     """By group and place in it."""
     marks: dict[str, dict[str, int]]
-    """By group and place: call -> how often its command ran in the workspace that was judged."""
+    """By group and place: call -> how often its command ran in the workspace that was judged.
+
+    Of a child that its parent's transcript leads to: what its last message says that it did.
+    """
     most_losses: int = 0
     """How many sandboxes the rollout lost that lost most."""
 
@@ -80,8 +83,8 @@ def compare(result: CellResult, run: Run, undisturbed: Run) -> CellResult:
     unscored = len(places - run.rewards.keys())
     changed = sum(run.rewards[place] != undisturbed.rewards[place] for place in run.rewards)
     lost = rerun = 0
-    for place in run.rewards:
-        ran, should = Counter(run.marks[place]), Counter(undisturbed.marks[place])
+    for place in run.marks.keys() | undisturbed.marks.keys():
+        ran, should = Counter(run.marks.get(place)), Counter(undisturbed.marks.get(place))
         lost += (should - ran).total()
         rerun += (ran - should).total()
     counts = {"lost": unscored + lost, "rerun": rerun, "rewards_changed": changed}

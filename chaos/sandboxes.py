@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Protocol
 
 from chaos.containers.engine import PodmanEngine
-from chaos.stage import Stage, sandbox_folder_of
+from chaos.stage import Stage, is_part_of, sandbox_folder_of
 from clotho.testing import kill_processes
 from tests.cluster import Cluster
 
@@ -21,7 +21,8 @@ class Host(Protocol):
 
 
 async def leases_of(stage: Stage, rollout: str) -> list[str]:
-    return [lease for lease in await held(stage) if lease.startswith(f"{rollout}/lease/")]
+    """Those of its children as well."""
+    return [lease for lease in await held(stage) if is_part_of(lease, rollout)]
 
 
 async def marks(stage: Stage, rollout: str) -> Counter[str]:

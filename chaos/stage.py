@@ -20,7 +20,7 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import InvalidInput
-from clotho.identifiers.ids import group_id, rollout_id
+from clotho.identifiers.ids import BEGAN, group_id, group_of, rollout_id
 from clotho.identifiers.rollout_keys import lease_key
 from clotho.journal.folder import FilesystemStore
 from clotho.processes.child import ChildProcess
@@ -239,6 +239,16 @@ class Stage:
     async def entries(self, prefix: str) -> frozenset[str]:
         return frozenset(await self._store.keys(prefix))
 
+    async def entries_of(self, rollout: str) -> frozenset[str]:
+        """Those of its children as well."""
+        keys = await self.entries(f"{group_of(rollout)}/")
+        return frozenset(key for key in keys if is_part_of(key, rollout))
+
+
+def is_part_of(key: str, rollout: str) -> bool:
+    """Whether a key, or a lease, is one of the rollout or of a child of it."""
+    return key.startswith((f"{rollout}/", f"{rollout}{BEGAN}"))
+
 
 def sandbox_folder_of(cluster: Cluster) -> Path:
     return SandboxSettings(root=cluster.sandbox_root).folder_of(cluster.store_identity)
@@ -291,6 +301,7 @@ async def stage_on(
             upstream = (await stack.enter_async_context(serving(scripted))).removesuffix("/v1")
             environment = script.environment
         provider = Provider(upstream, lambda key: journalled(cluster.store, key), slow)
+        provider.marks_commands = script is None
         provider.touched = OUTSIDE if engine else ""
         url = await stack.enter_async_context(serving(provider))
         stage = Stage(servers, cluster, provider, url, link, disks, size, engine, far, environment)

@@ -1,1 +1,1 @@
-"""Tools that have a process of their own: code, an MCP server in the sandbox, the browser."""
+"""Tools that are more than their call: code, an MCP server in the sandbox, the browser, tasks of other agents."""

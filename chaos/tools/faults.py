@@ -3,17 +3,19 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from chaos import sandboxes
-from chaos.faults import WORKER_LIMIT, Fault, destroy_sandbox, kill_worker
-from chaos.phases import Hit, Phase, in_command
+from chaos.faults import WORKER_LIMIT, Fault, destroy_sandbox, kill_worker, reset_rollout, terminate
+from chaos.phases import STEP, Hit, Phase, in_command
 from chaos.stage import TOOLS, Stage
 from chaos.table import Name
+from chaos.tools.delegating import DELEGATION_SCRIPT, SHARED_SCRIPT, DelegationScript
 from chaos.tools.scripts import BROWSER_SCRIPT, CODE_SCRIPT, MCP_SCRIPT, ToolScript
 from chaos.waiting import until
+from clotho.identifiers.ids import call_id, child_id
 from clotho.testing.kill_processes import processes_of_lease
 from clotho.tools.browser.launch import lacking
 
@@ -23,6 +25,13 @@ PHASES = {
     "before-tool": Phase("before the call", ("call.asked[{call}]",)),
     "in-tool": Phase("in the call", wait=in_command, slows_command=True),
     "after-tool": Phase("after the call, its result journalled", ("call.journalled[{call}]",)),
+}
+OF_CHILD = {**PHASES, "before-tool": Phase("before the child is begun", ("journal.write[{delegation}]",))}
+"""By the time a call is made that delegates, the child has ended."""
+OF_CHILDS_TURNS = {
+    "before-tool": Phase("before the child's first turn", ("turn.asking[{child}/turn/0000]",)),
+    "in-tool": Phase("its second turn answered, not journalled", ("turn.answered[{child}/turn/0001]",)),
+    "after-tool": Phase("its last turn journalled", ("turn.journalled[{child}/turn/0002]",)),
 }
 
 
@@ -46,6 +55,11 @@ async def kill_chromium(stage: Stage, hit: Hit, rollout: str) -> None:
 async def kill_browser(stage: Stage, hit: Hit, rollout: str) -> None:
     """SIGKILL of the process that holds the pages, with which Chromium ends."""
     await _kill(_browsers(stage))
+    hit.release()
+
+
+async def terminate_child(stage: Stage, hit: Hit, rollout: str) -> None:
+    await terminate(stage, child_id(rollout, call_id(STEP, 0)))
     hit.release()
 
 
@@ -100,6 +114,7 @@ def _of_tool(name: str, title: str, script: ToolScript, starting: float = 0.0) -
     }
 
 
+DELEGATED = "`delegate_task`"
 FAULTS = {
     **_of_tool("code", "`execute_code`", CODE_SCRIPT),
     "code-program": Fault("`execute_code`: SIGKILL of the code", kill_program, script=CODE_SCRIPT),
@@ -110,7 +125,30 @@ FAULTS = {
     "browser-process": Fault(
         "browser: SIGKILL of the process that holds its pages", kill_browser, script=BROWSER_SCRIPT
     ),
+    **_of_tool("delegate", DELEGATED, DELEGATION_SCRIPT),
+    "delegate-model": Fault(
+        f"{DELEGATED}: SIGKILL of the worker that asks for the child's turns",
+        kill_worker,
+        WORKER_LIMIT,
+        counts_from_strike=True,
+        script=DELEGATION_SCRIPT,
+    ),
+    "delegate-child": Fault(
+        f"{DELEGATED}: the child terminated", terminate_child, by_operator=True, script=DELEGATION_SCRIPT
+    ),
+    "delegate-reset": Fault(
+        f"{DELEGATED}: the parent reset", reset_rollout, by_operator=True, script=DELEGATION_SCRIPT
+    ),
+    **_of_tool("delegate-shared", f"{DELEGATED} in the parent's sandbox", SHARED_SCRIPT),
 }
+RUNS_IN_CALL = ("code-program", "delegate-child")
+"""Faults of what there is during a call alone."""
+
+
+def phases_of(fault: str) -> Mapping[str, Phase]:
+    if fault == "delegate-model":
+        return OF_CHILDS_TURNS
+    return OF_CHILD if isinstance(FAULTS[fault].script, DelegationScript) else PHASES
 
 
 def playable() -> list[Name]:
@@ -121,6 +159,5 @@ def playable() -> list[Name]:
         for name, fault in FAULTS.items()
         for phase in PHASES
         if (browser or fault.script is not BROWSER_SCRIPT)
-        # Code has a process during its call alone.
-        and (name != "code-program" or phase == "in-tool")
+        and (name not in RUNS_IN_CALL or phase == "in-tool")
     ]

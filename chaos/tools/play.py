@@ -8,16 +8,23 @@ from chaos.results import CellResult, Run
 from chaos.scratch import scratch
 from chaos.stage import RUN, Servers, Size
 from chaos.table import Name
-from chaos.tools.faults import FAULTS, PHASES
-from chaos.tools.tasks import MARKS
-from clotho.identifiers.ids import group_id, rollout_id
+from chaos.tools.delegating import DelegationScript
+from chaos.tools.faults import FAULTS, phases_of
+from chaos.tools.scripts import ToolScript
+from chaos.tools.tasks import BEGUN, BESIDE, MARKS
+from clotho.identifiers.ids import child_id, group_id, rollout_id
 
 SIZE = Size(groups=1, group_size=2)
 ROLLOUTS = [rollout_id(group_id(RUN, 0), sibling) for sibling in range(SIZE.group_size)]
-EXPECTED = Run(
-    rewards=dict.fromkeys(ROLLOUTS, 1.0), marks={each: dict.fromkeys(MARKS, 1) for each in ROLLOUTS}
-)
-"""By the script: nothing is left to chance."""
+
+
+def expected(script: ToolScript | None) -> Run:
+    """By the script: nothing is left to chance."""
+    marks = {each: dict.fromkeys(MARKS, 1) for each in ROLLOUTS}
+    if isinstance(script, DelegationScript):
+        marks = {each: dict.fromkeys((*MARKS, *BESIDE.values()), 1) for each in ROLLOUTS}
+        marks |= {child_id(each, mark): {BEGUN: 1, mark: 1} for each in ROLLOUTS for mark in MARKS}
+    return Run(rewards=dict.fromkeys(ROLLOUTS, 1.0), marks=marks)
 
 
 async def play_all(names: Sequence[Name], keep: Callable[[CellResult], None], lanes: int = LANES) -> None:
@@ -27,7 +34,8 @@ async def play_all(names: Sequence[Name], keep: Callable[[CellResult], None], la
 
     async def one(servers: Servers, name: Name) -> CellResult:
         fault, phase = name
-        return await play(servers, name, FAULTS[fault], PHASES[phase], SIZE, EXPECTED)
+        kind = FAULTS[fault]
+        return await play(servers, name, kind, phases_of(fault)[phase], SIZE, expected(kind.script))
 
     async with scratch() as folder:
         await in_lanes(names, folder, lanes, one, keep)

@@ -23,11 +23,15 @@ time.sleep({seconds})
 
 @dataclass(frozen=True)
 class ToolScript:
-    """Tasks with one tool: `mark` is called with a mark, its seconds and what was shown last."""
+    """Tasks with one tool: `mark` is called with a mark, its seconds and what was shown last.
+
+    `beside` gives further calls of the same turn.
+    """
 
     environment: str
     look: ScriptedCall
     mark: Callable[[str, int, str], ScriptedCall]
+    beside: Callable[[str], tuple[ScriptedCall, ...]] = lambda mark: ()
 
     def model(self, seconds: int) -> ScriptedModel:
         conversation = Conversation(variants=((ScriptedTurn(),),))
@@ -44,7 +48,7 @@ class ToolScript:
             if not left:
                 return ScriptedTurn(content="Done.")
             pause = seconds if left[0] == tasks.MARKS[0] else 0
-            return ScriptedTurn(calls=(self.mark(left[0], pause, shown),))
+            return ScriptedTurn(calls=(self.mark(left[0], pause, shown), *self.beside(left[0])))
 
         return turn
 

@@ -15,9 +15,14 @@ from clotho.environment import (
 from clotho.identifiers.ids import call_id
 from clotho.testing.execution_markers import marks_in, with_marks
 from clotho.tools.browser.settings import BrowserSettings
+from clotho.tools.delegation import DelegationSettings
 
 MARKS = tuple(call_id(turn, 0) for turn in (1, 2, 3))
 """Each is named after the call that leaves it; the first turn looks."""
+BESIDE = {mark: call_id(turn, 1) for turn, mark in enumerate(MARKS, start=1)}
+"""The mark that a parent leaves in the turn in which a child leaves one."""
+BEGUN = "begun"
+"""The first thing that a child does."""
 PAUSES = (0, 4)
 """Seconds that leaving a mark may take."""
 HOST = "marks.test"
@@ -29,6 +34,8 @@ PROGRAMS = {place: Path(__file__).with_name(Path(place).name) for place in (SERV
 
 class MarkTasks(Environment):
     """The same item again and again."""
+
+    marks: tuple[str, ...] = MARKS
 
     async def get_next_item(self) -> Item:
         return {}
@@ -42,7 +49,7 @@ class MarkTasks(Environment):
     async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
         found = await with_marks(Reward(score=0.0), ctx)
         told = any(HOST_FAILED in error.error for error in result.tool_errors)
-        done = marks_in(found.log) == dict.fromkeys(MARKS, 1)
+        done = marks_in(found.log) == dict.fromkeys(self.marks, 1)
         return found.model_copy(update={"score": float(done and not told)})
 
 
@@ -72,3 +79,21 @@ class BrowserConfig(EnvironmentConfig):
 
 class BrowserTasks(MarkTasks):
     config_class = BrowserConfig
+
+
+class DelegationConfig(EnvironmentConfig):
+    enabled_toolsets: tuple[str, ...] | None = ("delegation", "terminal")
+    delegation: DelegationSettings | None = DelegationSettings()
+
+
+class DelegationTasks(MarkTasks):
+    config_class = DelegationConfig
+    marks = (*MARKS, *BESIDE.values())
+
+
+class SharedConfig(DelegationConfig):
+    delegation: DelegationSettings | None = DelegationSettings(sandbox="shared")
+
+
+class SharedTasks(DelegationTasks):
+    config_class = SharedConfig

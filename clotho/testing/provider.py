@@ -52,6 +52,7 @@ class Provider:
     slow: Mapping[str, int] = field(default_factory=dict)
     hold: str | None = None
     touched: str = ""
+    marks_commands: bool = True
     calls: list[Call] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
     _client: httpx.AsyncClient | None = None
@@ -85,7 +86,7 @@ class Provider:
         call.heard = not await request.is_disconnected()
         return Response(
             marked_answer(answer.content, key, self.slow.get(key, 0), self.touched)
-            if answer.is_success
+            if answer.is_success and self.marks_commands
             else answer.content,
             answer.status_code,
             media_type="application/json",

@@ -51,6 +51,17 @@ def test_what_differs_from_the_undisturbed_run_is_counted() -> None:
     assert compare(CLEAN, RUN, RUN).missed == []
 
 
+def test_a_child_that_its_parent_leads_to_no_more_is_lost_and_a_second_one_is_a_task_done_again() -> None:
+    delegating = RUN.model_copy(update={"marks": {**RUN.marks, "a/r0~0001-00": {"begun": 1}}})
+    found = compare(CLEAN, RUN, delegating)
+    assert (found.rerun, found.lost, found.rewards_changed) == (0, 1, 0)
+    again = delegating.model_copy(update={"marks": {**delegating.marks, "a/r0~0002-00": {"begun": 1}}})
+    found = compare(CLEAN, again, delegating)
+    assert (found.rerun, found.lost, found.rewards_changed) == (1, 0, 0)
+    twice = delegating.model_copy(update={"marks": {**RUN.marks, "a/r0~0001-00": {"begun": 2}}})
+    assert compare(CLEAN, twice, delegating).rerun == 1
+
+
 def test_a_late_recovery_misses_its_target() -> None:
     assert CLEAN.model_copy(update={"recovery_limit": 0.5}).missed == ["late: 1 s"]
 

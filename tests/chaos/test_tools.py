@@ -7,10 +7,12 @@ import pytest
 
 from chaos.results import CellResult
 from chaos.table import Name
+from chaos.tools.delegating import DELEGATION_SCRIPT
 from chaos.tools.faults import playable
 from chaos.tools.play import play_all
 from chaos.tools.scripts import BROWSER_SCRIPT, MCP_SCRIPT, ToolScript
 from clotho.models.messages import ChatMessage
+from clotho.testing.execution_markers import marks_in
 from clotho.testing.script import Question, ScriptedTurn
 
 CELLS: tuple[Name, ...] = (
@@ -20,6 +22,7 @@ CELLS: tuple[Name, ...] = (
     ("mcp-server", "in-tool"),
     ("browser-chromium", "before-tool"),
     ("browser-process", "in-tool"),
+    ("delegate-sandbox", "in-tool"),
 )
 
 
@@ -42,6 +45,24 @@ def test_the_script_clicks_the_button_of_its_mark_and_pause() -> None:
     shown = json.dumps({"snapshot": f"- paragraph [ref=e2]: 'Done:'\n{buttons}"})
     [call] = said(BROWSER_SCRIPT, shown, seconds=4).calls
     assert call.arguments == {"ref": "e6"}
+
+
+def test_a_child_begins_leaves_its_mark_and_says_how_often_it_did_each() -> None:
+    policy = DELEGATION_SCRIPT.policy(4)
+    asks = ChatMessage(role="user", content="Leave the marks 0001-00, 0002-00, each once.")
+    shown = ChatMessage(role="tool", content="Done:")
+    delegating, beside = policy(Question(key="", model="scripted", messages=(asks, shown))).calls
+    assert isinstance(delegating.arguments, dict) and beside.name == "terminal"
+    goal = ChatMessage(role="user", content=str(delegating.arguments["goal"]))
+    said: list[str] = []
+    messages: tuple[ChatMessage, ...] = (goal,)
+    for _ in range(3):
+        turn = policy(Question(key="", model="scripted", messages=messages))
+        said += [str(call.arguments) for call in turn.calls]
+        result = ChatMessage(role="tool", content=json.dumps({"output": "ran: begun 0001-00\n"}))
+        messages += (ChatMessage(role="assistant", content=turn.content), result)
+    assert ["begun-0001-00" in command for command in said] == [True, True] and "sleep 4" in said[1]
+    assert marks_in(str(turn.content)) == {"begun": 1, "0001-00": 1}
 
 
 @pytest.fixture(scope="module")
