@@ -8,7 +8,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import checkpoints, commands, containers, features, loop, sandboxes, stores, task_folders
+from benchmarks import (
+    checkpoints,
+    commands,
+    containers,
+    features,
+    loop,
+    sandboxes,
+    stores,
+    task_folders,
+    tools,
+)
 from benchmarks.machine import machine
 from benchmarks.table import Row
 
@@ -41,6 +51,8 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
         found["checkpoints"] = await checkpoints.measure()
     if only in (None, "stores"):
         found["stores"] = await stores.measure()
+    if only in (None, "tools"):
+        found["tools"] = await tools.measure()
     if only in (None, "training"):
         # Imported here: Atropos takes seconds, and no other row needs it.
         from benchmarks import training
@@ -62,7 +74,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument(
         "--only",
-        choices=[*LOOP, "commands", "sandboxes", "task folders", "checkpoints", "stores", "training"],
+        choices=[
+            *LOOP,
+            "commands",
+            "sandboxes",
+            "task folders",
+            "checkpoints",
+            "stores",
+            "tools",
+            "training",
+        ],
     )
     parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
     options = parser.parse_args()

@@ -74,7 +74,12 @@ MEASURED = (
     Measured(
         "patch, one line",
         "patch",
-        lambda n: {"mode": "replace", "path": "count", "old_string": f"is {n}.", "new_string": f"is {n + 1}."},
+        lambda n: {
+            "mode": "replace",
+            "path": "count",
+            "old_string": f"is {n}.",
+            "new_string": f"is {n + 1}.",
+        },
         OF_FILES,
     ),
     Measured("search_files", "search_files", same(pattern="line 19 "), OF_FILES),

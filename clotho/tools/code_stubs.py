@@ -4,6 +4,7 @@ A call is a file `{number}.request` in a folder of the execution, made by a link
 among threads and forked processes. Its answer is the file `{number}.answer`.
 """
 
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,15 +53,16 @@ def _answer(path):
 '''
 
 SCRIPT = """\
-rm -rf {root}; mkdir -p {folder} && cat > {folder}/code.py && cat > {folder}/{module}.py <<'{end}'
-{stubs}
-{end}
-printf 'from {module} import *' > {folder}/{alias}.py; mkfifo {folder}/errors
-{{ head -c {stderr} > {folder}/stderr; cat > /dev/null; }} < {folder}/errors & reader=$!
+[ -d {root} ] && [ ! -L {root} ] || rm -rf {root}; set -- {root}/*
+mkdir -p {folder} && printf %s {code} > {folder}/code.py && printf %s {stubs} > {folder}/{module}.py
+printf 'from {module} import *' > {folder}/{alias}.py; mkfifo {folder}/errors; rm -rf "$@" 2> /dev/null &
+{{ head -c {stderr} > {folder}/stderr; : > {folder}/read; exec cat > /dev/null; }} < {folder}/errors &
 export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}" PYTHONUNBUFFERED=1
 python3 {folder}/code.py 2> {folder}/errors < /dev/null
 code=$?
-for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 $reader 2> /dev/null || break; sleep 0.02; done
+for pause in 0.001 0.002 0.002 0.005 0.01 0.02 0.04 0.04 0.04 0.04; do
+    [ -e {folder}/read ] && break; sleep $pause
+done
 exit $code
 """
 """A process that the code leaves behind may hold the pipe of its errors: that isn't waited for."""
@@ -81,15 +83,15 @@ def _function(tool: Tool) -> str:
     return f"\n\ndef {tool.name}({parameters}):\n{body}\n"
 
 
-def script(key: str, text: str) -> str:
-    """Runs the code on its standard input with the stubs `text`, in the folder of execution `key`."""
+def script(key: str, code: str, text: str) -> str:
+    """Runs `code`, which has no NUL, with the stubs `text`, in the folder of execution `key`."""
     return SCRIPT.format(
         root=FOLDER,
         folder=folder_of(key),
         module=MODULE,
         alias=ALIAS,
-        end=f"END-{key}",
-        stubs=text,
+        code=shlex.quote(code),
+        stubs=shlex.quote(text),
         stderr=STDERR_BYTES,
     )
 

@@ -20,7 +20,7 @@ from clotho.errors import FileRefused
 from clotho.sandbox.backend import FileContent, Job, JobState, JobStatus
 from clotho.tools import code_stubs, shell
 from clotho.tools.output import plain, shown_output, truncated
-from clotho.tools.results import RAN_OUT, text
+from clotho.tools.results import RAN_OUT, refusal, text
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
@@ -56,15 +56,16 @@ class ExecuteCode(Tool):
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         assert context.dispatcher is not None, "code was run without a dispatcher"
+        if "\0" in arguments["code"]:
+            return refusal("Code can't hold a NUL character.")
         callable_ = [tool for tool in context.dispatcher.registry if tool.name in CALLABLE & context.offered]
         key = context.job_key()
         previous = shell.last_command(context)
         job = Job(
             key=key,
-            script=code_stubs.script(key, code_stubs.stubs(callable_, MOST_CALLS)),
+            script=code_stubs.script(key, arguments["code"], code_stubs.stubs(callable_, MOST_CALLS)),
             after=previous,
             workdir=None if previous else context.settings.terminal_cwd,
-            stdin=arguments["code"].encode(),
         )
         seconds = SECONDS if context.seconds_left is None else min(SECONDS, context.seconds_left)
         await context.sandbox.start(job)
@@ -171,9 +172,9 @@ def _request(asked: FileContent) -> tuple[str, str]:
 
 
 async def _result(job: Job, status: JobStatus, seconds: float, context: CallContext, calls: int) -> str:
-    output = await shown_output(context.sandbox, job.key, status.output_size)
-    errors = await context.sandbox.read_file(
-        f"{code_stubs.folder_of(job.key)}/stderr", code_stubs.STDERR_BYTES
+    output, errors = await asyncio.gather(
+        shown_output(context.sandbox, job.key, status.output_size),
+        context.sandbox.read_file(f"{code_stubs.folder_of(job.key)}/stderr", code_stubs.STDERR_BYTES),
     )
     stderr = truncated(await asyncio.to_thread(plain, errors.content), STDERR_CHARS)
     notices = {

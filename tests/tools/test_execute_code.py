@@ -205,3 +205,25 @@ print(open("/work/ran").read() + open("/work/made").read())
     entry = await cluster.open_journal().read_required(call_key(rollout, "0000-00"), CallEntry)
     done = json.loads(entry.content)
     assert done["output"].split() == ["run", "first", "second"] and done["tool_calls_made"] == 2
+
+
+async def test_code_with_a_nul_is_refused(calls: ToolCalls) -> None:
+    done = await calls.run("execute_code", {"code": "print('a\0b')"})
+    assert done.failure is not None and "NUL" in done.content
+
+
+async def test_code_is_run_as_it_was_written(calls: ToolCalls) -> None:
+    text = "\"'\\'$HOME `echo` %s\r\x7fä\u2028😀 !! \\\\"
+    assert (await ran(calls, f"print(ascii({text!r}))  # {text!r}"))["output"] == ascii(text) + "\n"
+    lines = "print('''{}''')".format("\n  $(exit 3)\t'\"\n")
+    assert (await ran(calls, lines))["output"] == "\n  $(exit 3)\t'\"\n\n"
+
+
+async def test_the_folder_of_code_is_made_anew_whatever_stands_there(calls: ToolCalls) -> None:
+    await calls.shell(
+        "rm -rf /tmp/.clotho-code; mkdir kept; touch kept/file; ln -s /work/kept /tmp/.clotho-code"
+    )
+    assert (await ran(calls, "print(1)"))["output"] == "1\n"
+    await calls.shell("rm -rf /tmp/.clotho-code; touch /tmp/.clotho-code")
+    assert (await ran(calls, "print(2)"))["output"] == "2\n"
+    assert await calls.shell("ls kept; ls /tmp/.clotho-code | wc -l") == "file\n1\n"

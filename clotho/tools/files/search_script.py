@@ -10,6 +10,7 @@ from clotho.tools.files.paths import quoted
 
 PATH_MISSING = 66
 MAX_OUTPUT_BYTES = 2_000_000
+BOUNDED = f"2>&1 | head -c {MAX_OUTPUT_BYTES}"
 MAX_MATCH_CHARS = 500
 MAX_LINE_BYTES = 2_000
 """Bytes of a line that leave the sandbox."""
@@ -38,10 +39,10 @@ def content_script(pattern: str, path: str, glob: str | None, mode: str, context
     return _either(
         path,
         f"rg --no-config --no-messages --color=never --no-heading --sort path -H --null {how} "
-        f"--max-columns {MAX_LINE_BYTES} --max-columns-preview {only} {wanted} {quoted(path)}",
-        "syntax=-E; if printf a | grep -qP a 2>/dev/null; then syntax=-P; fi; "
+        f"--max-columns {MAX_LINE_BYTES} --max-columns-preview {only} {wanted} {quoted(path)} {BOUNDED}",
+        "{ syntax=-E; if printf a | grep -qP a 2>/dev/null; then syntax=-P; fi; "
         f"{_found(glob)} -print0 2>/dev/null | sort -z | "
-        f"xargs -0 -r grep $syntax -HIsZ --color=never {how} {wanted} | cut -b -{MAX_LINE_BYTES}",
+        f"xargs -0 -r grep $syntax -HIsZ --color=never {how} {wanted} | cut -b -{MAX_LINE_BYTES}; }} {BOUNDED}",
     )
 
 
@@ -50,9 +51,9 @@ def files_script(glob: str, path: str) -> str:
     latest_first = "sort -zrn | cut -z -d ' ' -f 2-"
     return _either(
         path,
-        f"rg --no-config --no-messages --files --null -g {shlex.quote(glob)} -g '!.*' -- {quoted(path)} | "
-        f"xargs -0 -r stat --printf '%.9Y %n\\0' -- | {latest_first}",
-        f"{_found(glob.rpartition('/')[2])} -printf '%T@ %p\\0' 2>/dev/null | {latest_first}",
+        f"{{ rg --no-config --no-messages --files --null -g {shlex.quote(glob)} -g '!.*' -- {quoted(path)} | "
+        f"xargs -0 -r stat --printf '%.9Y %n\\0' -- | {latest_first}; }} {BOUNDED}",
+        f"{{ {_found(glob.rpartition('/')[2])} -printf '%T@ %p\\0' 2>/dev/null | {latest_first}; }} {BOUNDED}",
     )
 
 
@@ -65,8 +66,7 @@ def _either(path: str, with_ripgrep: str, without: str) -> str:
     return (
         f'export LC_ALL=C.UTF-8; set -- {quoted(path)}; [ -e "$1" ] || exit {PATH_MISSING}\n'
         'if [ -d "$1" ]; then set -- "$1" -mindepth 1; fi\n'
-        f"{{ if command -v rg >/dev/null; then {with_ripgrep}; else {without}; fi; }} 2>&1 | "
-        f"head -c {MAX_OUTPUT_BYTES}"
+        f"if command -v rg >/dev/null; then {with_ripgrep}; else {without}; fi"
     )
 
 
