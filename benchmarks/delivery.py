@@ -15,7 +15,7 @@ from benchmarks.table import Row
 from benchmarks.trainers_end import TrainersEnd
 from clotho.atropos.group_sender import GroupSender
 from clotho.atropos.ledger import Ledger
-from clotho.atropos.scored import branch_groups_of, read_siblings
+from clotho.atropos.scored import branch_groups_of
 from clotho.atropos.trainer_api import TrainerApi
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
@@ -36,6 +36,7 @@ from clotho.rollouts.rollout import Prompt, RolloutSummary
 from clotho.rollouts.turn import TurnEntry
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
+from clotho.training.siblings import read_siblings
 
 TURN = 1_000
 """Tokens of the turn whose cost is taken."""

@@ -29,6 +29,7 @@ LAYERS = (
     "tasks",
     "environment",
     "runs",
+    "training",
     "embedded",
     "atropos",
     "testing",

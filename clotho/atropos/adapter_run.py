@@ -14,7 +14,7 @@ from clotho.atropos.pending_groups import PendingGroups
 from clotho.atropos.rollouts import Groups
 from clotho.atropos.run_lock import RunLock
 from clotho.atropos.run_setup import Connections
-from clotho.atropos.scored import BranchGroup, Sibling, read_siblings
+from clotho.atropos.scored import BranchGroup
 from clotho.atropos.trainer_api import TrainerApi
 from clotho.environment.environment import json_item
 from clotho.errors import GroupRejected, JournalCorrupt
@@ -22,6 +22,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.adapter_runs import open_adapter_run
+from clotho.training.siblings import Sibling, read_siblings
 
 log = logging.getLogger("clotho.atropos")
 

@@ -7,6 +7,7 @@ from typing import Any
 from clotho.atropos.ledger import Claim
 from clotho.atropos.scored import BranchGroup, oldest_version
 from clotho.errors import GroupRejected
+from clotho.training.fitness import check_age
 
 
 @dataclass(frozen=True)
@@ -24,18 +25,9 @@ def check_staleness(claim: Claim, branch_groups: Sequence[BranchGroup], step: in
 
     Raises GroupRejected for weights more than `bound` steps behind the trainer's `step`, and for unknown versions.
     """
-    if bound is None:
-        return
     tokens = any(row.tokens for branch_group in branch_groups for row in branch_group.rows)
     version = oldest_version(branch_groups) if tokens else claim.step
-    if version is None:
-        raise GroupRejected(
-            "unknown_version", f"{claim.group}: not every token's weight version is a known number"
-        )
-    if step - version > bound:
-        raise GroupRejected(
-            "stale", f"{claim.group} was sampled {step - version} steps ago, the bound is {bound}"
-        )
+    check_age(claim.group, version, step, bound)
 
 
 def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], limits: TrainerLimits) -> None:

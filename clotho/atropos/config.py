@@ -7,11 +7,11 @@ from typing import Any, Literal, cast
 from atroposlib.envs.base import BaseEnvConfig
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from clotho.atropos.scored import Exclusion
 from clotho.identifiers.ids import checked_run_name
 from clotho.run_settings import RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_from
 from clotho.tasks.sources import named_environment
+from clotho.training.siblings import Exclusion
 
 WithRunSettings: Any = type("WithRunSettings", (BaseEnvConfig, RunSettings), {"__module__": __name__})
 """The base class, without a class statement: type checkers would refuse fields of a base that they half know."""

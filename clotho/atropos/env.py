@@ -34,12 +34,7 @@ from clotho.atropos.run_setup import (
     with_run_settings,
     with_tokenizer,
 )
-from clotho.atropos.scored import (
-    BranchGroup,
-    Sibling,
-    branch_groups_of,
-    readable_branch_groups,
-)
+from clotho.atropos.scored import BranchGroup, branch_groups_of, readable_branch_groups
 from clotho.atropos.stopping import until_stopped
 from clotho.atropos.sweep import sweep
 from clotho.atropos.trainable import require_trainable
@@ -52,6 +47,7 @@ from clotho.identifiers.ids import branch_group_id
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.trainer_steps import note_step
+from clotho.training.siblings import Sibling
 
 LAST_DELIVERIES = 30.0
 

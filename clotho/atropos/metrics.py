@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from clotho.atropos.scored import Sibling
 from clotho.errors import truncate_middle
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.group import GroupEntry
+from clotho.training.siblings import Sibling
 
 SHOWN_ERRORS = 20
 ERROR_LIMIT = 200

@@ -1,7 +1,8 @@
-"""`clotho export`: a run's scored groups as JSON lines."""
+"""`clotho export`: a run's scored groups as JSON lines, or as rows of tokens."""
 
 import asyncio
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +13,19 @@ from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_artifacts, export_lines, export_run
+from clotho.training.export import TokenExport
+
+
+class Written(StrEnum):
+    MESSAGES = Format.MESSAGES.value
+    SHAREGPT = Format.SHAREGPT.value
+    GROUPS = Format.GROUPS.value
+    TOKENS = "tokens"
 
 
 def command(
     run: Annotated[str, typer.Argument(help="The run's name.")],
-    form: Annotated[Format, typer.Option("--format", help="Format of the lines.")] = Format.MESSAGES,
+    form: Annotated[Written, typer.Option("--format", help="Format of the lines.")] = Written.MESSAGES,
     output: Annotated[
         Path | None, typer.Option(help="File to write; standard output if absent.", metavar="FILE")
     ] = None,
@@ -33,8 +42,9 @@ def command(
     """Write the scored groups of a run as JSON lines.
 
     messages: one rollout per line, in the OpenAI format. sharegpt: one rollout per line, as from/value pairs.
-    groups: one group per line, with its item and all of its rollouts. A rollout's `disturbances` tell what
-    happened to it on its way: sandboxes that were lost and restored, interrupted turns, repairs, replacements.
+    groups: one group per line, with its item and all of its rollouts. tokens: one sequence of tokens per line, with
+    masks, logprobs and the reward; a Parquet file if the output ends in .parquet. A rollout's `disturbances` tell
+    what happened to it on its way: sandboxes that were lost and restored, interrupted turns, repairs, replacements.
     `artifacts` name the files that it left, and the archive that has them.
     """
     settings = load_settings(store)
@@ -44,11 +54,14 @@ def command(
         if artifacts is not None:
             archives = await export_artifacts(journal, run, artifacts)
             typer.echo(f"{archives} archives in {artifacts}", err=True)
+        if form is Written.TOKENS:
+            await write_tokens(TokenExport(journal, run, exclude or ()), output)
+            return
         if output is not None:
-            lines = await export_run(journal, run, form, output, exclude or ())
+            lines = await export_run(journal, run, Format(form), output, exclude or ())
             typer.echo(f"{lines} lines in {output}", err=True)
             return
-        async for line in export_lines(journal, run, form, exclude or ()):
+        async for line in export_lines(journal, run, Format(form), exclude or ()):
             sys.stdout.write(line)
         sys.stdout.flush()
 
@@ -58,3 +71,15 @@ def command(
         if output is None and artifacts is None:
             raise
         raise InvalidInput(f"{error.filename or output} can't be written: {error.strerror}") from error
+
+
+async def write_tokens(export: TokenExport, output: Path | None) -> None:
+    if output is not None:
+        typer.echo(f"{await export.write(output)} rows in {output}", err=True)
+    else:
+        async for line in export.lines():
+            sys.stdout.write(line)
+        sys.stdout.flush()
+    if export.left_out:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(export.left_out.items()))
+        typer.echo(f"groups left out, which can't be trained on: {reasons}", err=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 from docs.generate.commands import commands_page
 from docs.generate.examples import with_examples
 from docs.generate.settings import settings_page
+from docs.generate.tokens import tokens_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -17,4 +18,5 @@ def generated_pages() -> dict[Path, str]:
         **{path: text for path, text in shown.items() if text != path.read_text()},
         DOCS / "commands.md": commands_page(),
         DOCS / "settings.md": settings_page(),
+        DOCS / "tokens.md": tokens_page(),
     }

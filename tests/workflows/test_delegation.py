@@ -9,7 +9,6 @@ from rich.console import Console
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from clotho.atropos.scored import read_siblings
 from clotho.cli.show import show
 from clotho.errors import InvalidInput
 from clotho.failure_policy import CANCELLED
@@ -29,6 +28,7 @@ from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target
 from clotho.testing.script import Fault
 from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.training.siblings import read_siblings
 from tests.cluster import Cluster
 from tests.environments.delegating import NAME, delegates, script
 from tests.support import eventually

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.atropos.scored import Sibling, branch_groups_of, read_siblings
+from clotho.atropos.scored import branch_groups_of
 from clotho.identifiers.rollout_keys import call_key, end_key, prompt_key, turn_key
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
@@ -16,6 +16,7 @@ from clotho.rollouts.rollout import EndEntry, RolloutSummary
 from clotho.run_settings import RunSettings
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.request import run_manifest
+from clotho.training.siblings import Sibling, read_siblings
 from tests.unit.atropos.test_metrics import GROUP, summary, transcript
 
 COMPLETED = Ending(outcome=Outcome.COMPLETED)

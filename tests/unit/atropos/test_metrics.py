@@ -1,7 +1,6 @@
 """What wandb is told of a group: counts, and conversations that can be read."""
 
 from clotho.atropos.metrics import Tally
-from clotho.atropos.scored import Sibling
 from clotho.atropos.wandb_table import shown_rows
 from clotho.models.backend import SampledTokens, SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
@@ -13,6 +12,7 @@ from clotho.rollouts.outcome import Ending, Outcome
 from clotho.rollouts.rollout import Prompt, RolloutSummary
 from clotho.rollouts.transcript import Step, Transcript
 from clotho.rollouts.turn import TurnEntry
+from clotho.training.siblings import Sibling
 
 GROUP = "run/i-a.0"
 CALL = ToolCall(id="1", function=FunctionCall(name="terminal", arguments='{"command": "ls"}'))

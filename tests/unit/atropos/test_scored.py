@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.scored import Exclusion, Sibling, branch_groups_of, oldest_version, untrained_branch_group
+from clotho.atropos.scored import branch_groups_of, oldest_version, untrained_branch_group
 from clotho.errors import GroupRejected
 from clotho.models.backend import VersionSpan
 from clotho.models.messages import ChatMessage
@@ -15,6 +15,7 @@ from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.outcome import Ending, Outcome
 from clotho.rollouts.rollout import RolloutSummary
 from clotho.runs.disturbances import Disturbance
+from clotho.training.siblings import Exclusion, Sibling
 
 GROUP = "run/i-a.0"
 SAID = (ChatMessage(role="user", content="hi"), ChatMessage(role="assistant", content=None))
