@@ -32,6 +32,7 @@ LAYERS = (
     "training",
     "embedded",
     "atropos",
+    "orders",
     "testing",
     "cli",
 )

@@ -76,6 +76,11 @@ COMMANDS = (
         "Serve the endpoints of Atropos' run-api; groups, registrations and steps outlive this process.",
     ),
     ImportedCommand(
+        "serve-rollouts",
+        "clotho.cli.serve_rollouts:command",
+        "Serve groups over HTTP to trainers that order them by name; what they ordered outlives this process.",
+    ),
+    ImportedCommand(
         "pause",
         "clotho.cli.operate:pause",
         "Pause a run, group or rollout before its next turns, and wait until all of it has stopped.",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from docs.generate.commands import commands_page
 from docs.generate.examples import with_examples
+from docs.generate.rollout_api import rollout_api_page
 from docs.generate.settings import settings_page
 from docs.generate.tokens import tokens_page
 
@@ -17,6 +18,7 @@ def generated_pages() -> dict[Path, str]:
     return {
         **{path: text for path, text in shown.items() if text != path.read_text()},
         DOCS / "commands.md": commands_page(),
+        DOCS / "rollout-api.md": rollout_api_page(),
         DOCS / "settings.md": settings_page(),
         DOCS / "tokens.md": tokens_page(),
     }

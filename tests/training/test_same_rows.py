@@ -5,42 +5,49 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pyarrow import parquet
 
 from clotho.atropos.scored import MASKED, branch_groups_of
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.models.backend import Inference
-from clotho.models.rendering.rendering import Rendering
 from clotho.runs.groups import scored_groups
 from clotho.testing.script import Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.training.siblings import read_siblings
 from tests.cli.command import clotho
 from tests.cluster import Cluster
+from tests.orders.service import file_item, file_tasks, serving_rollouts
 from tests.support import start
 from tests.workflows.scripts import scoring
 
-RUN, SIZE = "every-way-out", 3
+RUN, GROUPS, SIZE = "every-way-out", 4, 3
 
 Rows = dict[tuple[str, int], tuple[list[int], list[bool], list[float], float]]
 """Rollout and number of the branch -> tokens, mask, logprobs and reward."""
 
 
 @pytest.fixture(scope="module")
-async def finished(cluster: Cluster, embedded_model: EmbeddedModelServer) -> AsyncIterator[Rows]:
-    """The rows of a finished run, as Atropos gets them."""
-    handle = await cluster.start(
-        RUN,
-        f"{embedded_model.url}/v1",
-        environment="file_tasks",
-        model=embedded_model.model,
-        groups=3,
-        group_size=SIZE,
-        inference=Inference.TOKENS,
-        rendering=Rendering(tool_call_parser="hermes"),
-    )
-    await handle.result()
+async def fetched(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """The rows of groups that were ordered and fetched over HTTP, as JSON."""
+    async with (
+        serving_rollouts(cluster) as service,
+        httpx.AsyncClient(base_url=service.url, timeout=400) as http,
+    ):
+        order = file_tasks(embedded_model, group_size=SIZE)
+        (await http.put(f"/runs/{RUN}", content=order.model_dump_json())).raise_for_status()
+        paths = [f"/runs/{RUN}/groups/item-{number}" for number in range(GROUPS)]
+        for number, path in enumerate(paths):
+            (await http.put(path, json={"item": file_item(number)})).raise_for_status()
+        answers = [await http.get(path, params={"wait": 300}) for path in paths]
+    yield [row for answer in answers for row in answer.json()["rows"]]
+
+
+@pytest.fixture(scope="module")
+async def finished(cluster: Cluster, fetched: list[dict[str, Any]]) -> Rows:
+    """The same as Atropos gets them."""
     journal, rows = cluster.open_journal(), {}
     for group, entry in await scored_groups(journal, RUN):
         siblings = await read_siblings(journal, entry)
@@ -57,8 +64,8 @@ async def finished(cluster: Cluster, embedded_model: EmbeddedModelServer) -> Asy
                 ]
                 sampled = [logprob if each else 0.0 for logprob, each in zip(logprobs, mask, strict=True)]
                 rows[rollout, branch] = (tokens, mask, sampled, wire["scores"][number])
-    assert len({rollout for rollout, _ in rows}) == 3 * SIZE
-    yield rows
+    assert len({rollout for rollout, _ in rows}) == GROUPS * SIZE
+    return rows
 
 
 def rows_of(exported: Iterable[dict[str, Any]]) -> Rows:
@@ -68,12 +75,19 @@ def rows_of(exported: Iterable[dict[str, Any]]) -> Rows:
     }
 
 
-async def test_exported_rows_are_those_of_atropos(cluster: Cluster, finished: Rows, tmp_path: Path) -> None:
+async def test_fetched_rows_are_those_of_atropos(finished: Rows, fetched: list[dict[str, Any]]) -> None:
+    assert rows_of(fetched) == finished
+
+
+async def test_exported_rows_are_those_of_atropos(
+    cluster: Cluster, finished: Rows, fetched: list[dict[str, Any]], tmp_path: Path
+) -> None:
     order = ("export", RUN, "--store", cluster.store, "--format", "tokens")
     printed = await clotho(*order)
     assert (printed.status, printed.error) == (0, "")
     lines = [json.loads(line) for line in printed.output.splitlines()]
     assert rows_of(lines) == finished
+    assert lines == sorted(fetched, key=lambda row: (row["rollout"], row["branch"]))
     written = await clotho(*order, "--output", tmp_path / "rows.parquet")
     assert (written.status, written.output) == (0, "")
     assert parquet.read_table(tmp_path / "rows.parquet").to_pylist() == lines

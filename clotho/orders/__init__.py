@@ -1,0 +1,1 @@
+"""Groups that trainers order by name, and fetch as rows: over HTTP, from any language."""

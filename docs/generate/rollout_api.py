@@ -1,0 +1,80 @@
+"""The reference page of the rollout API."""
+
+from collections.abc import Iterable
+
+from pydantic import BaseModel
+
+from clotho.orders.messages import Fetch, GroupAnswer, GroupOrder, RunOrder
+from clotho.orders.openapi import OPERATIONS, REFUSALS
+from docs.generate.fields import code, default, described_fields, kind, table
+
+INTRODUCTION = """\
+# Rollout API
+
+This page is written by `python -m docs.generate` from the code. `GET /openapi.json` has the same as OpenAPI 3.1.
+
+```sh
+clotho serve-rollouts --port 8010
+```
+
+Trainers order groups here by names of their own, wait for their rows, and acknowledge them. Beside it run Temporal
+and workers, such as those of `clotho dev`. In Python:
+
+```python
+from clotho.orders.client import RolloutClient
+
+with RolloutClient("http://127.0.0.1:8010") as client:
+    client.open_run("first", order)
+    client.order("first", "step-3-0", GroupOrder(item=item, step=3))
+    answer = client.wait("first", "step-3-0")
+```
+
+- **Names make everything idempotent.** The same name is the same group, whoever orders it and however often: each
+  request may be sent again after any answer, or none. Names are 1 to 64 of letters, digits, `_` and `-`.
+- **Orders are in the store.** They outlive this process, workers, Temporal and the trainer. Several servers may
+  serve one store.
+- **A refused group** has a reason in one word: those of [token rows](tokens.md), and `cancelled`, `infrastructure`
+  or `environment_failed` for groups that ended without rewards. It is never a reward of 0.
+- **Groups that are open** go on by themselves. One that fails for a reason that would hit every group is tried
+  again without a bound, while it is asked for; `reason` is `failing` then.
+- **Rows stay.** After an acknowledgement they can be fetched again, until `clotho delete`.
+
+"""
+WITHOUT_TABLE = """
+`endpoint` has `base_url`, `more_urls`, `api_key_variable` and `inference` (`tokens`, or `vllm-generate`,
+`vllm-completions`, `sglang`; `chat` has no rows). `rendering` has `tokenizer`, `renderer`, `tool_call_parser` and
+`thinking_mode`. `settings` has the fields of [runs](settings.md#runs).
+"""
+
+
+def rollout_api_page() -> str:
+    operations = ((code(f"{verb.upper()} {path}"), summary) for verb, path, summary, *_ in OPERATIONS)
+    refusals = ((status, meaning) for status, meaning in REFUSALS.items())
+    return (
+        INTRODUCTION
+        + "\n\n".join(
+            (
+                table(("request", "does"), operations),
+                table(("status", "meaning"), refusals),
+                "## A run",
+                _fields(RunOrder) + "\n" + WITHOUT_TABLE.rstrip(),
+                "## A group",
+                _fields(GroupOrder),
+                "## Fetching",
+                "Fields of the query.",
+                _fields(Fetch),
+                "## Answers",
+                _fields(GroupAnswer),
+            )
+        )
+        + "\n"
+    )
+
+
+def _fields(model: type[BaseModel]) -> str:
+    return table(("field", "type", "default", "meaning"), _rows(model))
+
+
+def _rows(model: type[BaseModel]) -> Iterable[tuple[str, ...]]:
+    for name, field, meaning in described_fields(model):
+        yield code(name), kind(field.annotation), default(field), meaning
