@@ -60,8 +60,9 @@ async def run_activity(
 
 
 def raise_if_cancelled() -> None:
-    """Raise the cancel that met a completing activity, which is lost otherwise."""
-    if workflow.cancellation_reason() is not None:
+    """Raise the cancel, of the workflow or of this task, that met a completing activity: it is lost otherwise."""
+    task = asyncio.current_task()
+    if workflow.cancellation_reason() is not None or (task is not None and task.cancelling()):
         raise asyncio.CancelledError
 
 
