@@ -34,6 +34,8 @@ RECORDED = {
     "parallel": ("g000000/r0",),
     "delegated": ("g000000/r0", "g000000/r0~0001-00"),
     "shared": ("g000000/r0", "g000000/r0~0001-00"),
+    "slow": ("g000000/r0",),
+    "apart": ("g000000", "g000000/r0"),
     "repaired": ("~campaign", "g000000", "g000000/r0"),
     "paused": ("~campaign", "g000000/r0"),
     "failed": ("~campaign", "g000000"),
@@ -49,8 +51,12 @@ async def main() -> None:
         log = folder / "temporal.log"
         server = TemporalServer(binary, log, ui_port=None)
         async with server, cluster_in(server, folder / "cluster", "default") as cluster:
-            await cluster.start_worker()
+            worker = await cluster.start_worker()
             await live(cluster)
+            await worker.stop()
+            await cluster.start_worker("workflows")
+            await cluster.start_worker("tools,llm")
+            await apart(cluster)
             await record(cluster.client)
 
 
@@ -59,6 +65,9 @@ async def live(cluster: Cluster) -> None:
     async with serving(ScriptedModel(Script(conversations=(scoring(1.0, 0.0),)))) as url:
         await (await start(cluster, "plain", url, groups=2, group_size=2)).result()
         await (await start(cluster, "early", url, settings=RunSettings(acquire=Acquire.AT_START))).result()
+    beyond_the_budget = Conversation(variants=((run("sleep 3"), run("true"), say("Done.")),))
+    async with serving(ScriptedModel(Script(conversations=(beyond_the_budget,)))) as url:
+        await (await start(cluster, "slow", url)).result()
     async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(MEETING,)),)))) as url:
         parallel = RunSettings(parallel_tools=True)
         handle = await cluster.start("parallel", url, environment=side_by_side.NAME, settings=parallel)
@@ -80,6 +89,12 @@ async def live(cluster: Cluster) -> None:
     async with serving(ScriptedModel(SLOW.model_copy(update={"faults": (refused,)}))) as url:
         handle = await start(cluster, "failed", url, group_size=2)
         await asyncio.gather(handle.result(), return_exceptions=True)
+
+
+async def apart(cluster: Cluster) -> None:
+    """A run whose workflows are in a process that does no step itself."""
+    async with serving(ScriptedModel(Script(conversations=(scoring(1.0),)))) as url:
+        await (await start(cluster, "apart", url)).result()
 
 
 async def delegated(cluster: Cluster) -> None:

@@ -1,6 +1,7 @@
 """Code that changes while runs are in flight: recorded histories replay, and versions keep to themselves."""
 
 import inspect
+import json
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.guard import ELSEWHERE, GOES_ON
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.temporal.conversion import DATA_CONVERTER
 from clotho.testing.script import Conversation, Script
@@ -40,6 +42,17 @@ def test_histories_are_recorded_of_every_workflow() -> None:
     text = " ".join(path.read_text()[:4_000] for path in HISTORIES.glob("*.json"))
     for one in WORKFLOWS:
         assert f'"name": "{one.__name__}"' in text
+
+
+def test_histories_are_recorded_of_every_kind_of_step() -> None:
+    """Done here, gone on with as a regular activity, and left to another process."""
+    found = set[str]()
+    for path in HISTORIES.glob("*.json"):
+        for event in json.loads(path.read_text())["events"]:
+            if (marker := event.get("markerRecordedEventAttributes")) is not None:
+                failure = marker.get("failure", {}).get("applicationFailureInfo", {})
+                found.add(failure.get("type", "done"))
+    assert {"done", GOES_ON, ELSEWHERE} <= found
 
 
 def test_every_workflow_is_registered() -> None:
