@@ -20,7 +20,7 @@ from chaos.delivery.faults import PHASES as DELIVERY_PHASES
 from chaos.delivery.results import DeliveryResult
 from chaos.faults import faults
 from chaos.lanes import LANES
-from chaos.phases import PHASES
+from chaos.phases import EVERY_PHASE, PHASES
 from chaos.results import CellResult
 from chaos.table import Name, shown
 from chaos.tools import faults as tool_faults
@@ -68,7 +68,9 @@ def say(line: str) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--fault", action="append", choices=every_fault())
-    parser.add_argument("--phase", action="append", choices=[*PHASES, *tool_faults.PHASES, *DELIVERY_PHASES])
+    parser.add_argument(
+        "--phase", action="append", choices=[*EVERY_PHASE, *tool_faults.PHASES, *DELIVERY_PHASES]
+    )
     parser.add_argument(
         "--resume", action="store_true", help="play only what this version of the code hasn't"
     )
@@ -83,10 +85,15 @@ def every_fault() -> list[str]:
     return [*faults(), *CONTAINER_FAULTS, *tool_faults.FAULTS, *DELIVERY_FAULTS]
 
 
-def playable() -> list[str]:
-    """The faults of the first table that this machine has what it takes for."""
+def playable() -> list[Name]:
+    """The cells of the first table that this machine has what it takes for."""
     far = ssh_host.can_be_started()
-    return [name for name, fault in faults().items() if far or not fault.through_ssh]
+    return [
+        (name, phase)
+        for name, fault in faults().items()
+        for phase in fault.phases
+        if far or not fault.through_ssh
+    ]
 
 
 def chosen(options: argparse.Namespace, kinds: Collection[str], phases: Collection[str]) -> list[Name]:
@@ -108,7 +115,7 @@ def main() -> None:
     quiet = TelemetryConfig(logging=LoggingConfig(filter=TelemetryFilter("ERROR", "ERROR")))
     Runtime.set_default(Runtime(telemetry=quiet))
     if options.soak:
-        repeatable = [name for name, fault in faults().items() if not (fault.for_good or fault.through_ssh)]
+        repeatable = [name for name, fault in faults().items() if fault.repeatable]
         kinds = [name for name in repeatable if name in (options.fault or repeatable)]
         if not kinds:
             sys.exit(f"--soak strikes with {', '.join(repeatable)}")
@@ -118,7 +125,7 @@ def main() -> None:
     contained = Results(RESULTS / version / "containers", CellResult)
     tooled = Results(RESULTS / version / "tools", CellResult)
     deliveries = Results(RESULTS / version / "delivery", DeliveryResult)
-    of_rollouts = chosen(options, playable(), PHASES)
+    of_rollouts = asked_for(options, playable())
     of_contained = chosen(options, CONTAINER_FAULTS if engine.can_be_started() else (), PHASES)
     of_tools = asked_for(options, tool_faults.playable())
     of_deliveries = chosen(options, DELIVERY_FAULTS, DELIVERY_PHASES)

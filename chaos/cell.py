@@ -95,6 +95,8 @@ async def measured(
     try:
         restarts = await completion(stage, handle, MOST_RESTARTS if fault.by_operator else 0)
         seconds = await recovering
+        if fault.short_histories and not await stage.has_continued(rollout):
+            raise NotReached(f"{rollout} didn't continue as new")
     finally:
         recovering.cancel()
     found = {"recovery": round(seconds, 1), "restarts": restarts}
@@ -107,6 +109,7 @@ async def counted(stage: Stage, expected: Run, result: CellResult, ended_on_purp
     counts = {
         "bill": duplicate_calls(stage.provider.calls, stage.deaths, ended_on_purpose=ended_on_purpose),
         "unexpected_exits": stage.unexpected_exits,
+        "struck_regular": stage.struck_regular,
         "to_reaper": to_reaper,
         "orphans": tuple(orphans),
     }

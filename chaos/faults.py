@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -13,7 +13,7 @@ from temporalio.client import WorkflowHandle
 from chaos import sandboxes
 from chaos.disk import SmallDisk
 from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
-from chaos.phases import Hit, fail_folder
+from chaos.phases import EVERY_PHASE, LOCAL_STEPS, PHASES, Hit, fail_folder
 from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Stage
 from chaos.tools.scripts import ToolScript
 from chaos.waiting import until
@@ -59,8 +59,17 @@ class Fault:
     """The stage's sandboxes are made through ssh."""
     for_good: bool = False
     """The stage is another one afterwards: nothing can strike it a second time."""
+    phases: Collection[str] = tuple(PHASES)
+    """The phases that it strikes at."""
+    short_histories: bool = False
+    """The stage is on a server of its own, where rollouts continue as new after each turn."""
     script: ToolScript | None = None
     """The tasks with a tool that are struck; None: those of the embedded model."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may strike any stage, at any moment, and again."""
+        return not (self.for_good or self.through_ssh or self.short_histories or self.phases is LOCAL_STEPS)
 
 
 async def kill_worker(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -72,6 +81,21 @@ async def kill_worker(stage: Stage, hit: Hit, rollout: str) -> None:
 async def kill_workers(stage: Stage, hit: Hit, rollout: str) -> None:
     await asyncio.gather(*(stage.kill_worker(roles) for roles in ROLES))
     hit.release()
+    await asyncio.gather(*(stage.restart_worker(roles) for roles in ROLES))
+
+
+async def kill_in_local_step(stage: Stage, hit: Hit, rollout: str) -> None:
+    await stage.kill_worker(hit.roles)
+    described = await stage.cluster.client.get_workflow_handle(rollout).describe()
+    stage.struck_regular = bool(described.raw_description.pending_activities)
+    hit.release()
+    await stage.restart_worker(hit.roles)
+
+
+async def kill_workers_and_temporal(stage: Stage, hit: Hit, rollout: str) -> None:
+    await asyncio.gather(stage.servers.temporal.kill(), *(stage.kill_worker(roles) for roles in ROLES))
+    hit.release()
+    await stage.servers.temporal.start()
     await asyncio.gather(*(stage.restart_worker(roles) for roles in ROLES))
 
 
@@ -228,6 +252,20 @@ def faults(partition_seconds: float = PARTITION) -> dict[str, Fault]:
     return {
         "worker": Fault("SIGKILL of a worker", kill_worker, WORKER_LIMIT, counts_from_strike=True),
         "workers": Fault("SIGKILL of all workers", kill_workers, WORKER_LIMIT, counts_from_strike=True),
+        "local-step": Fault(
+            "SIGKILL of a worker within a step of its own process, which Temporal knows nothing of",
+            kill_in_local_step,
+            WORKER_LIMIT,
+            counts_from_strike=True,
+            phases=LOCAL_STEPS,
+        ),
+        "continued": Fault(
+            "SIGKILL of all workers and of Temporal, while rollouts continue as new after each turn",
+            kill_workers_and_temporal,
+            TEMPORAL_LIMIT,
+            phases=tuple(EVERY_PHASE),
+            short_histories=True,
+        ),
         "temporal": Fault(
             f"SIGKILL of Temporal, back after {OUTAGE:g} s with its database", kill_temporal, TEMPORAL_LIMIT
         ),

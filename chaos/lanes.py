@@ -7,7 +7,7 @@ from pathlib import Path
 from chaos.cell import play, undisturbed
 from chaos.containers.engine import make_images
 from chaos.faults import Fault
-from chaos.phases import PHASES
+from chaos.phases import EVERY_PHASE
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
 from chaos.stage import Servers, Size, servers_in
@@ -39,9 +39,13 @@ async def play_all(
 
         async def one(servers: Servers, name: Name) -> CellResult:
             fault, phase = name
-            return await play(servers, name, kinds[fault], PHASES[phase], size, expected, images)
+            return await play(servers, name, kinds[fault], EVERY_PHASE[phase], size, expected, images)
 
-        await in_lanes(names, folder, lanes, one, keep)
+        await in_lanes(
+            [each for each in names if not kinds[each[0]].short_histories], folder, lanes, one, keep
+        )
+        apart = [each for each in names if kinds[each[0]].short_histories]
+        await in_lanes(apart, folder / "short-histories", lanes, one, keep, short_histories=True)
     return expected
 
 
@@ -51,12 +55,13 @@ async def in_lanes(
     lanes: int,
     one: Callable[[Servers, Name], Awaitable[CellResult]],
     keep: Callable[[CellResult], None],
+    short_histories: bool = False,
 ) -> None:
     """Play `one` of each name; servers have their files in `folder`."""
     waiting = list(reversed(names))
 
     async def lane(number: int) -> None:
-        async with servers_in(folder / f"lane-{number}") as servers:
+        async with servers_in(folder / f"lane-{number}", short_histories) as servers:
             while waiting:
                 keep(await one(servers, waiting.pop()))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.machine import machine
 from chaos.faults import faults
-from chaos.phases import PHASES
+from chaos.phases import EVERY_PHASE
 from chaos.results import CellResult, Run
 from chaos.stage import HEARTBEAT
 from chaos.table import Name, kept, table
@@ -28,7 +28,7 @@ doesn't:
 
 Every play of this version counts: a cell that missed a target once stays ✗, however often it is played again.
 A cell is played once by default: a ✓ says that it held then, not how often it holds. A – stands for one that the
-machine lacks a program for.
+fault doesn't strike at, or that the machine lacks a program for.
 
 ¹ A call, of this rollout or another, was answered into a process that was killed before it could write the
 answer to the journal. That can't be 0: the provider has charged, and the answer is lost. The next attempt asks
@@ -41,6 +41,8 @@ again, with the same seed.
 ⁴ A call was in flight when its rollout was ended on purpose. A cancel closes the connection, so that no more is
 paid for work that isn't wanted. A provider that answers all the same isn't heard. The call is made again only
 if the run is started again.
+
+⁶ The step took longer than 2 s, and had gone on as a regular activity by then.
 """
 
 
@@ -51,7 +53,7 @@ def document(results: Mapping[Name, Sequence[CellResult]], undisturbed: Run, ver
         f"Measured on {machine()}: {len(results)} cells, each with {len(undisturbed.rewards)} rollouts and "
         f"{undisturbed.calls} commands, all with the same version of the code ({version}).",
         "",
-        *table(faults(), PHASES, results),
+        *table(faults(), EVERY_PHASE, results),
     ]
     return "\n".join([*lines, "", totals(results), "", LEGEND])
 

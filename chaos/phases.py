@@ -109,3 +109,8 @@ PHASES = {
     "checkpoint": Phase("in checkpoint", ("checkpoint.taken[{rollout}/*]",)),
     "restore": Phase("in restore", ("call.asked[{call}]", "restore.unpacked[{rollout}/*]"), wait=in_restore),
 }
+CREATE = "create"
+EVERY_PHASE = {CREATE: Phase("while its first sandbox is made", ("sandbox.created[{rollout}/*]",)), **PHASES}
+"""Those that every fault strikes at, and one for the faults that name it."""
+LOCAL_STEPS = (CREATE, "between-calls", "checkpoint", "reward", "seal", "restore")
+"""The phases that are within a step of the workflow's own process, where nothing is slow."""

@@ -47,6 +47,8 @@ class CellResult(FrozenModel):
     """How often somebody had to start the run again by name."""
     unexpected_exits: int = 0
     """Workers that ended by themselves."""
+    struck_regular: bool = False
+    """Whether a step that was to be struck where it is local had gone on as a regular activity by then."""
     seconds: float = 0.0
 
     @property
@@ -75,6 +77,7 @@ class CellResult(FrozenModel):
         notes += ["⁴"] if self.bill.hung_up else []
         notes += [f"²({self.restarts})"] if self.restarts else []
         notes += [f"³({self.to_reaper})"] if self.to_reaper else []
+        notes += ["⁶"] if self.struck_regular else []
         return notes
 
 

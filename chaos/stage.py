@@ -18,7 +18,7 @@ from chaos.tools.scripts import ToolScript
 from clotho.config import SandboxSettings, TemporalSettings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
-from clotho.embedded.temporal_server import TemporalServer
+from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import BEGAN, group_id, group_of, rollout_id
 from clotho.identifiers.rollout_keys import lease_key
@@ -44,6 +44,9 @@ LLM, TOOLS = "llm", "workflows,tools"
 ROLES = (LLM, TOOLS)
 STORE, SANDBOXES = "store", "sandboxes"
 DISK_MEGABYTES = {STORE: 16, SANDBOXES: 512}
+
+SHORT_HISTORIES = {"limit.historyCount.suggestContinueAsNew": 12}
+"""Events: fewer than a turn and its call leave behind, and more than a run begins with."""
 
 CONTAINED = RunSettings(
     sandbox=DockerConfig(image=IMAGE, pull="never", workdir="/work").model_dump_json(), memory_mb=256
@@ -75,11 +78,14 @@ class Servers:
 
 
 @asynccontextmanager
-async def servers_in(folder: Path) -> AsyncIterator[Servers]:
+async def servers_in(folder: Path, short_histories: bool = False) -> AsyncIterator[Servers]:
+    """With `short_histories`, Temporal suggests so often to continue as new that rollouts do so after each turn."""
     await asyncio.to_thread(folder.mkdir, mode=0o711, parents=True)
     binary = await temporal_binary()
+    config = {**DYNAMIC_CONFIG, **(SHORT_HISTORIES if short_histories else {})}
+    log, db = folder / "temporal.log", folder / "temporal.db"
     async with AsyncExitStack() as stack:
-        temporal = TemporalServer(binary, folder / "temporal.log", ui_port=None, db=folder / "temporal.db")
+        temporal = TemporalServer(binary, log, ui_port=None, db=db, dynamic_config=config)
         await stack.enter_async_context(temporal)
         model = await stack.enter_async_context(EmbeddedModelServer(folder / "model.log"))
         yield Servers(folder, temporal, model)
@@ -106,6 +112,8 @@ class Stage:
     """When a process that calls models was killed."""
     unexpected_exits: int = 0
     """Workers that ended by themselves, and were started again as a supervisor of processes would."""
+    struck_regular: bool = False
+    """Whether a step that was to be struck here had gone on as a regular activity by then."""
     _store: FilesystemStore = field(init=False)
     _workers: dict[str, ChildProcess] = field(default_factory=dict)
     _keeping: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -179,6 +187,11 @@ class Stage:
             seed=SEED,
             settings=self._settings,
         )
+
+    async def has_continued(self, workflow: str) -> bool:
+        """Whether it has continued as new."""
+        described = await self.cluster.client.get_workflow_handle(workflow).describe()
+        return described.raw_description.workflow_execution_info.first_run_id != described.run_id
 
     @property
     def _settings(self) -> RunSettings:

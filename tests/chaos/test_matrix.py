@@ -23,6 +23,8 @@ CELLS: tuple[Name, ...] = (
     ("database", "between-calls"),
     ("terminate-group", "seal"),
     ("model", "mid-call"),
+    ("local-step", "create"),
+    ("continued", "between-calls"),
     *((("ssh-host", "mid-command"),) if can_be_started() else ()),
 )
 
