@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field_validator
 
 SIZES = TypeAdapter(dict[str, int])
+CHANCES = TypeAdapter(dict[str, float])
 TEXTS = TypeAdapter(dict[str, str])
 FIELDS = TypeAdapter(dict[str, JsonValue])
 
@@ -84,6 +85,10 @@ class RunSettings(BaseModel):
     expose_usr_local: bool | None = Field(
         default=None, description="Let sandboxes see the host's /usr/local, read-only."
     )
+    distribution: dict[str, float] | str | None = Field(
+        default=None,
+        description="Distribution that each group's toolsets are sampled from: a name, or probabilities as JSON.",
+    )
     max_result_chars: int | None = Field(
         default=None,
         gt=0,
@@ -130,6 +135,11 @@ class RunSettings(BaseModel):
     )
 
     # Atropos' command line knows fields by their types alone, and gives text: a union lets it through.
+
+    @field_validator("distribution")
+    @classmethod
+    def _distribution(cls, value: dict[str, float] | str | None) -> dict[str, float] | str | None:
+        return CHANCES.validate_json(value) if isinstance(value, str) and value.startswith("{") else value
 
     @field_validator("result_chars")
     @classmethod

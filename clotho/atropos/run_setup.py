@@ -20,7 +20,7 @@ from clotho.models.backend import Inference, checked_base_url
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.rollouts.run import RunManifest
-from clotho.runs.request import run_manifest
+from clotho.runs.request import run_manifest, with_checked_tools
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 
@@ -87,7 +87,7 @@ def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunMa
 
 def with_run_settings(manifest: RunManifest, settings: Settings, config: ClothoEnvConfig) -> RunManifest:
     """The manifest with the dataset and the run settings of clotho.yaml and of the adapter's configuration."""
-    return _with_dataset(manifest, settings.dataset).with_settings(settings.run, config)
+    return with_checked_tools(_with_dataset(manifest, settings.dataset).with_settings(settings.run, config))
 
 
 def _with_dataset(manifest: RunManifest, default: DatasetConfig | None) -> RunManifest:

@@ -20,7 +20,7 @@ from clotho.models.rendering.rendering import Rendering
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
-from clotho.runs.request import run_manifest
+from clotho.runs.request import run_manifest, with_checked_tools
 from clotho.tasks.sources import named_environment
 
 MODEL, SAMPLING, LIMITS = "Model", "Sampling", "Rewards and tool results"
@@ -176,6 +176,7 @@ class RunOptions(DatasetOptions):
     expose_usr_local: Annotated[bool | None, asked(SWITCHES, "expose_usr_local")] = None
     unsafe_local: Annotated[bool | None, asked(SWITCHES, "unsafe_local")] = None
     on_reward_error: Annotated[OnRewardError | None, asked(LIMITS, "on_reward_error", "WHAT")] = None
+    distribution: Annotated[str | None, asked(LIMITS, "distribution", "NAME|JSON")] = None
     max_result_chars: Annotated[int | None, asked(LIMITS, "max_result_chars", "N")] = None
     max_turn_chars: Annotated[int | None, asked(LIMITS, "max_turn_chars", "N")] = None
     preview_chars: Annotated[int | None, asked(LIMITS, "preview_chars", "N")] = None
@@ -194,7 +195,7 @@ class RunOptions(DatasetOptions):
         environment, folder = named_environment(environment)
         dataset = self.dataset_config(settings.dataset)
         items = {"dataset": dataset.model_dump(mode="json")} if dataset is not None else {}
-        return run_manifest(
+        manifest = run_manifest(
             environment,
             run,
             self.model_name or ("" if self.agent is AgentKind.MODEL else str(self.agent)),
@@ -208,7 +209,8 @@ class RunOptions(DatasetOptions):
             seed=self.seed,
             send_seeds=not self.no_seeds,
             group_size=group_size,
-        ).with_settings(settings.run, self._settings())
+        )
+        return with_checked_tools(manifest.with_settings(settings.run, self._settings()))
 
     def _agent(self) -> Agent:
         if (self.agent is AgentKind.REPLAY) != (self.replays is not None):

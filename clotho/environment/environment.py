@@ -17,6 +17,7 @@ from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
 from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegationSettings
+from clotho.tools.distributions import Distribution
 from clotho.tools.mcp.settings import McpServer, ServerName
 from clotho.tools.services.settings import ModelServices
 from clotho.tools.tool import ToolSettings
@@ -38,8 +39,8 @@ class EnvironmentConfig(BaseModel):
     """Toolsets to offer; None: all that are available."""
     disabled_toolsets: tuple[str, ...] = ()
     """Toolsets to leave out."""
-    distribution: str | None = None
-    """Name of the distribution from which each group's toolsets are sampled."""
+    distribution: Distribution | None = None
+    """The distribution from which each group's toolsets are sampled: a name, or a probability for each toolset."""
     max_agent_turns: int = 30
     """Turns after which a rollout is ended and verified."""
     max_sampled_tokens: int | None = None

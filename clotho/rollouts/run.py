@@ -10,13 +10,14 @@ from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
-from clotho.rollouts.agent import Agent
+from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.group import GroupRequest, RepairBounds
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.registry import chosen_backend
+from clotho.tools.distributions import Distribution
 from clotho.tools.tool import ToolSettings
 
 
@@ -25,7 +26,7 @@ class ToolSelection(FrozenModel):
 
     enabled: tuple[str, ...] | None = None
     disabled: tuple[str, ...] = ()
-    distribution: str | None = None
+    distribution: Distribution | None = None
     tools: tuple[str, ...] | None = None
     """The names of the only tools to offer of those; None: all of them."""
 
@@ -34,6 +35,7 @@ OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "acquire", "on_reward_error")
 
 
 SETTINGS = {
+    "selection": ("distribution",),
     "limits": ("keep_diverged", "parallel_tools"),
     "sandbox": (
         "backend",
@@ -105,12 +107,16 @@ class RunManifest(FrozenModel):
             for name in RunSettings.model_fields
             if (value := getattr(each, name)) is not None
         }
+        if self.agent.kind is AgentKind.ORACLE:
+            asked.pop("distribution", None)  # its command needs the terminal
         sandbox, image = asked.pop("sandbox", None), asked.pop("image", None)
         if sandbox is not None or image is not None:
             asked["backend"] = chosen_backend(sandbox, image, self.sandbox.backend)
         parts: dict[str, FrozenModel] = {
             part: _changed(getattr(self, part), _of(names, asked)) for part, names in SETTINGS.items()
         }
+        if "distribution" in asked:
+            parts["selection"] = parts["selection"].model_copy(update={"enabled": None})
         return self.model_copy(update={**_of(OWN_SETTINGS, asked), **parts})
 
     @property

@@ -22,9 +22,8 @@ from clotho.rollouts.run import RunManifest, ToolSelection
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec
-from clotho.tools.mcp.settings import TOOLSET_PREFIX
 from clotho.tools.registry import Registry
-from clotho.tools.resolution import resolve
+from clotho.tools.resolution import check_names
 from clotho.tools.tool import ToolSettings
 
 NOTHING = RunSettings()
@@ -148,10 +147,14 @@ def tool_selection(asked: EnvironmentConfig, registry: Registry) -> ToolSelectio
     selection = ToolSelection(
         enabled=asked.enabled_toolsets, disabled=asked.disabled_toolsets, distribution=asked.distribution
     )
-    # The run's user may name further servers, so a group finds out whether a server's toolset is one.
-    named = [
-        [name for name in names if not name.startswith(TOOLSET_PREFIX)]
-        for names in (selection.enabled or (), selection.disabled)
-    ]
-    resolve(registry, selection.enabled and named[0], named[1], selection.distribution)
+    check_names(registry, selection.enabled, selection.disabled, selection.distribution)
     return selection
+
+
+def with_checked_tools(manifest: RunManifest) -> RunManifest:
+    """The manifest; raises InvalidInput for an unknown distribution, or unknown toolsets in one."""
+    selection = manifest.selection
+    if selection.distribution is not None:
+        registry = registry_of(manifest.environment)
+        check_names(registry, selection.enabled, selection.disabled, selection.distribution)
+    return manifest

@@ -1,8 +1,16 @@
-"""Named distributions over toolsets: each toolset of one is drawn by itself, with its own probability."""
+"""Distributions over toolsets: each toolset of one is drawn by itself, with its own probability."""
 
 import random
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import Field
 
 from clotho.errors import InvalidInput
+
+Probability = Annotated[float, Field(ge=0.01, le=1)]
+Distribution = str | Annotated[dict[str, Probability], Field(min_length=1)]
+"""The name of one of DISTRIBUTIONS, or the probabilities of toolsets."""
 
 EVERYDAY = ("browser", "file", "image_gen", "moa", "terminal", "vision", "web")
 
@@ -32,14 +40,19 @@ DISTRIBUTIONS: dict[str, dict[str, float]] = {
 }
 
 
-def sample(name: str, seed: int) -> tuple[str, ...]:
-    """The toolsets drawn from distribution `name`: the same for the same seed, and never none.
+def probabilities(distribution: Distribution) -> Mapping[str, float]:
+    """The probability of each toolset; raises InvalidInput for an unknown name."""
+    if not isinstance(distribution, str):
+        return distribution
+    if distribution not in DISTRIBUTIONS:
+        raise InvalidInput(
+            f"unknown distribution {distribution!r}; known are {', '.join(sorted(DISTRIBUTIONS))}"
+        )
+    return DISTRIBUTIONS[distribution]
 
-    Where every draw fails, the most probable toolset stands in. Raises InvalidInput for an unknown name.
-    """
-    if name not in DISTRIBUTIONS:
-        raise InvalidInput(f"unknown distribution {name!r}; known are {', '.join(sorted(DISTRIBUTIONS))}")
-    by_toolset = DISTRIBUTIONS[name]
+
+def draws(by_toolset: Mapping[str, float], seed: int) -> Iterator[frozenset[str]]:
+    """Samples of a distribution, one after the other: the same ones for the same seed."""
     source = random.Random(seed)
-    drawn = tuple(toolset for toolset in sorted(by_toolset) if source.random() < by_toolset[toolset])
-    return drawn or (max(sorted(by_toolset), key=lambda toolset: by_toolset[toolset]),)
+    while True:
+        yield frozenset(name for name in sorted(by_toolset) if source.random() < by_toolset[name])

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 from clotho.tools import catalogue, distributions
-from clotho.tools.mcp.settings import toolset_of
+from clotho.tools.mcp.settings import TOOLSET_PREFIX, toolset_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import Tool, ToolSettings
 
@@ -34,7 +34,7 @@ def resolve(
     registry: Registry,
     enabled: Sequence[str] | None = None,
     disabled: Sequence[str] | None = None,
-    distribution: str | None = None,
+    distribution: distributions.Distribution | None = None,
     seed: int = 0,
     only: Sequence[str] | None = None,
     settings: ToolSettings = USUAL,
@@ -43,20 +43,64 @@ def resolve(
 
     `enabled=None` without a distribution means every tool that this installation has, `[]` means none.
     `disabled` is taken off last; of what is left, `only` names the tools to offer. `seed` fixes what is drawn
-    from `distribution`, to which the MCP servers of `settings`, the run's, are added. Raises InvalidInput for
-    unknown names, and where both `enabled` and `distribution` are given.
+    from `distribution`, to which the MCP servers of `settings`, the run's, that it doesn't name are added. A sample
+    that leaves no tool is drawn again. Raises InvalidInput for unknown names, where both `enabled` and
+    `distribution` are given, and where no sample of one could leave a tool.
     """
     members = toolset_members(registry, settings)
     if settings.delegation is not None:
         _expand(settings.delegation.tools or (), members)
-    servers = [toolset_of(name) for name in settings.mcp_servers]
-    if distribution is not None:
-        if enabled is not None:
-            raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
-        enabled = [*distributions.sample(distribution, seed), *servers]
+
+    def offered(names: Iterable[str] | None) -> Resolution:
+        return _offered(registry, members, names, disabled or (), only, settings)
+
+    if distribution is None:
+        return offered(enabled)
+    if enabled is not None:
+        raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
+    by_toolset = distributions.probabilities(distribution)
+    always = {toolset_of(name) for name in settings.mcp_servers} - by_toolset.keys()
+    useful = {name for name in by_toolset if offered([name]).tools}
+    if offered(always).tools:
+        return offered([*next(distributions.draws(by_toolset, seed)), *always])
+    if not useful:
+        missing = offered(by_toolset).unavailable
+        why = "; ".join(f"{tool}: {reason}" for tool, reason in missing.items())
+        raise InvalidInput(
+            f"no sample of the distribution leaves a tool: {why or 'all of its tools are disabled'}"
+        )
+    drawn = next(sample for sample in distributions.draws(by_toolset, seed) if sample & useful)
+    return offered([*drawn, *always])
+
+
+def check_names(
+    registry: Registry,
+    enabled: Sequence[str] | None,
+    disabled: Sequence[str],
+    distribution: distributions.Distribution | None,
+) -> None:
+    """Raise InvalidInput for unknown names of toolsets and distributions, and where two exclude each other.
+
+    Toolsets of MCP servers are known when a group begins.
+    """
+    if enabled is not None and distribution is not None:
+        raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
+    drawn = distributions.probabilities(distribution) if distribution is not None else ()
+    names = [name for name in (*(enabled or ()), *disabled, *drawn) if not name.startswith(TOOLSET_PREFIX)]
+    _expand(names, toolset_members(registry))
+
+
+def _offered(
+    registry: Registry,
+    members: Mapping[str, frozenset[str]],
+    enabled: Iterable[str] | None,
+    disabled: Iterable[str],
+    only: Sequence[str] | None,
+    settings: ToolSettings,
+) -> Resolution:
     leaves = _expand(enabled, members) if enabled is not None else frozenset(members)
     wanted = _tools(leaves, members) if enabled is not None else frozenset(registry.names)
-    wanted -= _tools(_expand(disabled or (), members), members)
+    wanted -= _tools(_expand(disabled, members), members)
     if only is not None:
         known = frozenset().union(*members.values())
         if unknown := sorted(frozenset(only) - known):

@@ -33,6 +33,7 @@ ASKED: dict[str, Any] = {
     "disk_mb": 40,
     "max_processes": 33,
     "expose_usr_local": True,
+    "distribution": {"terminal": 1.0, "web": 0.5},
     "max_result_chars": 4000,
     "max_turn_chars": 9000,
     "preview_chars": 700,
@@ -152,6 +153,9 @@ async def test_limits_that_a_host_cannot_keep_fail_the_run_that_requires_them(
         (("--memory-mb", "1"), "--memory-mb: Input should be greater than or equal to 16"),
         (("--limits", "some"), "--limits: Input should be 'required' or 'best_effort'"),
         (("--result-chars", "{"), "--result-chars"),
+        (("--distribution", "nope"), "unknown distribution 'nope'; known are balanced, "),
+        (("--distribution", '{"termnal": 1}'), "unknown toolset 'termnal'; known are "),
+        (("--distribution", '{"terminal": 2}'), "should be less than or equal to 1"),
     ],
 )
 async def test_what_cannot_be_asked_is_refused(cluster: Cluster, option: tuple[str, str], said: str) -> None:

@@ -4,7 +4,7 @@ import json
 from typing import Any, Literal
 
 from atroposlib.envs.base import BaseEnvConfig
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from clotho.atropos.compat.tool_budget import BudgetConfig
 from clotho.atropos.config import ClothoEnvConfig
@@ -21,7 +21,6 @@ class HermesAgentEnvConfig(ClothoEnvConfig):
         default=None, description="Toolsets to offer; None: all available ones."
     )
     disabled_toolsets: list[str] | str | None = Field(default=None, description="Toolsets to leave out.")
-    distribution: str | None = Field(default=None, description="Sample each group's toolsets from this.")
     max_agent_turns: int = Field(default=30, description="Model calls of one rollout.")
     system_prompt: str | None = Field(default=None, description="Put before every prompt.")
     agent_temperature: float = Field(default=1.0, description="Sampling temperature of every turn.")
@@ -71,6 +70,12 @@ class HermesAgentEnvConfig(ClothoEnvConfig):
     @classmethod
     def _split(cls, value: list[str] | str | None) -> list[str] | None:
         return value.split(",") if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> "HermesAgentEnvConfig":
+        if self.enabled_toolsets is not None and self.distribution is not None:
+            raise ValueError("enabled_toolsets and distribution exclude each other: give one of them")
+        return self
 
     @field_validator("tool_result_overrides", "path_aliases", mode="before")
     @classmethod

@@ -11,9 +11,10 @@ from clotho.tools import catalogue, registry
 from clotho.tools.browser.launch import lacking
 from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegationSettings
-from clotho.tools.distributions import DISTRIBUTIONS, sample
+from clotho.tools.distributions import DISTRIBUTIONS, draws
+from clotho.tools.mcp.settings import McpServer
 from clotho.tools.registry import Registry, tools_in
-from clotho.tools.resolution import resolve
+from clotho.tools.resolution import check_names, resolve
 from clotho.tools.services.settings import ModelService, ModelServices
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 from clotho.tools.web.settings import WebSettings
@@ -172,18 +173,72 @@ def test_a_distribution_is_sampled_by_its_seed(installed: Registry) -> None:
     assert resolve(installed, distribution="development", seed=7) == resolve(
         installed, distribution="development", seed=7
     )
-    assert len({sample("balanced", seed) for seed in range(50)}) > 10
+    balanced = DISTRIBUTIONS["balanced"]
+    assert len({next(draws(balanced, seed)) for seed in range(50)}) > 10
 
 
 def test_distributions_follow_their_probabilities() -> None:
-    draws = [sample("browser_tasks", seed) for seed in range(2_000)]
-    assert 0.11 < sum("terminal" in draw for draw in draws) / len(draws) < 0.19
-    assert all(sample("terminal_only", seed) == ("file", "terminal") for seed in range(20))
+    drawn = [next(draws(DISTRIBUTIONS["browser_tasks"], seed)) for seed in range(2_000)]
+    assert 0.11 < sum("terminal" in draw for draw in drawn) / len(drawn) < 0.19
+    only = DISTRIBUTIONS["terminal_only"]
+    assert all(next(draws(only, seed)) == {"file", "terminal"} for seed in range(20))
 
 
-def test_a_distribution_never_draws_nothing() -> None:
-    assert all(sample("reasoning", seed) for seed in range(500))
-    assert any(sample("reasoning", seed) == ("moa",) for seed in range(500))
+def test_probabilities_of_one_s_own_are_drawn(installed: Registry) -> None:
+    own = {"todo": 0.5, "debugging": 0.5}
+    drawn = {resolve(installed, distribution=own, seed=seed).toolsets for seed in range(100)}
+    assert drawn == {("todo",), ("file", "terminal"), ("file", "terminal", "todo")}
+
+
+def test_a_sample_without_tools_is_drawn_again(installed: Registry) -> None:
+    rare = {"todo": 0.01, "web": 1.0}
+    assert all(resolve(installed, distribution=rare, seed=seed).toolsets == ("todo",) for seed in range(20))
+    for seed in range(20):
+        found = resolve(installed, disabled=["terminal"], distribution="terminal_only", seed=seed)
+        assert found.toolsets == ("file",)
+
+
+def test_a_distribution_that_no_tool_is_there_for_says_what_is_missing(installed: Registry) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"no sample of the distribution leaves a tool: .*web_search: .*set `web`"
+    ):
+        resolve(installed, distribution="minimal")
+    with pytest.raises(InvalidInput, match="all of its tools are disabled"):
+        resolve(installed, disabled=["todo"], distribution={"todo": 1})
+
+
+def test_servers_are_added_to_a_sample_unless_it_names_them() -> None:
+    class Note(Weather):
+        name = "mcp_notes_add"
+        toolset = "mcp-notes"
+
+    registry = Registry([Weather(), Note()])
+    settings = ToolSettings(mcp_servers={"notes": McpServer(command=("notes",))})
+
+    def toolsets(distribution: dict[str, float]) -> set[tuple[str, ...]]:
+        return {
+            resolve(registry, distribution=distribution, seed=seed, settings=settings).toolsets
+            for seed in range(100)
+        }
+
+    assert toolsets({"weather": 0.5}) == {("mcp-notes",), ("mcp-notes", "weather")}
+    assert toolsets({"weather": 1, "mcp-notes": 0.5}) == {("weather",), ("mcp-notes", "weather")}
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ((["termnal"], (), None), "unknown toolset 'termnal'"),
+        ((None, ["termnal"], None), "unknown toolset 'termnal'"),
+        ((None, (), {"termnal": 1}), "unknown toolset 'termnal'"),
+        ((None, (), "nope"), "unknown distribution 'nope'"),
+        ((["todo"], (), "minimal"), "exclude"),
+    ],
+)
+def test_names_are_checked_before_anything_is_drawn(installed: Registry, names: Any, said: str) -> None:
+    check_names(installed, ["todo", "mcp-notes"], ["web"], None)
+    with pytest.raises(InvalidInput, match=said):
+        check_names(installed, *names)
 
 
 def test_distributions_name_known_toolsets_and_probabilities() -> None:
