@@ -35,6 +35,7 @@ from clotho.journal import Journal
 from clotho.rollouts.artifacts import keep_artifacts
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import CheckpointEntry, Lease, LeaseRequest
+from clotho.rollouts.offers import read_tools
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import RunManifest
@@ -100,7 +101,8 @@ class Verifier:
             await self._sandboxes.held(request.rollout, request.lease.number)
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
-        dispatcher = await self._tools.dispatcher(manifest.environment)
+        offered = await read_tools(self._journal, request.rollout)
+        dispatcher = await self._tools.dispatcher(manifest.environment, offered.tools)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
         verification = Verification(
             self._sandboxes, self._environments, request, environment, transcript.prompt.item

@@ -8,8 +8,10 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from clotho.errors import EnvironmentFailed, FileRefused, WorkspaceRefused
+from clotho.errors import CommandConflict, EnvironmentFailed, FileRefused, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
+from clotho.tools.claims import is_first
+from clotho.tools.results import INTERRUPTED, problem
 from clotho.tools.shell import last_job
 from clotho.tools.tool import CallContext
 
@@ -100,10 +102,19 @@ class AsyncToolContext:
 
     @_on_worker
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        """Any tool, by name; its result as the model would be shown it."""
+        """Any tool, by name, those of MCP servers included; its result as the model would be shown it.
+
+        A verification that was interrupted in a call which is made at most once begins anew.
+        """
         workspace = self._workspace
         number, workspace.calls = workspace.calls, workspace.calls + 1
         place = "-".join(map(str, workspace.place))
+        claims: list[bool] = []
+
+        async def claim() -> bool:
+            claims.append(await is_first(workspace.once, f"{place}-{number}-claim"))
+            return claims[-1]
+
         unlimited = {
             "longest_command_seconds": A_DAY,
             "max_result_chars": UNLIMITED,
@@ -118,9 +129,12 @@ class AsyncToolContext:
             settings=workspace.settings.model_copy(update=unlimited),
             instance=await workspace.instance(),
             state=workspace.state,
+            claim=claim,
             once=lambda name, work: workspace.once(f"{place}-{number}-{name}", work),
         )
         dispatched = await workspace.dispatcher.run(name, json.dumps(arguments), workspace.tools, call)
+        if False in claims and dispatched.content == problem(INTERRUPTED).content:
+            raise CommandConflict(f"{name}: {INTERRUPTED}")
         workspace.state.update(dispatched.state)
         return dispatched.content
 

@@ -35,14 +35,16 @@ from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.registry import LocalConfig, chosen_backend, open_backend
 from clotho.sandbox.verification import VerifierSetup
+from clotho.testing.offers import tools_of_servers
 from clotho.testing.script import ScriptedCall, ScriptedTurn
 from clotho.tools.dispatch import Dispatcher
+from clotho.tools.mcp.servers import McpServers
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 from clotho.tools.shell import last_job
 from clotho.tools.tool import CallContext
 
-LEASE = "test/lease/0"
+ROLLOUT, LEASE, PROBE = "test", "test/lease/0", "test/lease/1"
 THREADS = 4
 """A verifier waits in one of them while its hidden files are asked for in another."""
 
@@ -67,6 +69,7 @@ def sandboxed_context(environment: EnvironmentLike, item: Item | int = 0) -> Ite
             task._prepare(item, settings)
             yield task
         finally:
+            task._wait(task._servers.close())
             task._wait(destroy_sandboxes(settings.sandbox, root))
 
 
@@ -92,7 +95,7 @@ class SandboxedTask:
         self._loop = loop
         self._threads = threads
         self._registry = Registry([*Registry.discover(), *own_tools(kind)])
-        self._dispatcher = Dispatcher(self._registry, variable)
+        self._servers = McpServers(variable)
         self._turns: list[ScriptedTurn] = []
         self._messages: list[dict[str, Any]] = []
         self._errors: list[ToolError] = []
@@ -143,16 +146,7 @@ class SandboxedTask:
         files = self._run(self.environment.workspace_files, self.item)
         prompt = self._run(self.environment.format_prompt, self.item)
         self._messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        selection = tool_selection(config, self._registry)
         self._settings = configured_tools(config)
-        resolution = resolve(
-            self._registry,
-            selection.enabled,
-            selection.disabled,
-            selection.distribution,
-            settings=self._settings,
-        )
-        self._offered = tuple(tool.name for tool in resolution.tools)
         asked = settings.run
         bounds: dict[str, Any] = {
             name: value for name in SETTINGS["sandbox"] if (value := getattr(asked, name, None)) is not None
@@ -170,10 +164,24 @@ class SandboxedTask:
         async def attached() -> SandboxInstance:
             return self._sandbox
 
-        self._run_spec = run
+        async def probed() -> SandboxInstance:
+            return await self._created(PROBE, asked_of_sandbox, spec, (), as_bytes(files))
 
+        self._run_spec = run
+        selection = tool_selection(config, self._registry)
+        of_servers = self._wait(tools_of_servers(self._servers, self._settings, selection, probed))
+        self._registry = self._registry.with_tools(of_servers)
+        self._dispatcher = Dispatcher(self._registry, variable)
+        resolution = resolve(
+            self._registry,
+            selection.enabled,
+            selection.disabled,
+            selection.distribution,
+            settings=self._settings,
+        )
+        self._offered = tuple(tool.name for tool in resolution.tools)
         self._sandbox = self._wait(create())
-        self._workspace = self._workspace_of("agent", attached)
+        self._workspace = self._workspace_of(attached, lease=0)
         self.agent = self._context(self._workspace)
 
     async def _created(
@@ -209,8 +217,9 @@ class SandboxedTask:
 
     def _call(self, turn: int, index: int, call: ToolCall) -> None:
         context = CallContext(
-            rollout="play",
+            rollout=ROLLOUT,
             call=("call", call_id(turn, index)),
+            lease=0,
             tool_call_id=call.id,
             settings=self._settings,
             state=self._workspace.state,
@@ -242,7 +251,7 @@ class SandboxedTask:
                 return await self._backend.verify_in_place(LEASE, self._sandbox.incarnation, setup=setup)
             return await self._backend.open_verifier(LEASE, epoch, as_bytes(hidden), setup=setup)
 
-        return self._workspace_of("verifier", open_instance, start)
+        return self._workspace_of(open_instance, start)
 
     async def _open_grading(self) -> SandboxInstance:
         method = self.environment.grading_sandbox
@@ -253,10 +262,13 @@ class SandboxedTask:
         return await self._created(key, asked, asked.spec(self._run_spec, variable), ())
 
     def _workspace_of(
-        self, name: str, opened: Callable[[], Coroutine[Any, Any, SandboxInstance]], start: str | None = None
+        self,
+        opened: Callable[[], Coroutine[Any, Any, SandboxInstance]],
+        start: str | None = None,
+        lease: int | None = None,
     ) -> Workspace:
         return Workspace(
-            rollout=name,
+            rollout=ROLLOUT,
             place=("verify", self._epoch),
             open=opened,
             open_grading=self._open_grading,
@@ -264,6 +276,7 @@ class SandboxedTask:
             tools=self._registry.names,
             settings=self._settings,
             start=start,
+            lease=lease,
         )
 
     def _context(self, workspace: Workspace) -> ToolContext:

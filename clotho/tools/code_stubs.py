@@ -4,6 +4,7 @@ A call is a file `{number}.request` in a folder of the execution, made by a link
 among threads and forked processes. Its answer is the file `{number}.answer`.
 """
 
+import keyword
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +16,8 @@ ALIAS = "hermes_tools"
 """The name by which code in datasets imports it."""
 FOLDER = "/tmp/.clotho-code"
 STDERR_BYTES = 400_000
+MOST_DESCRIPTION_CHARS = 500
+"""Characters of a tool's description in its stub."""
 
 EXCHANGE = '''\
 """Tools of the rollout. Each call waits for its answer."""
@@ -70,17 +73,28 @@ exit $code
 
 def stubs(tools: Iterable[Tool], most_calls: int) -> str:
     """The module's text: a function for each tool, with its parameters."""
-    return EXCHANGE.format(most=most_calls) + "".join(_function(tool) for tool in tools)
+    return EXCHANGE.format(most=most_calls) + "".join(function(tool) for tool in tools)
 
 
-def _function(tool: Tool) -> str:
+def function(tool: Tool) -> str:
     schema: Any = tool.parameters
-    required = list(schema["required"])
-    optional = [name for name in schema["properties"] if name not in required]
-    parameters = ", ".join([*required, *(f"{name}=None" for name in optional)])
-    given = ", ".join(f"{name}={name}" for name in (*required, *optional))
-    body = f"    {tool.description!r}\n    return _call({tool.name!r}, {given})"
-    return f"\n\ndef {tool.name}({parameters}):\n{body}\n"
+    required = schema.get("required", [])
+    names = [*required, *(name for name in schema["properties"] if name not in required)]
+    plain = [name for name in names if _is_parameter(name)]
+    given = [f"{name}={name}" for name in plain]
+    parameters = [name if name in required else f"{name}=None" for name in plain]
+    if len(plain) < len(names):
+        parameters.append("**_others")
+        given.append("**_others")
+    call = ", ".join([repr(tool.name), *given])
+    body = f"    {tool.description[:MOST_DESCRIPTION_CHARS]!a}\n    return _call({call})"
+    return f"\n\ndef {tool.name}({', '.join(parameters)}):\n{body}\n"
+
+
+def _is_parameter(name: str) -> bool:
+    """Whether a function may have a parameter of that name; a server's tool may have others."""
+    plain = name.isascii() and name.isidentifier() and not name.startswith("_")
+    return plain and not keyword.iskeyword(name)
 
 
 def script(key: str, code: str, text: str) -> str:

@@ -19,6 +19,8 @@ from pydantic import JsonValue
 from clotho.errors import FileRefused
 from clotho.sandbox.backend import FileContent, Job, JobState, JobStatus
 from clotho.tools import code_stubs, shell
+from clotho.tools.claims import is_first
+from clotho.tools.mcp.tool import McpTool
 from clotho.tools.output import plain, shown_output, truncated
 from clotho.tools.results import RAN_OUT, refusal, text
 from clotho.tools.schemas import object_schema, string
@@ -33,7 +35,7 @@ MOST_REQUEST_BYTES = 2_000_000
 CALLABLE = frozenset(
     {"web_search", "web_extract", "read_file", "write_file", "search_files", "patch", "terminal"}
 )
-"""The tools that code may call, where the model is offered them."""
+"""The tools that code may call, where the model is offered them, beside those of MCP servers."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.1
 """Seconds between two looks for a request of the code's."""
 LONGEST_LOOK = 2.0
@@ -45,20 +47,26 @@ class ExecuteCode(Tool):
     toolset = "code_execution"
     description = (
         "Run Python 3 in the sandbox, where it can call tools: `from clotho_tools import read_file, write_file, "
-        "patch, search_files, terminal, web_search, web_extract` (those that you are offered). A call takes the "
-        "tool's arguments and returns its result as a dict. Use it for loops over many calls, and to filter what "
-        f"they return: only what the code prints comes back. At most {MOST_CALLS} calls and {SECONDS:g} seconds."
+        "patch, search_files, terminal, web_search, web_extract` (those that you are offered), and tools named "
+        "mcp_…. A call takes the tool's arguments and returns its result as a dict. Use it for loops over many "
+        "calls, and to filter what they return: only what the code prints comes back. At most "
+        f"{MOST_CALLS} calls and {SECONDS:g} seconds."
     )
     parameters = object_schema("code", code=string("The Python program"))
 
-    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome:
-        return await self.run(arguments, context)
+    async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
+        outcome, repeatable = await self._run(arguments, context)
+        return outcome if repeatable else None
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        assert context.dispatcher is not None, "code was run without a dispatcher"
+        outcome, _ = await self._run(arguments, context)
+        return outcome
+
+    async def _run(self, arguments: Arguments, context: CallContext) -> tuple[ToolOutcome, bool]:
+        """The outcome, and whether the code may be run again in the next sandbox with the same effect."""
         if "\0" in arguments["code"]:
-            return refusal("Code can't hold a NUL character.")
-        callable_ = [tool for tool in context.dispatcher.registry if tool.name in CALLABLE & context.offered]
+            return refusal("Code can't hold a NUL character."), True
+        callable_ = _callable(context)
         key = context.job_key()
         previous = shell.last_command(context)
         job = Job(
@@ -72,7 +80,17 @@ class ExecuteCode(Tool):
         execution = Execution(job, context)
         status = await execution.follow(seconds)
         content = await _result(job, status, seconds, context, execution.calls)
-        return ToolOutcome(content=content, state=execution.state)
+        return ToolOutcome(content=content, state=execution.state), execution.repeatable
+
+
+def _callable(context: CallContext) -> list[Tool]:
+    """The tools that the code of a call may call."""
+    assert context.dispatcher is not None, "code was run without a dispatcher"
+    return [
+        tool
+        for tool in context.dispatcher.registry
+        if tool.name in context.offered and (tool.name in CALLABLE or isinstance(tool, McpTool))
+    ]
 
 
 class Execution:
@@ -81,6 +99,9 @@ class Execution:
     def __init__(self, job: Job, context: CallContext) -> None:
         self.calls = 0
         self.state: dict[str, JsonValue] = {}
+        self.repeatable = True
+        """Whether the code may be run again in the next sandbox with the same effect."""
+        self._callable = frozenset(tool.name for tool in _callable(context))
         self._job = job
         self._context = context
         self._folder = code_stubs.folder_of(job.key)
@@ -148,13 +169,17 @@ class Execution:
             call=(*context.call, "inner", number),
             tool_call_id=f"{context.tool_call_id}-{number}",
             state={**context.state, **self.state},
+            claim=lambda: is_first(context.once, f"{number:02}-claim"),
+            once=lambda part, work: context.once(f"{number:02}-{part}", work),
         )
 
         async def made() -> ToolOutcome:
-            done = await dispatcher.run(name, arguments, CALLABLE & context.offered, inner)
+            done = await dispatcher.run(name, arguments, self._callable, inner)
             return ToolOutcome(content=done.content, state=done.state)
 
         tool = dispatcher.registry.get(name)
+        if isinstance(tool, McpTool) and name in self._callable and tool.sandboxed:
+            self.repeatable &= tool.repeats(context.settings)
         # A call in a lost sandbox has to be made in the next one, too; a search hasn't.
         in_sandbox = tool is None or tool.sandboxed
         asked_for = hashlib.sha256(f"{name} {arguments}".encode(errors="replace")).hexdigest()[:16]

@@ -2,26 +2,31 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from clotho.errors import SandboxLost, ServiceRejected
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.tools.code_stubs import function
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.mcp.servers import McpServers, ProbedSandbox
 from clotho.tools.mcp.settings import McpServer
-from clotho.tools.mcp.tool import McpTool, tools_of
+from clotho.tools.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
 from tests.support import eventually
 from tests.tools.calls import REGISTRY
 from tests.tools.test_mcp import UNKNOWN, result
 
-SERVER = (Path(__file__).parent / "mcp_server.py").read_bytes()
+SERVER_FILE = Path(__file__).parent / "mcp_server.py"
+SERVER = SERVER_FILE.read_bytes()
 LEASE = "mcp/lease/0"
 UNSET: dict[str, str] = {}
 
@@ -42,10 +47,15 @@ class Rollout:
     parts: dict[str, ToolOutcome] = field(default_factory=dict)
     calls: int = 0
 
+    def dispatcher(self) -> Dispatcher:
+        return Dispatcher(Registry([*REGISTRY, *self.tools.values()]), UNSET.get)
+
     async def call(self, name: str, text: str = "", call: str | None = None) -> Dispatched:
-        dispatcher = Dispatcher(Registry([*REGISTRY, *self.tools.values()]), UNSET.get)
-        context = self.context(call)
-        return await dispatcher.run(name, json.dumps({"text": text}), dispatcher.names, context)
+        return await self.run(name, call, text=text)
+
+    async def run(self, name: str, call: str | None = None, **arguments: str) -> Dispatched:
+        dispatcher = self.dispatcher()
+        return await dispatcher.run(name, json.dumps(arguments), dispatcher.names, self.context(call))
 
     def context(self, call: str | None = None) -> CallContext:
         self.calls += 1
@@ -217,3 +227,55 @@ async def test_a_sandbox_that_is_gone_is_never_a_result(begin: Begin, tool_backe
 def test_secrets_never_enter_a_sandbox() -> None:
     with pytest.raises(ValueError, match="secrets never enter a sandbox"):
         McpServer(command=("server",), secrets={"TOKEN": "NOTES_TOKEN"})
+
+
+NOTED = """
+from clotho_tools import *
+print([mcp_notes_add_note(text=each)["result"] for each in "ab"], mcp_notes_misbehave(text="raise")["error"])
+"""
+
+
+async def test_code_calls_a_server_and_a_second_attempt_calls_nothing(begin: Begin) -> None:
+    rollout = await begin(settings())
+    for _ in range(2):
+        done = await rollout.run("execute_code", call="0-7", code=NOTED)
+        assert json.loads(done.content)["output"] == "['1 notes', '2 notes'] no such thing\n", done.content
+        assert await rollout.left("calls") == ["add_note a", "add_note b", "misbehave raise"]
+
+
+@pytest.mark.parametrize(("idempotent", "repeated"), [((), False), (("*",), True)])
+async def test_code_that_called_a_server_is_repeated_as_its_calls_may_be(
+    begin: Begin, idempotent: tuple[str, ...], repeated: bool
+) -> None:
+    rollout = await begin(settings(idempotent=idempotent))
+    dispatcher, context = rollout.dispatcher(), rollout.context("0-7")
+    code = json.dumps({"code": NOTED})
+    again = await dispatcher.replay("execute_code", code, dispatcher.names, context, "", False)
+    assert (again is not None) == repeated
+
+
+async def test_code_is_told_of_a_call_whose_answer_was_lost(begin: Begin, tmp_path: Path) -> None:
+    """A server on the host, called by an attempt that died: no later one calls it again."""
+    command = (sys.executable, "-S", str(SERVER_FILE), str(tmp_path))
+    rollout = await begin(McpServer(command=command, where="host"))
+    code = "import clotho_tools as t; print(t.mcp_notes_add_note(text='a'), t.mcp_notes_add_note(text='b'))"
+    rollout.parts["0-7 00-claim"] = ToolOutcome(content="another attempt")
+    said = json.loads((await rollout.run("execute_code", call="0-7", code=code)).content)["output"]
+    assert "wasn't made again" in said and "{'result': '1 notes'}" in said
+    assert (tmp_path / "calls").read_text().splitlines() == ["add_note b"]
+    await rollout.servers.close()
+
+
+def test_parameters_that_python_has_no_names_for_are_still_given() -> None:
+    parameters: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {"user-id": {}, "from": {}, "_call": {}, "text": {}},
+        "required": ["from", "text"],
+    }
+    odd = mcp_tool("mcp_notes_odd", Offer("notes", "odd"), "d\ud800\n", parameters, McpServers(UNSET.get))
+    given: dict[str, Any] = {"_call": lambda tool, **more: (tool, more)}
+    exec(function(odd), given)
+    assert given["mcp_notes_odd"]("x", **{"from": 1, "user-id": 2}) == (
+        "mcp_notes_odd",
+        {"text": "x", "from": 1, "user-id": 2},
+    )

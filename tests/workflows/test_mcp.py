@@ -19,6 +19,7 @@ from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 
 SERVER = Path(__file__).parents[1] / "tools" / "mcp_server.py"
+ASKS_SERVER = "tests.environments.asks_server:AsksServer"
 
 
 def asked(folder: Path, *how: str, **settings: Any) -> dict[str, Any]:
@@ -120,3 +121,26 @@ async def test_a_server_that_changed_its_tools_fails_the_group(cluster: Cluster,
             await handle.result()
     assert "changed its tool add_note since the group began" in str(raised.value.cause)
     assert not (tmp_path / "calls").exists()
+
+
+async def test_a_verification_that_was_interrupted_in_a_call_begins_anew(
+    private_cluster: Cluster, tmp_path: Path
+) -> None:
+    """The reward is neither lost nor computed from a call without an answer, and no call is made twice in one."""
+    cluster = private_cluster
+    worker = await cluster.start_worker()
+    calls = tmp_path / "calls"
+
+    async def called() -> bool:
+        return calls.exists()
+
+    asks = {"mcp_servers": asked(tmp_path)["mcp_servers"], "calls": str(calls)}
+    async with serving(script(say("Done."))) as url:
+        handle = await cluster.start("mcp-verified", url, environment=ASKS_SERVER, overrides=asks)
+        await eventually(called, "the reward's call was made")
+        await worker.kill()
+        await cluster.start_worker()
+        await handle.result()
+    [(_, group)] = await scored_groups(cluster.open_journal(), "mcp-verified")
+    assert [one.score for one in group.siblings] == [1.0]
+    assert calls.read_text().splitlines() == ["misbehave hang", "misbehave noise"]

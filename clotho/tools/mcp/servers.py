@@ -49,7 +49,7 @@ class McpServers:
     def __init__(self, variable: Callable[[str], str | None]) -> None:
         self._variable = variable
         self._held: dict[tuple[str, str], _Held] = {}
-        self._in_sandboxes: dict[tuple[str, int | None, str], SandboxedServer] = {}
+        self._in_sandboxes: dict[tuple[tuple[str | int, ...], str], SandboxedServer] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -77,10 +77,13 @@ class McpServers:
 
     def in_sandbox(self, context: CallContext, name: str, server: McpServer) -> SandboxedServer:
         """The server in the sandbox of a call."""
-        place = (context.rollout, context.lease, name)
+        if context.lease is not None:
+            scope: tuple[str | int, ...] = (context.rollout, context.lease)
+        else:  # a verifier's: one for each of its sandboxes, which all but a call's number names
+            scope = (context.rollout, *context.call[:-1])
+        place = (scope, name)
         if place not in self._in_sandboxes and len(self._in_sandboxes) >= MOST_REMEMBERED:
             del self._in_sandboxes[next(iter(self._in_sandboxes))]
-        scope = (context.rollout, context.lease or 0)
         directory = context.settings.terminal_cwd
         return self._in_sandboxes.setdefault(place, SandboxedServer(name, server, scope, directory))
 

@@ -5,7 +5,6 @@ that was certainly not made is made by a later attempt, and so is one that may b
 """
 
 import re
-import uuid
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
 from clotho.identifiers.ids import displayable
+from clotho.tools.claims import is_first, journalled
 from clotho.tools.mcp.servers import McpServers, ProbedSandbox
 from clotho.tools.mcp.session import Answer, Definition, NoAnswer, NotStarted, Refused
 from clotho.tools.mcp.settings import McpServer, toolset_of
 from clotho.tools.results import INTERRUPTED, answer, problem, refusal
-from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 
 MOST_NAME_CHARS = 64
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
@@ -82,8 +82,11 @@ class McpTool(Tool):
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
         """Call a tool again that is declared idempotent; what another one did to its server is lost."""
-        server = context.settings.mcp_servers[self.offer.server]
-        return await self.run(arguments, context) if server.repeats(self.offer.tool) else None
+        return await self.run(arguments, context) if self.repeats(context.settings) else None
+
+    def repeats(self, settings: ToolSettings) -> bool:
+        """Whether a call may be made again when its answer is lost."""
+        return settings.mcp_servers[self.offer.server].repeats(self.offer.tool)
 
     async def _run_in_sandbox(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         """The agent may have done anything to the server: whatever that does, the model is told."""
@@ -134,21 +137,14 @@ async def _claim(context: CallContext) -> int | None:
     while not first:
         if await _journal_end(context, number, UNKNOWN) != NOT_MADE:
             return None
-        number, mine = number + 1, uuid.uuid4().hex
-        first = await _journalled(context, f"mcp-claim-{number}", mine) == mine
+        number += 1
+        first = await is_first(context.once, f"mcp-claim-{number}")
     return number
 
 
 async def _journal_end(context: CallContext, claim: int, end: str) -> str:
     """Journal how the call under `claim` ended; returns what was journalled first."""
-    return await _journalled(context, f"mcp-end-{claim}", end)
-
-
-async def _journalled(context: CallContext, name: str, text: str) -> str:
-    async def written() -> ToolOutcome:
-        return ToolOutcome(content=text)
-
-    return (await context.once(name, written)).content
+    return await journalled(context.once, f"mcp-end-{claim}", end)
 
 
 def _shown(found: Answer) -> ToolOutcome:
