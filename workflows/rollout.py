@@ -26,7 +26,7 @@ from workflows import attributes
 from workflows.delegation import Delegation
 from workflows.model_process import ModelProcess
 from workflows.pausing import Pausable, run_resume
-from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss
+from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss, is_mended
 from workflows.steps import clean_up, raise_if_cancelled, run_activity, run_activity_here_first, side_by_side
 
 NAME_CHARACTERS = 40
@@ -128,26 +128,32 @@ class Rollout(Pausable):
         results: dict[int, CallResult] = {}
 
         async def on_some_host(index: int, call: ToolCallReference) -> None:
-            request = self.call_request(index)
+            request = self.call_request(index, len(calls))
             results[index] = await self.sandbox.run_on_some_host(
                 Tools.call_tool, request, call_summary(turn, index, call)
             )
             raise_if_cancelled()
 
         async def in_sandbox(lease: Lease, index: int, call: ToolCallReference) -> None:
-            leased = self.call_request(index).model_copy(update={"lease": lease.number})
+            leased = self.call_request(index, len(calls)).model_copy(update={"lease": lease.number})
             results[index] = await self.sandbox.run(
                 Tools.call_tool, leased, lease, call_summary(turn, index, call)
             )
 
         async def all_in_sandbox(lease: Lease) -> None:
-            await side_by_side([in_sandbox(lease, index, call) for index, call in calls if call.sandboxed])
+            steps = [in_sandbox(lease, index, call) for index, call in calls if call.sandboxed]
+            await side_by_side(steps, foremost=is_mended)
 
         work = [on_some_host(index, call) for index, call in calls if not call.sandboxed]
         if len(work) < len(calls):
             # Once for all of them: a sandbox that is lost is restored once, and each call is asked for again in it.
             work.append(self.sandbox.use(all_in_sandbox, self.state.turn))
-        await side_by_side(work)
+        try:
+            await side_by_side(work)
+        except SandboxRepeatedlyLost:  # the calls that had finished count
+            for _, result in sorted(results.items()):
+                self.state = self.state.after_call(result)
+            raise
         for index, _ in calls:
             result = results[index]
             self.state = self.state.after_call(result)
@@ -156,7 +162,9 @@ class Rollout(Pausable):
             if result.delegated is not None and result.delegated.left is not None:
                 self.sandbox.go_on_from(result.delegated.left)
 
-    def call_request(self, index: int) -> CallRequest:
+    def call_request(self, index: int, beside: int = 1) -> CallRequest:
+        """The request of a call that shares the rollout's time with those that it runs beside."""
+        seconds = self.state.seconds_left(self.request.limits)
         return CallRequest(
             run=self.request.run,
             rollout=self.rollout,
@@ -164,7 +172,7 @@ class Rollout(Pausable):
             index=index,
             lease=None,
             tool_state=self.state.tool_state,
-            seconds_left=self.state.seconds_left(self.request.limits),
+            seconds_left=None if seconds is None else max(1.0, seconds / beside),
             checkpoint=self.state.checkpoint,
             owner=self.request.shared.owner if self.request.shared is not None else None,
         )

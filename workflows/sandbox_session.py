@@ -249,6 +249,13 @@ def is_loss(error: ActivityError) -> bool:
     return sandbox_action(error) is SandboxAction.RESTORE
 
 
+def is_mended(error: BaseException) -> bool:
+    """Whether `SandboxSession.use` goes on after the error, in another sandbox or on its host."""
+    if not isinstance(error, ActivityError):
+        return False
+    return timed_out_in_queue(error) or sandbox_action(error) is not SandboxAction.KEEP
+
+
 def lost_too_often(message: str, lease: Lease | None, exhausted: str | None) -> ApplicationError:
     """An infrastructure failure, unless commands exhausted a resource; without a lease, there were none."""
     if lease is not None and exhausted is not None:

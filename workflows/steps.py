@@ -164,16 +164,27 @@ def without_deadline(activity_queue: ActivityQueue) -> ActivityQueue:
     return activity_queue.model_copy(update={"schedule_to_close_timeout": timedelta(days=365)})
 
 
-async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for every one of `work`, also when cancelled; then raise the first error, if any."""
-    for result in await asyncio.gather(*work, return_exceptions=True):
-        if result is not None:
-            raise result
+def _equally(error: BaseException) -> bool:
+    return True
 
 
-async def side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def all_of(
+    work: Iterable[Coroutine[Any, Any, None]], foremost: Callable[[BaseException], bool] = _equally
+) -> None:
+    """Wait for every one of `work`, also when cancelled; then raise the first error, if any.
+
+    An error that `foremost` is true of is raised before the others.
+    """
+    results = await asyncio.gather(*work, return_exceptions=True)
+    if errors := [error for error in results if error is not None]:
+        raise next(filter(foremost, errors), errors[0])
+
+
+async def side_by_side(
+    work: Sequence[Coroutine[Any, Any, None]], foremost: Callable[[BaseException], bool] = _equally
+) -> None:
     """Like `all_of`, or the only one of `work` without more ado."""
-    await (work[0] if len(work) == 1 else all_of(work))
+    await (work[0] if len(work) == 1 else all_of(work, foremost))
 
 
 async def clean_up(task: asyncio.Task[None], what: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import uvicorn
 from mcp.server import MCPServer
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -190,6 +191,63 @@ async def test_an_outage_at_a_call_that_may_be_repeated_is_no_answer(
         await notes.call("mcp_notes_add_note", "a")
     guarded[0].calls_instead = None
     assert result(await notes.call("mcp_notes_add_note", "a")) == "1 notes"
+
+
+def events(*parts: bytes, breaks: bool) -> Response:
+    """A stream of events that ends before its answer: as it should, or by a broken connection."""
+
+    async def sent() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+        if breaks:
+            raise ConnectionResetError
+
+    return StreamingResponse(sent(), media_type="text/event-stream")
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize("parts", [(), (b": working\n\n", b'data: {"jsonrpc": "2.0", "id')])
+async def test_a_stream_that_breaks_off_is_an_outage(
+    guarded: tuple[Guarded, str], servers: McpServers, tmp_path: Path, parts: tuple[bytes, ...], breaks: bool
+) -> None:
+    notes = await Notes(tmp_path, servers, settings(guarded[1], idempotent=("add_note",))).offer()
+    broken: list[Response] = []
+
+    def once() -> Response:
+        broken.append(events(*parts, breaks=breaks))
+        guarded[0].calls_instead = None
+        return broken[-1]
+
+    def always() -> Response:
+        return events(*parts, breaks=breaks)
+
+    guarded[0].calls_instead = once
+    assert result(await notes.call("mcp_notes_add_note", "a")) == "1 notes"
+    guarded[0].calls_instead = always
+    with pytest.raises(ServiceUnavailable, match="its answer broke off"):
+        await notes.call("mcp_notes_add_note", "b")
+    assert f"its answer broke off. {UNKNOWN}" in (await notes.call("mcp_notes_misbehave", "raise")).content
+
+
+@pytest.mark.parametrize("tool", ["add_note", "misbehave"])
+async def test_a_service_says_when_it_may_be_called_again(
+    guarded: tuple[Guarded, str], servers: McpServers, tmp_path: Path, tool: str
+) -> None:
+    notes = await Notes(tmp_path, servers, settings(guarded[1], idempotent=("add_note",))).offer()
+    asked: list[Response] = []
+
+    def later() -> Response:
+        asked.append(Response(status_code=429, headers={"retry-after": "17"}))
+        return asked[-1]
+
+    guarded[0].calls_instead = later
+    with pytest.raises(ServiceUnavailable) as raised:
+        await notes.call(f"mcp_notes_{tool}", "raise")
+    assert raised.value.retry_after == timedelta(seconds=17) and len(asked) == 1
+    guarded[0].instead = later
+    with pytest.raises(ServiceUnavailable) as raised:
+        await tools_of("notes", settings(guarded[1]), servers)
+    assert raised.value.retry_after == timedelta(seconds=17)
 
 
 async def test_a_service_that_was_started_again_is_called_once(servers: McpServers, tmp_path: Path) -> None:

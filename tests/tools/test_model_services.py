@@ -136,7 +136,7 @@ async def test_a_refused_request_is_an_answer_for_the_model(server: ModelServer)
     parts = Parts()
     for _ in range(2):
         done = await seen(server, parts=parts)
-        assert "violates our policy" in fields(done)["error"] and done.failure is None
+        assert "violates our policy" in fields(done)["error"] and done.failure is not None
         assert KEY not in done.content
     assert len(server.asked) == 1
 

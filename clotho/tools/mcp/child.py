@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 from clotho.errors import HostUnavailable
@@ -50,6 +51,10 @@ class Child:
 
     def may_have_acted(self) -> bool:
         return True
+
+    @property
+    def wait(self) -> timedelta | None:
+        return None
 
     def outage(self) -> bool:
         return False

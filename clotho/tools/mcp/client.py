@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import JsonValue
@@ -34,6 +35,10 @@ class Transport(Protocol):
 
     def outage(self) -> bool:
         """Whether a call failed because the server can't be reached now, which is no doing of the call's."""
+
+    @property
+    def wait(self) -> timedelta | None:
+        """The time that the server has asked for before another attempt."""
 
     def connect(self) -> AbstractAsyncContextManager[tuple[Any, Any]]: ...
 
@@ -69,7 +74,7 @@ class ClientConversation:
         if (known := _known(error)) is not None:
             raise known
         said, passing = transport.fault
-        raise NotStarted(said, passing) from error
+        raise NotStarted(said, passing, transport.wait) from error
 
     @property
     def ended(self) -> bool:
@@ -122,7 +127,7 @@ class ClientConversation:
 
     def _unanswered(self) -> NoAnswer:
         transport = self._transport
-        return NoAnswer(transport.fault[0], transport.may_have_acted(), transport.outage())
+        return NoAnswer(transport.fault[0], transport.may_have_acted(), transport.outage(), transport.wait)
 
     async def _run(self, ready: "asyncio.Future[None]") -> None:
         async with self._transport.connect() as streams, _session(*streams) as session:

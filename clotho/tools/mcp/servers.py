@@ -159,8 +159,8 @@ class McpServers:
 
 
 def _unusable(name: str, error: NotStarted) -> ServiceUnavailable | ServiceRejected:
-    kind = ServiceUnavailable if error.passing else ServiceRejected
-    return kind(f"MCP server {name} can't be used: {error}")
+    said = f"MCP server {name} can't be used: {error}"
+    return ServiceUnavailable(said, error.wait) if error.passing else ServiceRejected(said)
 
 
 def _require_package(name: str) -> None:

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import httpx2
 
 from clotho.tools.mcp.session import MOST_CALL_BYTES, MOST_MESSAGE_BYTES
+from clotho.tools.retry_after import retry_after
 
 CONNECT_SECONDS = 15.0
 NOT_MADE = (404, 429)
@@ -24,7 +26,7 @@ class Service:
 
     def begin_call(self) -> None:
         """Forget how earlier requests failed."""
-        self._transport.status = self._transport.failure = None
+        self._transport.status = self._transport.failure = self._transport.wait = None
         self._transport.refused = self._transport.unreachable = False
 
     @property
@@ -36,6 +38,11 @@ class Service:
         if status is not None:
             return f"it answered HTTP {status}", _passes(status)
         return "it doesn't speak MCP", False
+
+    @property
+    def wait(self) -> timedelta | None:
+        """The time that the service has asked for before another attempt."""
+        return self._transport.wait
 
     def may_have_acted(self) -> bool:
         """Whether the last call may have had an effect: not if it never connected, or was turned away."""
@@ -76,6 +83,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport()
         self.status: int | None = None
         self.failure: str | None = None
+        self.wait: timedelta | None = None
         self.refused = False
         self.unreachable = False
 
@@ -92,11 +100,13 @@ class _Bounded(httpx2.AsyncBaseTransport):
         if posts:
             self.refused = self.unreachable = False
             self.status = response.status_code if response.status_code >= 400 else None
+            self.wait = retry_after(response.headers) if _passes(self.status) else None
         if response.headers.get("content-encoding", "identity") != "identity":
             self.failure = "it sent a compressed answer, which wasn't asked for"
             raise httpx2.DecodingError(self.failure, request=request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _BoundedStream(response.stream, self)
+        events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        response.stream = _BoundedStream(response.stream, self, answers=posts and events)
         return response
 
     async def aclose(self) -> None:
@@ -104,18 +114,33 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, transport: _Bounded) -> None:
+    """`answers`: its end before an answer is an outage, however it ends."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, transport: _Bounded, answers: bool) -> None:
         self._stream = stream
         self._transport = transport
+        self._answers = answers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         received = 0
-        async for chunk in self._stream:
-            received += len(chunk)
-            if received > MOST_CALL_BYTES:
-                self._transport.failure = f"it sent more than {MOST_CALL_BYTES:,} bytes at one call"
-                raise httpx2.ReadError(self._transport.failure)
-            yield chunk
+        try:
+            async for chunk in self._stream:
+                received += len(chunk)
+                if received > MOST_CALL_BYTES:
+                    break
+                yield chunk
+        except httpx2.HTTPError:
+            self._break_off()
+            raise
+        if received > MOST_CALL_BYTES:
+            self._transport.failure = f"it sent more than {MOST_CALL_BYTES:,} bytes at one call"
+            raise httpx2.ReadError(self._transport.failure)
+        self._break_off()
+
+    def _break_off(self) -> None:
+        """Note that the stream has ended, which matters if the call has no answer."""
+        if self._answers:
+            self._transport.unreachable, self._transport.failure = True, "its answer broke off"
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -29,20 +30,27 @@ class Answer:
 
 
 class NotStarted(Exception):
-    """A server didn't start, or doesn't speak MCP. `passing`: another attempt may find it well."""
+    """A server didn't start, or doesn't speak MCP. `passing`: another attempt may find it well, after `wait`."""
 
-    def __init__(self, message: str, passing: bool) -> None:
+    def __init__(self, message: str, passing: bool, wait: timedelta | None = None) -> None:
         super().__init__(message)
         self.passing = passing
+        self.wait = wait
 
 
 class NoAnswer(Exception):
-    """A call has no answer. `made`: it may have had its effect; `outage`: the server can't be reached now."""
+    """A call has no answer. `made`: it may have had its effect; `outage`: the server can't be reached now.
 
-    def __init__(self, message: str, made: bool = True, outage: bool = False) -> None:
+    `wait` is the time that the server asks for before another attempt.
+    """
+
+    def __init__(
+        self, message: str, made: bool = True, outage: bool = False, wait: timedelta | None = None
+    ) -> None:
         super().__init__(message)
         self.made = made
         self.outage = outage
+        self.wait = wait
 
 
 class Refused(Exception):

@@ -70,10 +70,10 @@ class McpTool(Tool):
                         await _journal_end(context, claim, NOT_MADE)
                     if lost.made and not repeats:
                         return refusal(_unanswered(self.offer.server, lost))
-                    if left:
+                    if left and lost.wait is None:
                         continue
                     if lost.outage:
-                        raise ServiceUnavailable(_unanswered(self.offer.server, lost)) from lost
+                        raise ServiceUnavailable(_unanswered(self.offer.server, lost), lost.wait) from lost
                     return refusal(_unanswered(self.offer.server, lost))
                 except Refused as refused:
                     return refusal(str(refused))

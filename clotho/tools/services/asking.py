@@ -9,7 +9,6 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -17,6 +16,7 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable, truncate_middle
 from clotho.tools.results import problem
+from clotho.tools.retry_after import retry_after
 from clotho.tools.secrecy import Redactor
 from clotho.tools.services.settings import ModelService
 from clotho.tools.tool import CallContext, ToolOutcome
@@ -29,7 +29,6 @@ SLOT = "services"
 MOST_BYTES = 32 << 20
 """Bytes of an answer."""
 MOST_SAID_CHARS = 300
-LONGEST_WAIT = timedelta(hours=1)
 OF_THE_REQUEST = (400, 413, 422)
 TOO_LARGE, FORBIDDEN = 413, 403
 UNAVAILABLE = (402, 408, 409, 425, 429)
@@ -237,7 +236,9 @@ def _refusal(error: "openai.APIStatusError", service: ModelService, redact: Reda
     status, said = error.status_code, redact(error.message)
     named = f"{said} {error.code} {error.type}".lower()
     if status in UNAVAILABLE or status >= 500 or status < 400:
-        return ServiceUnavailable(f"{service.model} answered HTTP {status}", _wait(error.response))
+        return ServiceUnavailable(
+            f"{service.model} answered HTTP {status}", retry_after(error.response.headers)
+        )
     told = f"The model refused the request: {truncate_middle(said, MOST_SAID_CHARS)}"
     of_the_prompt = status == TOO_LARGE or any(each in named for each in OF_THE_PROMPT)
     if status in (*OF_THE_REQUEST, FORBIDDEN) and of_the_prompt:
@@ -247,11 +248,6 @@ def _refusal(error: "openai.APIStatusError", service: ModelService, redact: Reda
     if status in OF_THE_REQUEST and not of_the_settings:
         return InvalidInput(told)
     return ServiceRejected(f"{service.model} refused the request: HTTP {status}")
-
-
-def _wait(response: httpx2.Response) -> timedelta | None:
-    asked = response.headers.get("retry-after", "")
-    return min(timedelta(seconds=int(asked[:9])), LONGEST_WAIT) if asked.isdecimal() else None
 
 
 @dataclass

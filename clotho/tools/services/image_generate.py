@@ -3,7 +3,7 @@
 import base64
 
 from clotho.errors import FileRefused, InvalidInput, truncate_middle
-from clotho.tools.results import answer, problem
+from clotho.tools.results import answer, problem, refusal
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.services.asking import Asker, counted, used_up
 from clotho.tools.services.images import decoded, media_type
@@ -37,7 +37,10 @@ class ImageGenerate(Tool):
         if (full := used_up(context, 1)) is not None:
             return problem(full, success=False)
         size = SIZES[arguments.get("aspect_ratio", "landscape")]
-        made = await Asker.of(context).image(service, arguments["prompt"], size)
+        try:
+            made = await Asker.of(context).image(service, arguments["prompt"], size)
+        except InvalidInput as refused:
+            return refusal(str(refused))
         try:
             written = await self._written(made, context)
         except (InvalidInput, FileRefused) as error:

@@ -1,6 +1,7 @@
 """The `vision_analyze` tool: a question about an image, answered by a model that sees."""
 
-from clotho.tools.results import answer, problem
+from clotho.errors import InvalidInput
+from clotho.tools.results import answer, problem, refusal
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.services.asking import Asker, counted, used_up
 from clotho.tools.services.images import data_url, image
@@ -41,5 +42,8 @@ class VisionAnalyze(Tool):
             {"type": "text", "text": asked},
             {"type": "image_url", "image_url": {"url": data_url(content)}},
         ]
-        said = await Asker.of(context).answer(service, [{"role": "user", "content": parts}])
+        try:
+            said = await Asker.of(context).answer(service, [{"role": "user", "content": parts}])
+        except InvalidInput as refused:
+            return refusal(str(refused))
         return counted(answer(success=True, analysis=said), context, 1)

@@ -1,10 +1,9 @@
 """One search of a provider: its answer, or a failure that is told by whose doing it is."""
 
-from datetime import timedelta
-
 import httpx
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
+from clotho.tools.retry_after import retry_after
 from clotho.tools.tool import CallContext
 from clotho.tools.web.provider import Found, SearchProvider
 from clotho.tools.web.providers import PROVIDERS
@@ -12,7 +11,6 @@ from clotho.tools.web.settings import WebSettings
 
 SECONDS = 30.0
 MOST_BYTES = 4 << 20
-LONGEST_WAIT = timedelta(hours=1)
 UNAVAILABLE = (404, 408, 425, 429)
 
 
@@ -67,7 +65,7 @@ async def _body(client: httpx.AsyncClient, request: httpx.Request, name: str) ->
 def _require_answer(response: httpx.Response, provider: SearchProvider, name: str) -> None:
     status = response.status_code
     if status in UNAVAILABLE or status >= 500 or 300 <= status < 400:
-        raise ServiceUnavailable(f"{name} answered HTTP {status}", _wait(response))
+        raise ServiceUnavailable(f"{name} answered HTTP {status}", retry_after(response.headers))
     if status >= 400 and _refuses_query(response, provider):
         raise InvalidInput(f"The search was refused: HTTP {status}. Ask with other words")
     if status >= 400:
@@ -79,9 +77,3 @@ def _refuses_query(response: httpx.Response, provider: SearchProvider) -> bool:
         return provider.refuses_query(response.status_code, response.json())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False  # the answer of something else, such as a proxy
-
-
-def _wait(response: httpx.Response) -> timedelta | None:
-    """The seconds that `Retry-After` names, up to an hour."""
-    asked = response.headers.get("retry-after", "")
-    return min(timedelta(seconds=int(asked[:9])), LONGEST_WAIT) if asked.isdecimal() else None
