@@ -33,6 +33,7 @@ LAYERS = (
     "embedded",
     "atropos",
     "orders",
+    "viewer",
     "testing",
     "cli",
 )
@@ -218,6 +219,8 @@ def test_the_wheel_holds_only_clotho_and_all_of_it(wheel: zipfile.ZipFile) -> No
         "supervisor/supervisor-aarch64",
         "model/weights/model.safetensors",
         "supervisor.c",
+        "viewer/templates/base.html",
+        "viewer/static/viewer.js",
     ):
         assert any(needed in name for name in names), needed
 

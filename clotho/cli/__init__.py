@@ -52,6 +52,11 @@ COMMANDS = (
         "clotho.cli.show:command",
         "Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running.",
     ),
+    ImportedCommand(
+        "view",
+        "clotho.cli.view:command",
+        "Show runs, groups and rollouts in a browser, live: `clotho view`, then open the address that it prints.",
+    ),
     ImportedCommand("export", "clotho.cli.export:command", "Write the scored groups of a run as JSON lines."),
     ImportedCommand(
         "doctor",

@@ -1,0 +1,58 @@
+"""`clotho view`: the runs of a store in a browser on this machine."""
+
+import socket
+from typing import Annotated
+
+import typer
+
+from clotho.cli.options import Address, Store
+from clotho.config import cache_folder, load_settings
+from clotho.embedded.model.bundled import BUNDLED, TINY
+from clotho.errors import InvalidInput
+from clotho.journal.open_store import open_existing
+
+HOST = "127.0.0.1"
+PORT = 8234
+
+
+def command(
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port to listen at; 0 picks a free one.",
+            show_default=f"{PORT}, or a free one where that is taken",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
+    store: Store = None,
+    temporal: Address = None,
+) -> None:
+    """Show runs, groups and rollouts in a browser, live: `clotho view`, then open the address that it prints.
+
+    Only this machine can reach it, and it changes nothing. It needs no Temporal server: without one, it doesn't
+    know which runs are running.
+    """
+    settings = load_settings(store, temporal)
+    from clotho.viewer.app import Viewed
+    from clotho.viewer.server import serve
+
+    viewed = Viewed(
+        store=open_existing(settings.store, settings.s3),
+        temporal=settings.temporal,
+        cache=cache_folder() / "viewer",
+        bundled={TINY: BUNDLED},
+    )
+    with listening(port) as bound:
+        url = f"http://{HOST}:{bound.getsockname()[1]}"
+        serve(bound, viewed, lambda: typer.echo(f"{viewed.store.identity} at {url}; Ctrl-C ends it"))
+
+
+def listening(port: int | None) -> socket.socket:
+    """A socket at `port`, or at the usual one or a free one. Raises InvalidInput for a port in use."""
+    try:
+        return socket.create_server((HOST, PORT if port is None else port))
+    except OSError as error:
+        if port is None:
+            return socket.create_server((HOST, 0))
+        raise InvalidInput(f"{HOST}:{port} can't be listened at: {error.strerror or error}") from error

@@ -1,0 +1,125 @@
+"""What the pages of all runs and of one run show beside the rows of its index."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clotho.errors import ClothoError
+from clotho.identifiers.group_keys import attempt_prefix
+from clotho.identifiers.ids import campaign_id
+from clotho.identifiers.run_keys import campaign_request_prefix, repairs_prefix
+from clotho.journal import Journal
+from clotho.rollouts.campaign import CampaignRequest
+from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
+from clotho.rollouts.run import RunManifest
+from clotho.runs.manifest import list_runs, read_manifest
+from clotho.runs.pauses import paused_because
+from clotho.viewer.rollout import OpenRollout, open_rollouts
+from clotho.viewer.run_index import RunIndex, RunIndexes
+from clotho.viewer.workflows import Workflows
+
+PATIENCE_SECONDS = 0.7
+"""That a page waits for an index, before it shows what there is and says so."""
+OPEN_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run at a glance."""
+
+    run: str
+    manifest: RunManifest | None
+    index: RunIndex
+    total: int | None
+    """Groups that it is to have; None where an adapter draws them one by one."""
+    paused: str | None
+    workflow: str | None
+    """The state of its campaign in Temporal; None where it isn't known."""
+    failures: Mapping[str, int]
+    """Kind -> failures that were repaired."""
+    problem: str | None = None
+
+    @property
+    def rollouts(self) -> int:
+        return sum(len(row.rollouts) for row in self.index.rows.values())
+
+    @property
+    def mean(self) -> float | None:
+        scores = [score for row in self.index.rows.values() for score in row.scores]
+        return sum(scores) / len(scores) if scores else None
+
+    @property
+    def state(self) -> str:
+        scored = len(self.index.rows)
+        if self.problem is not None:
+            return "unreadable"
+        if not self.index.known:
+            return "being read"
+        if self.total is not None and scored >= self.total:
+            return "scored"
+        if self.paused is not None:
+            return "paused"
+        return self.workflow or "unfinished"
+
+
+@dataclass(frozen=True)
+class OpenGroup:
+    group: str
+    rollouts: Sequence[OpenRollout]
+    failures: Sequence[SiblingFailure]
+    """Of its attempts that ended incomplete."""
+
+
+class Overview:
+    """Reads runs from the store, and their states from Temporal where it answers."""
+
+    def __init__(self, journal: Journal, indexes: RunIndexes, workflows: Workflows) -> None:
+        self._journal = journal
+        self._indexes = indexes
+        self._workflows = workflows
+
+    async def runs(self) -> list[RunFacts]:
+        names = await list_runs(self._journal)
+        return list(await asyncio.gather(*(self._facts_or_problem(name) for name in names)))
+
+    async def facts(self, run: str) -> RunFacts:
+        """Raises InvalidInput for an unknown run."""
+        manifest = await read_manifest(self._journal, run)
+        index = self._indexes.of(run)
+        await index.look(PATIENCE_SECONDS)
+        request = await self._journal.latest(campaign_request_prefix(run), CampaignRequest)
+        total = min(request.groups, index.total or request.groups) if request is not None else None
+        return RunFacts(
+            run,
+            manifest,
+            index,
+            total,
+            await paused_because(self._journal, run),
+            await self._workflows.state(campaign_id(run)),
+            await self._failures(run),
+        )
+
+    async def open_groups(self, run: str) -> list[OpenGroup]:
+        """Groups that have begun and aren't scored, the first forty."""
+        candidates = self._indexes.of(run).begun_candidates[:OPEN_SHOWN]
+        groups = await asyncio.gather(*(self._open_group(group) for group in candidates))
+        return [each for each in groups if each.rollouts or each.failures]
+
+    async def _open_group(self, group: str) -> OpenGroup:
+        rollouts = await open_rollouts(self._journal, group)
+        keys = await self._journal.keys(attempt_prefix(group))
+        attempts = await self._journal.read_many(keys, AttemptEntry)
+        failures = [failure for attempt in attempts if attempt is not None for failure in attempt.failures]
+        return OpenGroup(group, rollouts, failures)
+
+    async def _failures(self, run: str) -> dict[str, int]:
+        keys = await self._journal.keys(repairs_prefix(run))
+        repairs = await self._journal.read_many(keys, RepairEntry)
+        return dict(Counter(each.failure.kind for each in repairs if each is not None).most_common())
+
+    async def _facts_or_problem(self, run: str) -> RunFacts:
+        try:
+            return await self.facts(run)
+        except ClothoError as error:
+            return RunFacts(run, None, self._indexes.of(run), None, None, None, {}, str(error))

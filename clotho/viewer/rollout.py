@@ -1,0 +1,204 @@
+"""A rollout as its page shows it: some turns at a time, and what of it can be read where an entry is damaged."""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from clotho.errors import InvalidInput, JournalCorrupt
+from clotho.identifiers.ids import call_id, group_of
+from clotho.identifiers.rollout_keys import (
+    call_key,
+    lease_key,
+    prompt_key,
+    reward_key,
+    sealed_key,
+    turn_key,
+    turn_prefix,
+)
+from clotho.journal import Journal
+from clotho.models.messages import ToolCall
+from clotho.rollouts.call import CallEntry
+from clotho.rollouts.group import RepairEntry
+from clotho.rollouts.lease import LeaseEntry
+from clotho.rollouts.rollout import Prompt, RolloutSummary
+from clotho.rollouts.turn import TurnEntry
+from clotho.rollouts.verification import RewardEntry
+from clotho.runs.disturbances import disturbances_of, repairs_of
+from clotho.runs.repairs import group_repairs
+from clotho.runs.rollouts import read_end, sandbox_losses
+
+TURNS = 50
+"""Turns on a page."""
+
+Entry = TypeVar("Entry", bound=BaseModel)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class CallView:
+    """A tool call: as the model made it, and its result once there is one."""
+
+    key: str
+    call: ToolCall
+    entry: CallEntry | None
+    loss: LeaseEntry | None = None
+    """The sandbox that replaced a lost one, where this is the first call in it."""
+
+
+@dataclass(frozen=True)
+class TurnView:
+    number: int
+    key: str
+    entry: TurnEntry | None
+    """None where the entry can't be read."""
+    calls: Sequence[CallView]
+    repairs: Sequence[RepairEntry]
+    """Failures after which the rollout went on with this turn."""
+
+
+@dataclass
+class RolloutView:
+    """What the journal has of a rollout."""
+
+    rollout: str
+    prompt: Prompt | None = None
+    turns: Sequence[TurnView] = ()
+    first: int = 0
+    count: int = 0
+    """Turns of the whole rollout."""
+    reward: RewardEntry | None = None
+    end: RolloutSummary | None = None
+    losses: Sequence[str] = ()
+    repairs: Sequence[RepairEntry] = ()
+    disturbances: Sequence[str] = ()
+    problems: list[str] = field(default_factory=list)
+    """Entries that can't be read, and why."""
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the tokens of one of these turns are known."""
+        sampled = (turn.entry.sampled for turn in self.turns if turn.entry is not None)
+        return any(each is not None and each.tokens is not None for each in sampled)
+
+    @property
+    def next(self) -> int | None:
+        """The number of the first turn of the next page."""
+        after = self.first + len(self.turns)
+        return after if after < self.count else None
+
+
+async def read_rollout(journal: Journal, rollout: str, first: int = 0, most: int = TURNS) -> RolloutView:
+    """Read `most` turns from number `first`, and all that isn't a turn.
+
+    Raises InvalidInput for an unknown rollout.
+    """
+    view = RolloutView(rollout, first=first)
+    reader = _Reader(journal, view.problems)
+    view.prompt = await reader.one(prompt_key(rollout), Prompt)
+    ended = await reader.checked(read_end(journal, rollout))
+    view.end = ended.summary if ended is not None else None
+    if view.end is not None:
+        view.count = view.end.turns
+    else:
+        numbers = [int(key.rpartition("/")[2]) for key in await journal.keys(turn_prefix(rollout))]
+        view.count = max(numbers, default=-1) + 1
+    if view.prompt is None and not view.count and not view.problems:
+        raise InvalidInput(f"there is no rollout {rollout!r} in {journal.store_identity}")
+    view.reward = await reader.one(reward_key(rollout), RewardEntry)
+    all_repairs = await reader.checked(group_repairs(journal, group_of(rollout))) or ()
+    view.repairs = repairs_of(rollout, all_repairs)
+    losses = view.end.losses if view.end else await reader.checked(sandbox_losses(journal, rollout))
+    view.losses = tuple(map(str, losses or ()))
+    if view.end is not None:
+        view.disturbances = tuple(map(str, disturbances_of(view.end, all_repairs)))
+    numbers = list(range(first, min(first + most, view.count)))
+    view.turns = await reader.turns(rollout, numbers, view.repairs)
+    return view
+
+
+class _Reader:
+    """Reads entries, and notes those that are damaged in place of raising."""
+
+    def __init__(self, journal: Journal, problems: list[str]) -> None:
+        self._journal = journal
+        self._problems = problems
+
+    async def checked(self, reading: Awaitable[Result]) -> Result | None:
+        try:
+            return await reading
+        except JournalCorrupt as error:
+            if str(error) not in self._problems:
+                self._problems.append(str(error))
+            return None
+
+    async def one(self, key: str, kind: type[Entry]) -> Entry | None:
+        return await self.checked(self._journal.read(key, kind))
+
+    async def many(self, keys: Sequence[str], kind: type[Entry]) -> list[Entry | None]:
+        try:
+            return await self._journal.read_many(keys, kind)
+        except JournalCorrupt:
+            return [await self.one(key, kind) for key in keys]
+
+    async def turns(
+        self, rollout: str, numbers: Sequence[int], repairs: Sequence[RepairEntry]
+    ) -> list[TurnView]:
+        entries = await self.many([turn_key(rollout, number) for number in numbers], TurnEntry)
+        places = [
+            (number, call_id(number, index), call)
+            for number, entry in zip(numbers, entries, strict=True)
+            for index, call in enumerate(entry.tool_calls if entry is not None else ())
+        ]
+        results = await self.many([call_key(rollout, place) for _, place, _ in places], CallEntry)
+        calls: dict[int, list[CallView]] = {number: [] for number in numbers}
+        lease: int | None = None
+        for (number, place, call), result in zip(places, results, strict=True):
+            loss = None
+            if result is not None and result.lease is not None:
+                if result.lease and lease != result.lease and (lease is not None or not numbers[0]):
+                    loss = await self.one(lease_key(rollout, result.lease), LeaseEntry)
+                lease = result.lease
+            calls[number].append(CallView(call_key(rollout, place), call, result, loss))
+        continued = [each for each in repairs if each.continued_as == each.failure.workflow == rollout]
+        return [
+            TurnView(
+                number,
+                turn_key(rollout, number),
+                entry,
+                calls[number],
+                [each for each in continued if each.turns == number],
+            )
+            for number, entry in zip(numbers, entries, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class OpenRollout:
+    """A rollout of a group that isn't scored yet."""
+
+    rollout: str
+    turns: int
+    calls: int
+    ended: bool
+
+
+async def open_rollouts(journal: Journal, group: str) -> list[OpenRollout]:
+    """The rollouts of a group that have begun, from a listing alone: without their results."""
+    keys = await journal.keys(f"{group}/")
+    found = sorted({"/".join(key.split("/")[:3]) for key in keys if _is_of_rollout(key)})
+    return [
+        OpenRollout(
+            rollout,
+            turns=sum(key.startswith(f"{rollout}/turn/") for key in keys),
+            calls=sum(key.startswith(f"{rollout}/call/") for key in keys),
+            ended=sealed_key(rollout) in keys or f"{rollout}/end" in keys,
+        )
+        for rollout in found
+    ]
+
+
+def _is_of_rollout(key: str) -> bool:
+    name = key.split("/")[2]
+    return key.count("/") > 2 and name.startswith("r") and name[1:2].isdigit()

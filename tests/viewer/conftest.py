@@ -1,0 +1,53 @@
+"""Chromium, and the viewer as users start it."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, async_playwright
+
+from clotho.processes.child import ChildProcess
+from clotho.tools.browser.launch import NO_CHROMIUM, chromium
+from tests.cli.command import CLOTHO
+from tests.support import eventually
+
+StartViewer = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def view(tmp_path: Path) -> AsyncIterator[StartViewer]:
+    """Starts `clotho view` of a store; returns its address."""
+    async with AsyncExitStack() as stack:
+        started = 0
+
+        async def start(store: Path | str, *options: str, **variables: str) -> str:
+            nonlocal started
+            started += 1
+            log = tmp_path / f"view-{started}.log"
+            variables = {"XDG_CACHE_HOME": str(tmp_path / "cache"), **variables}
+            assignments = [f"{name}={value}" for name, value in variables.items()]
+            command = [CLOTHO, "view", "--port", "0", "--store", str(store), *options]
+            viewer = ChildProcess(["env", *assignments, *command], log)
+            stack.push_async_callback(viewer.stop)
+            await viewer.start()
+
+            async def address() -> str | None:
+                said = log.read_text()
+                return said.partition(" at ")[2].partition(";")[0] if "; Ctrl-C" in said else None
+
+            return await eventually(address, f"the viewer's address in {log}")
+
+        yield start
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    if (program := chromium()) is None:
+        pytest.skip(NO_CHROMIUM)
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=program, args=arguments)
+        yield browser
+        await browser.close()
