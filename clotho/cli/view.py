@@ -25,13 +25,16 @@ def command(
             max=65_535,
         ),
     ] = None,
+    operate: Annotated[
+        bool, typer.Option("--operate", help="Offer to pause, resume, cancel and retry what is shown.")
+    ] = False,
     store: Store = None,
     temporal: Address = None,
 ) -> None:
     """Show runs, groups and rollouts in a browser, live: `clotho view`, then open the address that it prints.
 
-    Only this machine can reach it, and it changes nothing. It needs no Temporal server: without one, it doesn't
-    know which runs are running.
+    Only this machine can reach it, and without --operate it changes nothing. It needs no Temporal server: without
+    one, it doesn't know which runs are running.
     """
     settings = load_settings(store, temporal)
     from clotho.viewer.app import Viewed
@@ -42,6 +45,7 @@ def command(
         temporal=settings.temporal,
         cache=cache_folder() / "viewer",
         bundled={TINY: BUNDLED},
+        operating=operate,
     )
     with listening(port) as bound:
         url = f"http://{HOST}:{bound.getsockname()[1]}"

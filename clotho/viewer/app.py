@@ -28,8 +28,10 @@ from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import read_manifest
 from clotho.runs.repairs import group_repairs
 from clotho.runs.targets import Target
+from clotho.viewer.compare import compared, first_difference, turn_pairs
 from clotho.viewer.guard import Guard
 from clotho.viewer.listing import Wanted, page_of, sums_of
+from clotho.viewer.operating import Operating
 from clotho.viewer.overview import Overview
 from clotho.viewer.raw import raw_entry
 from clotho.viewer.rendering import FOLDER, Pages
@@ -54,6 +56,8 @@ class Viewed:
     cache: Path
     bundled: dict[str, Path]
     """Tokenizers that come with Clotho, by name."""
+    operating: bool = False
+    """Whether its pages offer operations on runs."""
 
 
 class Viewer:
@@ -67,8 +71,13 @@ class Viewer:
         self._overview = Overview(self._journal, self._indexes, self._workflows)
         self._texts = TokenTexts(viewed.bundled)
         self._pages = Pages(
-            store=viewed.store.identity, link=self._workflows.link, run_link=self._workflows.run_link
+            store=viewed.store.identity,
+            link=self._workflows.link,
+            run_link=self._workflows.run_link,
+            operating=viewed.operating,
         )
+        operating = Operating(self._journal, self._workflows, self._pages)
+        self._operations = operating.routes() if viewed.operating else []
 
     def application(self) -> Starlette:
         return Starlette(
@@ -79,7 +88,9 @@ class Viewer:
                 Route("/r/{run}/{group}/{rollout}", self.rollout),
                 Route("/r/{run}/{group}/{rollout}/tokens", self.tokens),
                 Route("/search/{run}", self.search),
+                Route("/compare", self.compare),
                 Route("/entry/{key:path}", self.entry),
+                *self._operations,
                 Mount("/static", StaticFiles(directory=FOLDER / "static")),
             ],
             middleware=[Middleware(Guard)],
@@ -155,6 +166,26 @@ class Viewer:
             next=first + TOKENS if first + TOKENS < len(branch.ids) else None,
             least_likely=least_likely(tokens),
             tokenizer=tokenizer if texts is None else None,
+        )
+
+    async def compare(self, request: Request) -> Response:
+        a, b = (Target.named(request.query_params.get(side, "")) for side in ("a", "b"))
+        if a.rollout is None or b.rollout is None:
+            raise InvalidInput("give two rollouts to compare: /compare?a=RUN/GROUP/r0&b=RUN/GROUP/r1")
+        first = _whole(request, "from")
+        left, right = [await read_rollout(self._journal, str(each), first) for each in (a, b)]
+        return self._pages.answer(
+            "compare.html",
+            target=a,
+            a=left,
+            b=right,
+            rows=compared(left, right),
+            pairs=turn_pairs(left, right),
+            differs=first_difference(left, right),
+            same_prompt=left.prompt is not None
+            and right.prompt is not None
+            and left.prompt.messages == right.prompt.messages,
+            next=max((each.next for each in (left, right) if each.next is not None), default=None),
         )
 
     async def search(self, request: Request) -> Response:

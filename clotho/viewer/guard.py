@@ -23,7 +23,7 @@ POLICY = "; ".join(
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "x-frame-options": "DENY",
@@ -34,7 +34,7 @@ HEADERS = {
 class Guard:
     """Refuses names that aren't this machine's, so that no other site can read here by DNS rebinding.
 
-    Requests that change something come from the viewer's own pages: `token` is in their forms alone.
+    Requests that change something come from the viewer's own pages.
     """
 
     def __init__(self, app: ASGIApp) -> None:

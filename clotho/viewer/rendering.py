@@ -44,7 +44,13 @@ class Pages:
             "words": words,
             "entry": entry_path,
         }
-        self._environment.globals |= {"page": page_path, "address": address, "kinds": KINDS, **facts}
+        self._environment.globals |= {
+            "page": page_path,
+            "confirm": confirm_path,
+            "address": address,
+            "kinds": KINDS,
+            **facts,
+        }
 
     def answer(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         return HTMLResponse(self._environment.get_template(template).render(**values), status)
@@ -53,6 +59,10 @@ class Pages:
 def page_path(name: str) -> str:
     """The path of the page of a run, group or rollout."""
     return f"/r/{quote(name, safe='/~')}"
+
+
+def confirm_path(operation: str, name: str) -> str:
+    return f"/confirm/{operation}/{quote(name, safe='/~')}"
 
 
 def entry_path(key: str) -> str:

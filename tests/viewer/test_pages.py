@@ -78,6 +78,10 @@ async def test_a_models_text_is_shown_and_nothing_else(
     assert await page.locator(".results li").count() == 2
     await page.locator(".results a").first.click()
     await page.locator("#turn-0:target").wait_for()
+    await page.goto(f"{url}/r/viewed/g000001")
+    await page.get_by_role("button", name="Compare A and B").click()
+    await page.get_by_text("They first differ at").wait_for()
+    assert await page.locator("#a-turn-1, #b-turn-0").count() == 2
     entry = await httpx.AsyncClient().get(f"{url}/entry/viewed/g000001/r0/turn/0000")
     assert entry.headers["content-type"].startswith("text/plain") and OWNED in entry.text
     assert wrong == []
