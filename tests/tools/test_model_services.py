@@ -228,6 +228,15 @@ async def test_an_image_that_is_none_is_told(server: ModelServer, calls: ToolCal
         assert calls.state["services"] == {"calls": made}
 
 
+async def test_an_image_that_a_provider_refuses_to_make_is_a_tool_error(
+    server: ModelServer, calls: ToolCalls
+) -> None:
+    calls.settings = ToolSettings(services=server.services())
+    server.status, server.body = 400, {"error": {"message": "blocked", "code": "content_policy"}}
+    done = await calls.run("image_generate", {"prompt": "a dot"})
+    assert done.failure is not None and "refused the request" in done.failure.error
+
+
 async def test_an_image_is_fetched_once(server: ModelServer, calls: ToolCalls) -> None:
     """Its URL is good for a while, and another attempt may come later."""
     asked: list[str] = []

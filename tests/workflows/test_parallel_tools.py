@@ -18,8 +18,9 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.environments.side_by_side import MEETING, NAME, meets
 from tests.support import eventually
-from tests.workflows.losses import kill_sandbox, made, output
+from tests.workflows.losses import journalled, kill_sandbox, made, output
 from tests.workflows.scripts import run, say
+from workflows.steps import all_of
 
 PARALLEL = RunSettings(parallel_tools=True)
 
@@ -113,3 +114,41 @@ def test_neighbours_that_only_read_are_run_together(names: str, parallel: bool, 
     found = tools.batches(calls, Limits(parallel_tools=parallel, max_calls_per_turn=9))
     assert [len(each) for each in found] == batches
     assert [index for each in found for index in each] == list(range(len(names)))
+
+
+async def test_a_call_that_finished_beside_one_that_loses_every_sandbox_counts(cluster: Cluster) -> None:
+    rollout = "one-lost/g000000/r0"
+    turns = (ScriptedTurn(calls=(meets("left", "go"), meets("right", "never"))), say("Done."))
+
+    async def waiting(lease: int, name: str) -> Any:
+        return await made(cluster, rollout, lease, name)
+
+    async with serving(played(*turns)) as url:
+        limit = {"max_active_seconds": 900.0}
+        handle = await cluster.start(
+            "one-lost", url, environment=NAME, settings=PARALLEL, overrides=limit, group_size=1
+        )
+        go = await eventually(partial(both, cluster, rollout, 0), "both calls waiting")
+        go.touch()
+        await journalled(cluster, call_key(rollout, "0000-00"))
+        for lease in range(3):
+            await eventually(partial(waiting, lease, "right"), f"the other waiting in sandbox {lease}")
+            await kill_sandbox(cluster, rollout, lease)
+        await handle.result()
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and end.summary.tool_calls == 1
+    finished = await cluster.open_journal().read_required(call_key(rollout, "0000-00"), CallEntry)
+    assert finished.seconds_left is not None and finished.seconds_left <= 450, "half of what is left"
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+async def test_the_loss_of_a_sandbox_comes_before_other_errors(lost: int) -> None:
+    """It is mended by another sandbox, in which the other calls are made again, too."""
+
+    async def fails(number: int) -> None:
+        raise (LookupError if number == lost else ValueError)(number)
+
+    with pytest.raises(LookupError):
+        await all_of([fails(0), fails(1)], foremost=lambda error: isinstance(error, LookupError))
+    with pytest.raises((LookupError, ValueError), match="0"):
+        await all_of([fails(0), fails(1)])
