@@ -2,10 +2,10 @@
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from clotho.config import variable
 from clotho.identifiers.ids import call_id
@@ -14,18 +14,23 @@ from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
-from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
 from clotho.tools.web.settings import WebSettings
+from tests.tools.ledgers import HOST_ACCOUNTS, MCP_SERVERS, MCP_TOOLS, SERVERS, START
 from tests.tools.model_service import shared_server
-from tests.tools.rows import ANSWERS, SESSION, SITE, Arguments, Call
+from tests.tools.row import SESSION, Arguments, Call
+from tests.tools.rows import ANSWERS, SITE
 
-REGISTRY = Registry.discover()
+T = TypeVar("T")
+
+REGISTRY = Registry.discover().with_tools(MCP_TOOLS)
 SETTINGS = ToolSettings(
     web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl")),
     skills=str(Path(__file__).parent / "skills"),
     services=shared_server().services(max_calls=10_000),
     browser=BrowserSettings(sites={SITE: ANSWERS}),
     delegation=DelegationSettings(),
+    mcp_servers=MCP_SERVERS,
 )
 DELEGATED = DelegatedTask(status="completed", turns=2, said="There are three.")
 """What a rollout's workflow has had done before the call is made."""
@@ -36,29 +41,35 @@ class WorkerDied(BaseException):
     """The process that ran a call ended: nothing after it happens."""
 
 
-class MortalInstance:
-    """A sandbox's instance whose worker dies at its request number `last`, before or after that is served."""
+class Death:
+    """The death of a worker at its request number `last`, before or after that is served."""
 
-    def __init__(self, instance: SandboxInstance, last: int, served: bool) -> None:
-        self._instance = instance
+    def __init__(self, last: int, served: bool) -> None:
         self._left = last
         self._served = served
+
+    async def at(self, request: Callable[[], Awaitable[T]]) -> T:
+        self._left -= 1
+        if self._left == 0 and not self._served:
+            raise WorkerDied
+        result = await request()
+        if self._left == 0:
+            raise WorkerDied
+        return result
+
+
+class MortalInstance:
+    """A sandbox's instance whose worker dies at a request to it."""
+
+    def __init__(self, instance: SandboxInstance, death: Death) -> None:
+        self._instance = instance
+        self._death = death
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._instance, name)
         if not inspect.iscoroutinefunction(member):
             return member
-
-        async def call(*arguments: Any, **named: Any) -> Any:
-            self._left -= 1
-            if self._left == 0 and not self._served:
-                raise WorkerDied
-            result = await member(*arguments, **named)
-            if self._left == 0:
-                raise WorkerDied
-            return result
-
-        return call
+        return lambda *arguments, **named: self._death.at(lambda: member(*arguments, **named))
 
 
 class ToolCalls:
@@ -73,22 +84,39 @@ class ToolCalls:
         self.state: dict[str, Any] = {}
         self.seen: dict[str, Any] = {}
         self.session = ""
+        self.lease = 0
+        self.begun: set[int] = set()
+        self.parts: dict[tuple[int, str], ToolOutcome] = {}
+        HOST_ACCOUNTS.write_text(START)
 
     async def start_over(self) -> None:
-        """Empty the sandbox's folders and end its processes."""
+        """Empty the sandbox's folders and end its processes; the next calls are made as in another sandbox."""
+        HOST_ACCOUNTS.write_text(START)
         self.settings, self.state = SETTINGS, {}
         if self.sandbox is not None:
             for session in await self.sandbox.sessions():
                 await self.sandbox.kill(session.key)
         await self.shell(CLEAR)
-        self.state = {}
+        self.state, self.lease = {}, self.lease + 1
 
     def next(self) -> None:
         self.number += 1
         self.seen = dict(self.state)
 
-    def context(self, instance: SandboxInstance | None = None) -> CallContext:
-        """The context of the current call."""
+    def context(self, instance: SandboxInstance | None = None, death: Death | None = None) -> CallContext:
+        """The context of the current call; `death` is the worker's at a request to the journal."""
+        number = self.number
+
+        async def claimed() -> bool:
+            first = number not in self.begun
+            self.begun.add(number)
+            return first
+
+        async def once(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
+            if (number, name) not in self.parts:
+                self.parts[number, name] = await work()
+            return self.parts[number, name]
+
         return CallContext(
             rollout=self.rollout,
             call=("call", call_id(self.number, 0)),
@@ -96,6 +124,9 @@ class ToolCalls:
             settings=self.settings,
             state=self.seen,
             instance=instance or self.sandbox,
+            lease=self.lease,
+            claim=claimed if death is None else lambda: death.at(claimed),
+            once=once if death is None else lambda name, work: death.at(lambda: once(name, work)),
             delegated=DELEGATED,
         )
 
@@ -108,20 +139,25 @@ class ToolCalls:
             self.session = str(found["session_id"])
         return done
 
-    async def attempt(
-        self, name: str, arguments: Arguments | str, instance: SandboxInstance | None = None
-    ) -> Dispatched:
-        """One attempt at the current call."""
+    async def attempt(self, name: str, arguments: Arguments | str, death: Death | None = None) -> Dispatched:
+        """One attempt at the current call; the worker may die at one of its requests.
+
+        Those of a tool that runs in the sandbox are to that, others' to the journal.
+        """
         text = arguments if isinstance(arguments, str) else json.dumps(self.named(arguments))
-        return await self.dispatcher.run(name, text, self.dispatcher.names, self.context(instance))
+        context = self.context()
+        if death is not None and (tool := REGISTRY.get(name)) is not None:
+            mortal: Any = MortalInstance(context.sandbox, death)
+            context = self.context(mortal) if tool.sandboxed else self.context(death=death)
+        return await self.dispatcher.run(name, text, self.dispatcher.names, context)
 
     async def dies(self, name: str, arguments: Arguments, last: int, served: bool) -> bool:
         """Make the next call by a worker that dies at its request number `last`; False where it made fewer."""
         self.next()
-        mortal: Any = MortalInstance(self.context().sandbox, last, served)
         try:
-            await self.attempt(name, arguments, mortal)
+            await self.attempt(name, arguments, Death(last, served))
         except WorkerDied:
+            await SERVERS.close()
             return True
         return False
 
@@ -130,7 +166,7 @@ class ToolCalls:
     ) -> Dispatched | None:
         """Repeat the current call in another sandbox."""
         text = json.dumps(self.named(arguments))
-        context = replace(self.context(), lease=1)
+        context = replace(self.context(), lease=self.lease + 1)
         return await self.dispatcher.replay(name, text, offered, context, shown.content, shown.spilled)
 
     async def all(self, calls: Sequence[Call]) -> None:
@@ -143,6 +179,12 @@ class ToolCalls:
         done = await self.run("terminal", {"command": command, "workdir": "/work"})
         self.state = state
         return str(fields(done)["output"])
+
+    async def effect(self, shows: str | Call) -> str:
+        """What a command prints that starts in /work, or the result of a call."""
+        if isinstance(shows, str):
+            return await self.shell(shows)
+        return str(fields(await self.run(*shows))["result"])
 
     def named(self, arguments: Arguments) -> Arguments:
         return {key: self.session if value == SESSION else value for key, value in arguments.items()}

@@ -12,7 +12,9 @@ from tests.conformance_table import PROPERTY, Conformance
 from tests.tools.browse import Browse
 from tests.tools.calls import ToolCalls
 from tests.tools.conformance_table import table
-from tests.tools.rows import ROWS, Row
+from tests.tools.ledgers import SERVERS
+from tests.tools.row import Row
+from tests.tools.rows import ROWS
 from tests.tools.site import Site, served
 
 OPTION = "--write-tools"
@@ -59,6 +61,7 @@ def tool_backend(folder: Path) -> LocalBackend:
 @pytest.fixture(scope="session")
 async def shared_calls(tool_backend: LocalBackend) -> AsyncIterator[ToolCalls]:
     yield ToolCalls(await tool_backend.create("shared/lease/0", SandboxSpec()), "shared")
+    await SERVERS.close()
     await tool_backend.destroy("shared/lease/0")
 
 

@@ -2,47 +2,12 @@
 
 import base64
 import shlex
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from environments.mcp_tasks import ACCOUNTS, SERVER
+from tests.tools.ledgers import MANY, MOVE, MOVED, PROGRAM, START
 from tests.tools.model_service import PNG
-
-Arguments = dict[str, Any]
-
-SESSION = "$session"
-"""In arguments: the background process that an earlier call has started."""
-
-Call = tuple[str, Arguments]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One tool: calls of it, what they do, and what holds for them."""
-
-    good: Arguments
-    """A call that does what it should."""
-    spelled: Arguments
-    """The same call with types as models confuse them."""
-    bad: Arguments | None
-    """A call that breaks the schema; None where none does."""
-    effect: Literal["none", "once", "idempotent"]
-    """Of an interrupted call that is tried again: none, not repeated, or repeated to no avail."""
-    lost: Literal["looks again", "repeated", "diverged"] = "looks again"
-    """What becomes of a finished call when its sandbox is lost."""
-    before: tuple[Call, ...] = ()
-    """Calls that it needs to have been made."""
-    shows: str | None = None
-    """A command that prints the effect."""
-    prints: str = ""
-    """What it prints after one call."""
-    long: Arguments | None = None
-    """A call whose result is longer than LONG_CHARS; None: there is none."""
-    long_before: tuple[Call, ...] = ()
-    slow: bool = False
-    """Its tests take minutes together: they are left to `make test-all`."""
-    varies: tuple[str, ...] = ()
-    """Fields of the result that differ between two calls that do the same."""
-
+from tests.tools.row import SESSION, Call, Row
 
 LONG_CHARS = 1_000
 LINES = "\n".join(f"line {number} of many" for number in range(300))
@@ -71,6 +36,10 @@ case $target in /long) for n in $(seq 200); do echo "<p>paragraph $n of many</p>
 LOOM: Call = ("browser_navigate", {"url": f"http://{SITE}/"})
 LONG_LOOM: Call = ("browser_navigate", {"url": f"http://{SITE}/long"})
 ON_PAGE: dict[str, Any] = {"before": (LOOM,), "effect": "once", "lost": "diverged", "slow": True}
+LEDGER: tuple[Call, ...] = (
+    ("write_file", {"path": SERVER, "content": PROGRAM.read_text()}),
+    ("write_file", {"path": ACCOUNTS, "content": START}),
+)
 
 
 ROWS: dict[str, Row] = {
@@ -304,5 +273,31 @@ ROWS: dict[str, Row] = {
         slow=True,
         effect="once",
         lost="diverged",
+    ),
+    "mcp_ledger_transfer": Row(
+        stands_for="tools of an MCP server in the sandbox",
+        before=(*LEDGER, ("mcp_ledger_list_accounts", {})),
+        good=MOVE,
+        spelled=MOVE | {"amount": "5"},
+        bad=MOVE | {"amount": 0},
+        effect="once",
+        lost="diverged",
+        shows=f"cat {ACCOUNTS}",
+        prints=MOVED,
+        long=MOVE,
+        long_before=(*LEDGER, ("write_file", {"path": ACCOUNTS, "content": MANY})),
+    ),
+    "mcp_bank_transfer": Row(
+        stands_for="tools of an MCP server on the host",
+        good=MOVE,
+        spelled=MOVE | {"amount": "5"},
+        bad=MOVE | {"amount": 0},
+        effect="told",
+        shows=("mcp_bank_list_accounts", {}),
+        prints=MOVED,
+        long=MOVE,
+        long_before=tuple(
+            ("mcp_bank_open_account", {"name": f"name-{number}-{'x' * 100}"}) for number in range(10)
+        ),
     ),
 }

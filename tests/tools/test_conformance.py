@@ -9,9 +9,12 @@ from clotho.errors import SandboxLost
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.arguments import check_schema, coerce, violation
+from clotho.tools.registry import Registry
+from clotho.tools.results import INTERRUPTED
 from clotho.tools.tool import Tool
 from tests.tools.calls import REGISTRY, SETTINGS, ToolCalls, fields
-from tests.tools.rows import LONG_CHARS, ROWS, Arguments, Row
+from tests.tools.row import Arguments, Row
+from tests.tools.rows import LONG_CHARS, ROWS
 
 FUNCTION = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MOST_STEPS = 24
@@ -26,7 +29,7 @@ def tool_of(name: str) -> Tool:
 
 
 def test_every_tool_has_a_row() -> None:
-    assert sorted(ROWS) == sorted(REGISTRY.names)
+    assert {name for name, row in ROWS.items() if not row.stands_for} == set(Registry.discover().names)
 
 
 def test_the_schema_tells_what_every_argument_means(name: str) -> None:
@@ -88,14 +91,17 @@ async def test_a_second_attempt_finds_the_first(name: str, row: Row, calls: Tool
     await calls.all(row.before)
     first = await calls.run(name, row.good)
     second = await calls.attempt(name, row.good)
-    assert fields(first, row.varies) == fields(second, row.varies)
+    if row.effect == "told":
+        assert fields(second) == {"error": INTERRUPTED}
+    else:
+        assert fields(first, row.varies) == fields(second, row.varies)
     if row.shows is not None:
-        assert await calls.shell(row.shows) == row.prints
+        assert await calls.effect(row.shows) == row.prints
 
 
 async def test_the_worker_dies_at_any_step(name: str, row: Row, calls: ToolCalls) -> None:
-    """Before or after each request to the sandbox: the next attempt ends as one that nobody disturbed."""
-    if not tool_of(name).sandboxed:
+    """Before or after each request: the next attempt ends as one that nobody disturbed, or tells the model."""
+    if not tool_of(name).sandboxed and row.effect != "told":
         pytest.skip("it runs in no sandbox, and leaves nothing outside its result")
     await calls.all(row.before)
     undisturbed = fields(await calls.run(name, row.good), row.varies)
@@ -104,13 +110,17 @@ async def test_the_worker_dies_at_any_step(name: str, row: Row, calls: ToolCalls
         last, served = 1 + step // 2, step % 2 == 1
         await calls.start_over()
         await calls.all(row.before)
+        unmade = await calls.effect(row.shows) if row.effect == "told" and row.shows else None
         if not await calls.dies(name, row.good, last, served):
             break
         deaths += 1
         done = await calls.attempt(name, row.good)
+        if row.effect == "told" and row.shows is not None and fields(done) == {"error": INTERRUPTED}:
+            assert await calls.effect(row.shows) in (unmade, row.prints), (last, served)
+            continue
         assert fields(done, row.varies) == undisturbed, (last, served)
         if row.shows is not None:
-            assert await calls.shell(row.shows) == row.prints, (last, served)
+            assert await calls.effect(row.shows) == row.prints, (last, served)
     assert deaths > 0
 
 
@@ -147,7 +157,7 @@ async def test_a_call_is_repeated_in_the_next_sandbox_as_its_tool_says(
     assert (repeated is None) == (row.lost == "diverged")
     if repeated is not None:
         assert (repeated.exit_code, repeated.names_error) == (first.exit_code, first.names_error)
-        assert row.shows is None or await following.shell(row.shows) == row.prints
+        assert row.shows is None or await following.effect(row.shows) == row.prints
     await tool_backend.destroy(lease)
 
 

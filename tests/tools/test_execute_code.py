@@ -15,7 +15,7 @@ from clotho.tools.execute_code import MOST_CALLS, STDERR_CHARS
 from clotho.tools.output import OUTPUT_CHARS
 from tests.cluster import Cluster
 from tests.support import eventually, start
-from tests.tools.calls import MortalInstance, ToolCalls, WorkerDied, fields
+from tests.tools.calls import Death, MortalInstance, ToolCalls, WorkerDied, fields
 from tests.workflows.scripts import say
 
 
@@ -144,7 +144,7 @@ print(terminal("echo answered")["output"])
 """
     calls.next()
     text = json.dumps({"code": code})
-    dying: Any = MortalInstance(calls.context().sandbox, 1, served=True)
+    dying: Any = MortalInstance(calls.context().sandbox, Death(1, served=True))
     with pytest.raises(WorkerDied):
         context = replace(calls.context(dying), seconds_left=1.0)
         await calls.dispatcher.run("execute_code", text, calls.dispatcher.names, context)
