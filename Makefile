@@ -52,7 +52,7 @@ sandbox-table: setup
 	$(PYTEST) tests/sandbox -k conformance --write-conformance docs/sandboxes.md
 
 tools-table: setup
-	$(PYTEST) tests/tools --write-tools docs/tools.md
+	$(PYTEST) --dist load tests/tools/test_conformance.py --write-tools docs/tools.md
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)
