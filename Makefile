@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm security-table sandbox-table tools-table bench chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm test-trl security-table sandbox-table tools-table bench chaos soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -44,6 +44,15 @@ fuzz: setup
 # VLLM: the program, by default the one on the path.
 test-vllm: setup
 	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py
+
+# TRL: an interpreter that has TRL and Clotho, by default one made for it, of several GB.
+test-trl: setup $(if $(TRL),,.venv/trl/.complete)
+	TRL=$(abspath $(or $(TRL),.venv/trl/bin/python)) $(BIN)/python -m pytest tests/real_trl.py
+
+.venv/trl/.complete: pyproject.toml
+	$(PYTHON) -m venv .venv/trl
+	.venv/trl/bin/pip install --quiet --disable-pip-version-check -e '.[trl]'
+	touch $@
 
 security-table: setup
 	$(PYTEST) tests/security --write-attacks docs/security.md

@@ -33,6 +33,7 @@ LAYERS = (
     "embedded",
     "atropos",
     "orders",
+    "trainers",
     "viewer",
     "testing",
     "cli",

@@ -12,6 +12,7 @@ ELSEWHERE = {
     "README.md": "index.md",
     **{path: path for path in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")},
     "examples/grpo_tiny/README.md": "examples/grpo_tiny/README.md",
+    "examples/trl_tiny/README.md": "examples/trl_tiny/README.md",
     "examples/grpo_tiny/results/comparison.svg": "examples/grpo_tiny/results/comparison.svg",
 }
 """Files outside of docs/ that are part of the site, and their places in it."""

@@ -2,11 +2,13 @@
 
 import statistics
 from collections.abc import Sequence
+from typing import Protocol
 
 import httpx
 
 from clotho.atropos.evaluation_statistics import Estimate, mean_of_items
 from clotho.atropos.ledger import Ledger
+from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import Unavailable
 from clotho.frozen_model import FrozenModel
@@ -14,6 +16,7 @@ from clotho.models.backend import Inference
 from clotho.models.rendering.rendering import Rendering
 from clotho.runs.groups import scored_groups
 from examples.grpo_tiny.chain import ENVIRONMENT, Chain
+from tests.cluster import Cluster
 
 SEED = 20_000
 """Seed of the environment, which makes it draw other tasks than those trained on."""
@@ -36,7 +39,16 @@ class HeldOut(FrozenModel):
     """Over items."""
 
 
-async def evaluate(chain: Chain, run: str, size: Size) -> HeldOut:
+class Serving(Protocol):
+    """A policy's server, and the workers that roll it out."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def model(self) -> EmbeddedModelServer: ...
+
+
+async def evaluate(chain: Serving, run: str, size: Size) -> HeldOut:
     """The same items in every chain; in runs of one name, with the same seeds too."""
     handle = await chain.cluster.start(
         run,
@@ -61,7 +73,7 @@ async def evaluate(chain: Chain, run: str, size: Size) -> HeldOut:
     )
 
 
-async def sampled_version(chain: Chain) -> str:
+async def sampled_version(chain: Serving) -> str:
     """The version of the weights that the server samples from."""
     async with httpx.AsyncClient(base_url=chain.model.url) as http:
         health = (await http.get("/health")).raise_for_status().json()

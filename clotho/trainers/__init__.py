@@ -1,0 +1,1 @@
+"""Adapters for trainers: each orders groups by name, and gives the rows the shape that its trainer takes."""
