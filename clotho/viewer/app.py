@@ -30,7 +30,7 @@ from clotho.runs.repairs import group_repairs
 from clotho.runs.targets import Target
 from clotho.viewer.compare import compared, first_difference, turn_pairs
 from clotho.viewer.guard import Guard
-from clotho.viewer.listing import Wanted, page_of, sums_of
+from clotho.viewer.listing import Wanted, page_of
 from clotho.viewer.operating import Operating
 from clotho.viewer.overview import Overview
 from clotho.viewer.raw import raw_entry
@@ -108,7 +108,7 @@ class Viewer:
         return self._pages.answer(
             "run.html",
             facts=facts,
-            sums=await asyncio.to_thread(sums_of, rows),
+            sums=facts.sums,
             wanted=wanted,
             listed=await asyncio.to_thread(page_of, rows, wanted),
             open_groups=await self._overview.open_groups(target.run) if facts.state != "scored" else [],

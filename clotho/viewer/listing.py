@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import NamedTuple
 
-from clotho.viewer.rows import GroupRow
+from clotho.viewer.rows import GroupRow, deviation
 
 PAGE = 100
 MOST_BARS = 20
@@ -124,7 +124,7 @@ def sums_of(rows: Sequence[GroupRow]) -> RunSums:
         groups=len(rows),
         rollouts=len(rollouts),
         mean=fmean(scores) if scores else 0.0,
-        deviation=pstdev(scores) if scores else 0.0,
+        deviation=deviation(scores),
         undecided=sum(len({each.score for each in row.rollouts}) < 2 for row in rows),
         turns=fmean([each.turns for each in rollouts]) if rollouts else 0.0,
         tokens=sum(each.tokens for each in rollouts),

@@ -15,6 +15,7 @@ from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.run import RunManifest
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
+from clotho.viewer.listing import RunSums
 from clotho.viewer.rollout import OpenRollout, open_rollouts
 from clotho.viewer.run_index import RunIndex, RunIndexes
 from clotho.viewer.workflows import Workflows
@@ -31,6 +32,7 @@ class RunFacts:
     run: str
     manifest: RunManifest | None
     index: RunIndex
+    sums: RunSums
     total: int | None
     """Groups that it is to have; None where an adapter draws them one by one."""
     paused: str | None
@@ -39,15 +41,6 @@ class RunFacts:
     failures: Mapping[str, int]
     """Kind -> failures that were repaired."""
     problem: str | None = None
-
-    @property
-    def rollouts(self) -> int:
-        return sum(len(row.rollouts) for row in self.index.rows.values())
-
-    @property
-    def mean(self) -> float | None:
-        scores = [score for row in self.index.rows.values() for score in row.scores]
-        return sum(scores) / len(scores) if scores else None
 
     @property
     def state(self) -> str:
@@ -94,6 +87,7 @@ class Overview:
             run,
             manifest,
             index,
+            await index.sums(),
             total,
             await paused_because(self._journal, run),
             await self._workflows.state(campaign_id(run)),
@@ -122,4 +116,5 @@ class Overview:
         try:
             return await self.facts(run)
         except ClothoError as error:
-            return RunFacts(run, None, self._indexes.of(run), None, None, None, {}, str(error))
+            index = self._indexes.of(run)
+            return RunFacts(run, None, index, await index.sums(), None, None, None, {}, str(error))

@@ -21,6 +21,7 @@ from clotho.rollouts.item import AdapterItem, ItemChunk
 from clotho.runs.groups import ENTRIES_PER_READ
 from clotho.runs.items import ITEMS_PER_CHUNK
 from clotho.viewer.index_file import IndexFile
+from clotho.viewer.listing import RunSums, sums_of
 from clotho.viewer.rows import GroupRow, group_row
 
 PERIOD_SECONDS = 1.0
@@ -54,6 +55,7 @@ class RunIndex:
         self._looked = float("-inf")
         self._loaded = False
         self._looking: asyncio.Task[None] | None = None
+        self._sums: tuple[int, RunSums] | None = None
         self._seen: deque[tuple[float, int]] = deque()
 
     async def look(self, patience_seconds: float) -> None:
@@ -77,6 +79,13 @@ class RunIndex:
     @property
     def in_order(self) -> list[GroupRow]:
         return [self.rows[position] for position in sorted(self.rows)]
+
+    async def sums(self) -> RunSums:
+        """Sums over the rows, made once for each version of them."""
+        version = self.version
+        if self._sums is None or self._sums[0] != version:
+            self._sums = version, await asyncio.to_thread(sums_of, self.in_order)
+        return self._sums[1]
 
     @property
     def begun_candidates(self) -> list[str]:

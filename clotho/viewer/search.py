@@ -1,8 +1,9 @@
 """Searching the texts of a run's rollouts, some seconds at a time."""
 
+import asyncio
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -13,6 +14,8 @@ from clotho.viewer.raw import rollout_entries
 
 SECONDS = 3.0
 """After which a search shows what it has, and where it goes on."""
+AT_ONCE = 16
+"""Rollouts that are read at once."""
 MOST_FOUND = 50
 AROUND = 120
 """Characters shown before and after what was found."""
@@ -44,18 +47,30 @@ class Findings:
 async def search(store: Store, rollouts: Sequence[str], text: str, first: int = 0) -> Findings:
     """Look for `text`, in any case of letters, in `rollouts` from number `first`; one result for each entry."""
     deadline, found = time.monotonic() + SECONDS, list[Found]()
-    for number in range(first, len(rollouts)):
+    for number in range(first, len(rollouts), AT_ONCE):
         if len(found) >= MOST_FOUND or time.monotonic() > deadline:
             return Findings(found, number, number)
-        try:
-            entries = await rollout_entries(store, rollouts[number])
-        except JournalCorrupt:
-            continue  # the rollout's page says so
-        for key, body in entries.items():
-            where = key.removeprefix(f"{rollouts[number]}/")
-            if f"/{where}".startswith(SEARCHED) and (one := found_in(body, text)) is not None:
-                found.append(Found(rollouts[number], where, *one))
+        part = rollouts[number : number + AT_ONCE]
+        for each in await asyncio.gather(*(_searched(store, rollout, text) for rollout in part)):
+            found += each
     return Findings(found, len(rollouts), None)
+
+
+async def _searched(store: Store, rollout: str, text: str) -> list[Found]:
+    try:
+        entries = await rollout_entries(store, rollout)
+    except JournalCorrupt:
+        return []  # the rollout's page says so
+    return await asyncio.to_thread(_among, rollout, entries, text)
+
+
+def _among(rollout: str, entries: Mapping[str, str], text: str) -> list[Found]:
+    found = []
+    for key, body in entries.items():
+        where = key.removeprefix(f"{rollout}/")
+        if f"/{where}".startswith(SEARCHED) and (one := found_in(body, text)) is not None:
+            found.append(Found(rollout, where, *one))
+    return found
 
 
 def found_in(body: str, text: str) -> tuple[str, str, str] | None:

@@ -21,23 +21,26 @@ function renew(region, fresh) {
   }
 }
 
+/** Whether there is more to come. */
 async function refresh() {
-  if (document.hidden) return;
+  if (document.hidden) return true;
   const answer = await fetch(location.href, { redirect: "error" });
-  if (!answer.ok) return;
+  if (!answer.ok) return true;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const region of regions) {
     const fresh = page.getElementById(region.id);
     if (fresh) renew(region, fresh);
   }
+  return page.querySelector("[data-live]") !== null || regions.some(inUse);
 }
 
 async function follow() {
   for (;;) {
     await new Promise((done) => setTimeout(done, PERIOD));
     try {
-      await refresh();
+      const more = await refresh();
       document.body.classList.remove("away");
+      if (!more) return;
     } catch {
       document.body.classList.add("away");
     }
