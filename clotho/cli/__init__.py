@@ -53,6 +53,11 @@ COMMANDS = (
         "Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running.",
     ),
     ImportedCommand(
+        "report",
+        "clotho.cli.report:command",
+        "Write a report on a run as one HTML file, which needs nothing else to be read.",
+    ),
+    ImportedCommand(
         "view",
         "clotho.cli.view:command",
         "Show runs, groups and rollouts in a browser, live: `clotho view`, then open the address that it prints.",

@@ -137,13 +137,25 @@ def sums_of(rows: Sequence[GroupRow]) -> RunSums:
     )
 
 
-def histogram(scores: Sequence[float]) -> list[Bar]:
-    """Counts of rewards: one bar for each value where they are few, else of equal width."""
-    counts = Counter(scores)
+def histogram(values: Sequence[float]) -> list[Bar]:
+    """Counts of values: one bar for each where they are few, else of equal width; whole numbers aren't divided."""
+    counts = Counter(values)
     if len(counts) <= MOST_BARS // 2:
-        return [Bar(f"{value:.4g}", counts[value]) for value in sorted(counts)]
-    low, width = min(scores), (max(scores) - min(scores)) / MOST_BARS
-    bins = Counter(min(MOST_BARS - 1, int((score - low) / width)) for score in scores)
-    return [
-        Bar(f"{low + at * width:.3g} to {low + (at + 1) * width:.3g}", bins[at]) for at in range(MOST_BARS)
-    ]
+        return [Bar(_short(value), counts[value]) for value in sorted(counts)]
+    low, high = min(values), max(values)
+    if all(isinstance(value, int) for value in counts):
+        width: float = (high - low) // MOST_BARS + 1
+        bars = int((high - low) // width) + 1
+    else:
+        width, bars = (high - low) / MOST_BARS, MOST_BARS
+    bins = Counter(min(bars - 1, int((value - low) / width)) for value in values)
+    edges = [low + at * width for at in range(bars + 1)]
+    return [Bar(f"{_short(edges[at])} to {_short(edges[at + 1])}", bins[at]) for at in range(bars)]
+
+
+def _short(value: float) -> str:
+    """A number in few characters."""
+    for size, letter in ((1_000_000, "M"), (10_000, "k")):
+        if abs(value) >= size:
+            return f"{value / (1_000 if letter == 'k' else size):.3g}{letter}"
+    return f"{value:.0f}" if isinstance(value, int) or abs(value) >= 1_000 else f"{value:.3g}"

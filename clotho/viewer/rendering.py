@@ -53,7 +53,10 @@ class Pages:
         }
 
     def answer(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-        return HTMLResponse(self._environment.get_template(template).render(**values), status)
+        return HTMLResponse(self.text(template, **values), status)
+
+    def text(self, template: str, **values: Any) -> str:
+        return self._environment.get_template(template).render(**values)
 
 
 def page_path(name: str) -> str:

@@ -58,8 +58,8 @@ class RunIndex:
         self._sums: tuple[int, RunSums] | None = None
         self._seen: deque[tuple[float, int]] = deque()
 
-    async def look(self, patience_seconds: float) -> None:
-        """Bring the rows up to date; a look that takes longer than `patience_seconds` goes on by itself.
+    async def look(self, patience_seconds: float | None) -> None:
+        """Bring the rows up to date; a look that takes longer than `patience_seconds`, if any, goes on by itself.
 
         Raises what the store does.
         """

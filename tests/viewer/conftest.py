@@ -13,6 +13,8 @@ from clotho.tools.browser.launch import NO_CHROMIUM, chromium
 from tests.cli.command import CLOTHO
 from tests.support import eventually
 
+PATIENCE_SECONDS = 90.0
+"""For an answer of the viewer or the browser, on a machine that does much else."""
 StartViewer = Callable[..., Awaitable[str]]
 
 
@@ -37,7 +39,7 @@ async def view(tmp_path: Path) -> AsyncIterator[StartViewer]:
                 said = log.read_text()
                 return said.partition(" at ")[2].partition(";")[0] if "; Ctrl-C" in said else None
 
-            return await eventually(address, f"the viewer's address in {log}")
+            return await eventually(address, f"the viewer's address in {log}", PATIENCE_SECONDS)
 
         yield start
 
@@ -48,6 +50,8 @@ async def browser() -> AsyncIterator[Browser]:
         pytest.skip(NO_CHROMIUM)
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=program, args=arguments)
+        browser = await driver.chromium.launch(
+            executable_path=program, args=arguments, timeout=PATIENCE_SECONDS * 1_000
+        )
         yield browser
         await browser.close()

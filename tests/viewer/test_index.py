@@ -140,3 +140,10 @@ async def test_lists_are_filtered_sorted_and_summed(store: FilesystemStore, tmp_
     many = histogram([number / 100 for number in range(101)])
     assert len(many) == 20
     assert sum(bar.height for bar in many) == 101
+
+
+def test_whole_numbers_are_not_divided_among_bars() -> None:
+    turns = histogram([1 + number % 30 for number in range(300)])
+    assert [bar.label for bar in turns][:2] == ["1 to 3", "3 to 5"]
+    assert {bar.height for bar in turns} == {20}
+    assert [bar.label for bar in histogram([1, 20_000, 3_000_000])] == ["1", "20k", "3M"]

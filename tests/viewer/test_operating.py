@@ -12,7 +12,7 @@ from clotho.testing.script import Conversation, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.support import eventually, start
-from tests.viewer.conftest import StartViewer
+from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
 from tests.viewer.test_pages import opened
 from tests.workflows.scripts import run, say
 
@@ -65,7 +65,7 @@ async def test_a_run_is_paused_and_resumed_by_hand(
 async def test_only_a_form_of_this_viewer_operates(cluster: Cluster, view: StartViewer) -> None:
     url = await view(cluster.store, "--operate", "--temporal", cluster.address)
     order = {"operation": "pause", "name": "no-run"}
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         form = (await client.get("/confirm/pause/no-run")).text
         token = form.partition('name="token" value="')[2].partition('"')[0]
         assert len(token) > 20
@@ -94,7 +94,7 @@ async def test_only_a_form_of_this_viewer_operates(cluster: Cluster, view: Start
 
 async def test_a_viewer_changes_nothing_unless_it_was_started_to(cluster: Cluster, view: StartViewer) -> None:
     url = await view(cluster.store, "--temporal", cluster.address)
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         assert (await client.get("/confirm/pause/x")).status_code == 404
         answer = await client.post("/operate", data={"operation": "pause"}, headers={"origin": url})
         assert answer.status_code == 404

@@ -14,10 +14,9 @@ from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTu
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.support import start
-from tests.viewer.conftest import StartViewer
+from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
 from tests.viewer.stored import write_group, write_run
 
-PATIENCE_MS = 60_000.0
 OWNED = "document.title = 'owned'"
 HOSTILE = (
     f'<script>{OWNED}</script><img src=x onerror="{OWNED}"><svg onload="{OWNED}"></pre></article>'
@@ -28,7 +27,7 @@ HOSTILE = (
 async def opened(browser: Browser, url: str) -> tuple[Page, list[str]]:
     """A page, and everything that goes wrong on it: messages of the console, and requests to elsewhere."""
     context = await browser.new_context(color_scheme="dark")
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(PATIENCE_SECONDS * 1_000)
     page, wrong = await context.new_page(), list[str]()
     page.on("console", lambda message: wrong.append(message.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -82,7 +81,7 @@ async def test_a_models_text_is_shown_and_nothing_else(
     await page.get_by_role("button", name="Compare A and B").click()
     await page.get_by_text("They first differ at").wait_for()
     assert await page.locator("#a-turn-1, #b-turn-0").count() == 2
-    entry = await httpx.AsyncClient().get(f"{url}/entry/viewed/g000001/r0/turn/0000")
+    entry = await httpx.AsyncClient(timeout=PATIENCE_SECONDS).get(f"{url}/entry/viewed/g000001/r0/turn/0000")
     assert entry.headers["content-type"].startswith("text/plain") and OWNED in entry.text
     assert wrong == []
 
@@ -131,7 +130,7 @@ async def test_only_this_machines_names_are_answered_and_every_answer_has_a_poli
 ) -> None:
     await write_run(Journal(FilesystemStore(tmp_path / "store")), "guarded", 1)
     url = await view(tmp_path / "store", CLOTHO_TEMPORAL__ADDRESS="127.0.0.1:1")
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         for path in ("/", "/r/guarded", "/static/viewer.css", "/entry/~runs/guarded"):
             answer = await client.get(path)
             assert answer.status_code == 200, path

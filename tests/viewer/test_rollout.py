@@ -17,7 +17,7 @@ from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.verification import RewardEntry
 from clotho.viewer.rendering import CLIPPED_CHARACTERS
 from tests.cli.test_show import call, turn
-from tests.viewer.conftest import StartViewer
+from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
 from tests.viewer.stored import write_run
 
 ROLLOUT = "shown/g000000/r0"
@@ -61,7 +61,7 @@ async def test_marks_tell_why_a_rollout_got_its_reward(
     )
     await journal.write(reward_key(ROLLOUT), reward)
     url = await view(tmp_path / "store", **NOWHERE)
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         shown = text_of((await client.get(PAGE)).text)
         marks = [
             *("0.25 verified in 500 ms, at attempt 2", "format 1", "the answer is wrong"),
@@ -86,7 +86,7 @@ async def test_a_damaged_entry_hides_no_other(journal: Journal, tmp_path: Path, 
         await journal.write(turn_key(ROLLOUT, number), turn("terminal", {"command": f"echo {number}"}))
     (tmp_path / "store" / turn_key(ROLLOUT, 1)).write_text("<b>damaged</b>\n")
     url = await view(tmp_path / "store", **NOWHERE)
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         answer = await client.get(PAGE)
         assert answer.status_code == 200
         shown = text_of(answer.text)
@@ -103,7 +103,7 @@ async def test_a_long_rollout_is_shown_in_parts(journal: Journal, tmp_path: Path
     huge = "line\n" * 1_000_000
     await journal.write(call_key(ROLLOUT, "0000-00"), call("terminal", 0, output=huge))
     url = await view(tmp_path / "store", **NOWHERE)
-    async with httpx.AsyncClient(base_url=url, timeout=60.0) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         first = await client.get(PAGE)
         assert len(first.text) < CLIPPED_CHARACTERS + 500_000
         assert "step 49." in first.text and "step 50." not in first.text
