@@ -1,17 +1,20 @@
 """The ordered groups of one run: each name has an item and a group, and is rolled out once."""
 
 import asyncio
+from contextlib import suppress
+
+from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.rollouts import Groups
 from clotho.errors import GroupRejected, InvalidInput, JournalCorrupt
-from clotho.identifiers.group_keys import delivered_key
 from clotho.identifiers.ids import ITEM_NAME, adapter_group_id
 from clotho.identifiers.run_keys import adapter_item_key
 from clotho.journal import Journal
 from clotho.orders.messages import Fetch, GroupAnswer, OrderState
 from clotho.rollouts.group import GroupEntry
-from clotho.rollouts.item import AdapterItem, Delivery, Item
+from clotho.rollouts.item import AdapterItem, Item
+from clotho.runs.adapter_runs import start_work
 from clotho.training.rows import TrainingRow, check_staleness, training_group
 from clotho.training.siblings import Exclusion, read_siblings
 
@@ -65,12 +68,14 @@ class OrderedRun:
                 self._keep(Claim(self._next, written.group, written.item, written.step))
         if claim.item != item:
             raise InvalidInput(f"{self._run} has another item under the name {name}")
+        if await self._ledger.delivery(claim.group) is None and await self._groups.scored(claim) is None:
+            await self._start(claim)
         return await self.answer(name, Fetch())
 
     async def answer(self, name: str, how: Fetch) -> GroupAnswer:
         """The group's state, waited for as asked, and its rows once it is finished. Raises NotOrdered."""
         claim = self._claim(name)
-        delivery = await self._journal.read(delivered_key(claim.group), Delivery)
+        delivery = await self._ledger.delivery(claim.group)
         answer = GroupAnswer(name=name, group=claim.group, state=OrderState.OPEN)
         if delivery is not None and delivery.reason is not None:
             return _refused(answer, delivery.reason, delivery.detail)
@@ -128,6 +133,12 @@ class OrderedRun:
         if (claim := self._names.get(name)) is None:
             raise NotOrdered(f"{self._run} has no group of the name {name[:80]!r}")
         return claim
+
+    async def _start(self, claim: Claim) -> None:
+        """Start the group's workflow, unless it runs: from then on it goes on by itself."""
+        request = self._groups.order.group(self._groups.manifest, claim.group, claim.number)
+        with suppress(WorkflowAlreadyStartedError):
+            await start_work(self._groups.client, request)
 
     async def _scored(self, claim: Claim, seconds: float) -> GroupEntry | None:
         """The group's entry, if it is there within `seconds`. Raises GroupRejected once it is given up."""

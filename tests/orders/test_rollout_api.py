@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
@@ -17,6 +18,7 @@ from clotho.orders.messages import GroupAnswer, GroupOrder, OrderState
 from clotho.processes.ports import free_port
 from tests.cluster import Cluster
 from tests.orders.service import RolloutService, file_item, file_tasks, serving_rollouts
+from tests.support import eventually
 
 TOKEN = "letters-and-digits-1"
 
@@ -88,7 +90,7 @@ async def test_orders_outlive_their_server(cluster: Cluster, embedded_model: Emb
 
 
 async def test_a_cancelled_group_has_no_rows_and_stays_cancelled(
-    client: RolloutClient, embedded_model: EmbeddedModelServer
+    cluster: Cluster, client: RolloutClient, embedded_model: EmbeddedModelServer
 ) -> None:
     run, nowhere = (
         "ordered-cancelled",
@@ -102,6 +104,12 @@ async def test_a_cancelled_group_has_no_rows_and_stays_cancelled(
         cancelled = await asked(client.cancel, run, "a")
         assert (cancelled.state, cancelled.reason, cancelled.rows) == (OrderState.REFUSED, "cancelled", None)
     assert await asked(client.order, run, "a", GroupOrder(item=file_item(1))) == cancelled
+
+    async def ended() -> bool:
+        described = await cluster.client.get_workflow_handle(cancelled.group).describe()
+        return described.status is WorkflowExecutionStatus.CANCELED
+
+    await eventually(ended, "the group's workflow has ended", 120)
     assert await asked(client.unacknowledged, run) == ()
 
 
