@@ -1,5 +1,6 @@
 """The same finished rollouts by every way out: equal tokens, masks, logprobs and rewards."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -11,6 +12,8 @@ from pyarrow import parquet
 
 from clotho.atropos.scored import MASKED, branch_groups_of
 from clotho.embedded.model import EmbeddedModelServer
+from clotho.orders.client import RolloutClient
+from clotho.orders.messages import GroupOrder
 from clotho.runs.groups import scored_groups
 from clotho.testing.script import Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -32,16 +35,16 @@ async def fetched(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> AsyncIterator[list[dict[str, Any]]]:
     """The rows of groups that were ordered and fetched over HTTP, as JSON."""
-    async with (
-        serving_rollouts(cluster) as service,
-        httpx.AsyncClient(base_url=service.url, timeout=400) as http,
-    ):
-        order = file_tasks(embedded_model, group_size=SIZE)
-        (await http.put(f"/runs/{RUN}", content=order.model_dump_json())).raise_for_status()
-        paths = [f"/runs/{RUN}/groups/item-{number}" for number in range(GROUPS)]
-        for number, path in enumerate(paths):
-            (await http.put(path, json={"item": file_item(number)})).raise_for_status()
-        answers = [await http.get(path, params={"wait": 300}) for path in paths]
+    names = [f"item-{number}" for number in range(GROUPS)]
+    async with serving_rollouts(cluster) as service:
+        client = RolloutClient(service.url)
+        await asyncio.to_thread(client.open_run, RUN, file_tasks(embedded_model, group_size=SIZE))
+        for number, name in enumerate(names):
+            await asyncio.to_thread(client.order, RUN, name, GroupOrder(item=file_item(number)))
+        for name in names:
+            await asyncio.to_thread(client.wait, RUN, name)
+        async with httpx.AsyncClient(base_url=service.url, timeout=120) as http:
+            answers = [await http.get(f"/runs/{RUN}/groups/{name}") for name in names]
     yield [row for answer in answers for row in answer.json()["rows"]]
 
 
