@@ -61,20 +61,20 @@ async def play(
     )
     rollout, clock = target(expected), time.monotonic()
     stage_name = f"{'-'.join(name)}-{time.time_ns():x}"
-    async with stage_on(
-        servers,
-        stage_name,
-        size,
-        small_disks=(fault.small_disk,) if fault.small_disk else (),
-        slow=phase.slow(rollout),
-        images=images,
-        through_ssh=fault.through_ssh,
-        script=fault.script,
-    ) as stage:
-        try:
+    try:
+        async with stage_on(
+            servers,
+            stage_name,
+            size,
+            small_disks=(fault.small_disk,) if fault.small_disk else (),
+            slow=phase.slow(rollout),
+            images=images,
+            through_ssh=fault.through_ssh,
+            script=fault.script,
+        ) as stage:
             result = await measured(stage, fault, phase, rollout, expected, result)
-        except (NotReached, Stuck, ClothoError, RPCError) as problem:
-            result = result.model_copy(update={"problem": str(problem)})
+    except (NotReached, Stuck, ClothoError, RPCError) as problem:
+        result = result.model_copy(update={"problem": str(problem)})
     return result.model_copy(update={"seconds": round(time.monotonic() - clock, 1)})
 
 

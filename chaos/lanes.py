@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 from chaos.cell import play, undisturbed
@@ -61,9 +62,14 @@ async def in_lanes(
     waiting = list(reversed(names))
 
     async def lane(number: int) -> None:
-        async with servers_in(folder / f"lane-{number}", short_histories) as servers:
-            while waiting:
-                keep(await one(servers, waiting.pop()))
+        for servings in count():
+            async with servers_in(folder / f"lane-{number}-{servings}", short_histories) as servers:
+                while waiting:
+                    keep(result := await one(servers, waiting.pop()))
+                    if result.problem:  # which may be the servers': the next cell must not inherit it
+                        break
+                else:
+                    return
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(min(lanes, len(names))):

@@ -112,5 +112,5 @@ PHASES = {
 CREATE = "create"
 EVERY_PHASE = {CREATE: Phase("while its first sandbox is made", ("sandbox.created[{rollout}/*]",)), **PHASES}
 """Those that every fault strikes at, and one for the faults that name it."""
-LOCAL_STEPS = (CREATE, "between-calls", "checkpoint", "reward", "seal", "restore")
+LOCAL_STEPS = (CREATE, "between-calls", "checkpoint", "reward", "seal")
 """The phases that are within a step of the workflow's own process, where nothing is slow."""

@@ -122,9 +122,10 @@ class SandboxSession:
         request = LeaseRequest(run=self.request.run, rollout=self.rollout, number=number, turns=turns)
         summary = f"restore sandbox ({number})" if number else "create sandbox"
         # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
-        if early or self.request.task_queues.are_an_adapters:
-            # Not here: an adapter's sandboxes are on its host; and beside other work, a turn that is asked for
-            # would reach the server only once the local activities have ended.
+        if early or number or self.request.task_queues.are_an_adapters:
+            # Not here: an adapter's sandboxes are on its host; beside other work, a turn that is asked for would
+            # reach the server only once the local activities have ended; and a rollout that was closed elsewhere
+            # learns of it before it takes a lease from the one that goes on.
             step = run_activity_uncancelled(Sandboxes.acquire, request, self.activity_queue, summary)
         else:
             step = self.run_on_some_host(Sandboxes.acquire, request, summary)

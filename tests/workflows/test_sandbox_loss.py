@@ -41,7 +41,10 @@ def played(*turns: ScriptedTurn) -> Script:
 
 
 async def test_a_lost_sandbox_is_restored_where_it_was(cluster: Cluster) -> None:
-    """Files, working directory and exports are there; nothing is run twice."""
+    """Files, working directory and exports are there; nothing is run twice.
+
+    Temporal is asked for the next sandbox: a rollout that was closed there must not take the lease from another.
+    """
     rollout = "lost-between/g000000/r0"
     script = played(
         run("mkdir -p ~/deep && cd ~/deep && export A=5 && echo 0 >> /work/ran"),
@@ -57,6 +60,9 @@ async def test_a_lost_sandbox_is_restored_where_it_was(cluster: Cluster) -> None
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None
     assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.EXACT,))
+    history = await cluster.client.get_workflow_handle(rollout).fetch_history()
+    asked = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
+    assert asked.count("acquire") == 1
 
 
 async def test_a_command_lost_with_its_sandbox_runs_in_the_next(cluster: Cluster) -> None:
