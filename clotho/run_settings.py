@@ -109,7 +109,7 @@ class RunSettings(BaseModel):
     )
     browser: dict[str, JsonValue] | str | None = Field(
         default=None,
-        description="What pages the browser may open, as JSON: allow, sites and seconds (the page on tools).",
+        description="What pages the browser may open, as JSON: allow, sites and more (the page on tools).",
     )
     skills: str | None = Field(
         default=None, min_length=1, description="Folder of skills, at the same path on every worker."

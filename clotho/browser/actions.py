@@ -7,10 +7,12 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error, Locator, TimeoutError
 
+from clotho.browser.downloads import REFUSED, downloaded
+from clotho.browser.screenshots import screenshot
 from clotho.browser.session import ACTION_SECONDS, BLANK, Fields, Session
 
 SCHEMES = ("http", "https")
-DOWNLOAD, REFUSED_DOWNLOAD = "Download is starting", "Downloads are refused"
+DOWNLOAD = "Download is starting"
 MOST_IMAGES = 50
 MOST_VALUE_CHARS = 8_000
 MOST_RESULT_CHARS = 1 << 20
@@ -41,8 +43,11 @@ async def navigate(session: Session, arguments: dict[str, Any]) -> Fields:
         raise Problem(f"The page didn't load within {session.seconds:g} s") from None
     except Error as error:
         if DOWNLOAD in error.message:
-            await session.settle()
-            raise Problem(download(session) or REFUSED_DOWNLOAD) from None
+            await session.until_download()
+            told = await downloaded(session)
+            if "files" not in session.attached:
+                raise Problem(told.get("warning", REFUSED)) from None
+            return {**await session.place(), **told}
         raise Problem(_refusal(session) or said(error)) from None
     await session.settle()
     if refused := session.proxy.refusals.get((urlsplit(session.page.url).hostname or "").lower()):
@@ -133,6 +138,7 @@ ACTIONS: dict[str, Action] = {
     "browser_scroll": scroll,
     "browser_snapshot": snapshot,
     "browser_type": type_,
+    "browser_vision": screenshot,
 }
 
 
@@ -144,16 +150,10 @@ def bounded(fields: Fields) -> Fields:
     return fields
 
 
-def download(session: Session) -> str | None:
-    """What the model is told of a download that the last action began."""
-    names, session.downloads = session.downloads, []
-    return f"{REFUSED_DOWNLOAD}: {', '.join(names)[:500]}" if names else None
-
-
 async def _after(session: Session) -> Fields:
     """The fields of an action that may have led to another page."""
     await session.settle()
-    told = {"warning": refused} if (refused := download(session)) else {}
+    told = await downloaded(session)
     pending = {"pending_dialog": shown} if (shown := session.asked) else {}
     return {**await session.place(), **told, **pending}
 

@@ -39,7 +39,7 @@ INTERRUPTED = (
 )
 STUCK = "The page gave no answer, and was closed: no page is open now."
 MOST_ERROR_CHARS = 500
-READING = frozenset({"browser_snapshot", "browser_get_images"})
+READING = frozenset({"browser_snapshot", "browser_get_images", "browser_vision"})
 FREE = READING | {"browser_navigate", "browser_console"}
 """Tools that refer to nothing of the page as an earlier call showed it."""
 
@@ -168,6 +168,7 @@ class Server:
                 return {"result": {"success": False, "error": STUCK}, "state": state}
 
     async def _answer(self, session: Session, key: str, call: Fields) -> Fields:
+        session.attached = {}
         try:
             fields = await self._made(session, call)
         except Ended:
@@ -180,7 +181,7 @@ class Server:
             state = await session.saved()
         except (Ended, Error):
             state = {"url": call["url"], "last": None}
-        return {"result": fields, "state": state}
+        return {"result": fields, "state": state, "attached": session.attached}
 
     async def _made(self, session: Session, call: Fields) -> Fields:
         """The result of a call, in the context as the rollout's last call left it."""

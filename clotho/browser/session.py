@@ -17,6 +17,7 @@ from playwright.async_api import (
     Error,
     Page,
     Request,
+    ViewportSize,
 )
 
 from clotho.browser import snapshots
@@ -31,8 +32,11 @@ KEPT_CALLS = 8
 KEPT_MESSAGES = 100
 MOST_MESSAGE_CHARS = 500
 MOST_PAGES = 8
+MOST_DOWNLOADS = 8
+"""Files of one call; further ones are cancelled."""
 MOST_STORAGE_CHARS = 256_000
 MOST_URL_CHARS = 8_000
+VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
 BLANK = "about:blank"
 
 Fields = dict[str, Any]
@@ -62,7 +66,12 @@ class Session:
         self.dialog: Dialog | None = None
         self.console: deque[Fields] = deque(maxlen=KEPT_MESSAGES)
         self.errors: deque[Fields] = deque(maxlen=KEPT_MESSAGES)
-        self.downloads: list[str] = []
+        self.downloads: list[Download] = []
+        """Those that were begun, and that no call has told of."""
+        self.downloads_bytes = int(settings.get("downloads_mb", 0) * (1 << 20))
+        self.folder = folder
+        self.attached: Fields = {}
+        """What the answer of the current call has beside its result."""
         self._context: BrowserContext | None = None
         self._pages: list[Page] = []
         self._loading: set[Request] = set()
@@ -87,9 +96,9 @@ class Session:
         self._context = await browser.new_context(
             proxy={"server": f"http://127.0.0.1:{FIRST_PORT + self.slot}", "bypass": "<-loopback>"},
             storage_state=storage,  # type: ignore[arg-type]
-            accept_downloads=False,
+            accept_downloads=bool(self.downloads_bytes),
             service_workers="block",
-            viewport={"width": 1280, "height": 900},
+            viewport=VIEWPORT,
         )
         self._storage = storage
         self._context.on("page", self._opened)
@@ -106,7 +115,7 @@ class Session:
 
     async def close_context(self) -> None:
         context, self._context = self._context, None
-        self._pages, self.dialog = [], None
+        self._pages, self.dialog, self.downloads = [], None, []
         self._loading.clear()
         if self._unfinished is not None:
             self._unfinished.cancel()
@@ -125,6 +134,9 @@ class Session:
     async def once(self, key: str, work: Callable[[], Awaitable[Fields]]) -> Fields:
         """The answer of a call, which is made once however often it is asked for."""
         if key not in self.calls:
+            for earlier in self.calls.values():  # files are large, and were asked for in vain or received
+                if earlier.done() and not earlier.cancelled() and earlier.exception() is None:
+                    earlier.result().pop("attached", None)
             self.calls[key] = asyncio.ensure_future(work())
             while len(self.calls) > KEPT_CALLS:
                 self.calls.popitem(last=False)
@@ -177,6 +189,14 @@ class Session:
                 while quiet < 2 and self.dialog is None and self.alive:
                     await asyncio.sleep(QUIET_SECONDS)
                     quiet = 0 if self._loading else quiet + 1
+
+    async def until_download(self) -> None:
+        """Wait for a download that was announced to begin, but not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while not self.downloads and self.alive:
+                    self._changed.clear()
+                    await self._changed.wait()
 
     async def tree(self) -> str:
         """The page's accessibility tree, with refs; it is the latest, which refs are looked up in."""
@@ -238,7 +258,7 @@ class Session:
 
     def lost(self) -> None:
         """The browser has ended."""
-        self._context, self._pages, self.dialog = None, [], None
+        self._context, self._pages, self.dialog, self.downloads = None, [], None, []
         self._changed.set()
 
     def _begun(self, request: Request) -> None:
@@ -262,7 +282,16 @@ class Session:
         self.errors.append({"message": str(error)[:MOST_MESSAGE_CHARS]})
 
     def _downloading(self, download: Download) -> None:
-        self.downloads.append(download.suggested_filename[:MOST_MESSAGE_CHARS])
+        if len(self.downloads) < MOST_DOWNLOADS:
+            self.downloads.append(download)
+            self._changed.set()
+        else:
+            asyncio.ensure_future(_cancelled(download))  # noqa: RUF006
+
+
+async def _cancelled(download: Download) -> None:
+    with suppress(Error):
+        await download.cancel()
 
 
 async def _closing(page: Page) -> None:

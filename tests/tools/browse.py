@@ -22,8 +22,12 @@ class Browse:
 
     def patience(self, seconds: float) -> None:
         """Set how long a page may take; with another value, the calls have a browser context of their own."""
-        settings = BrowserSettings(allow=(self.site.host,), seconds=seconds)
-        self.calls.settings = SETTINGS.model_copy(update={"browser": settings})
+        self.use(seconds=seconds)
+
+    def use(self, **settings: Any) -> None:
+        """Use a browser context with these settings."""
+        browser = BrowserSettings(**{"allow": (self.site.host,), "seconds": SECONDS, **settings})
+        self.calls.settings = SETTINGS.model_copy(update={"browser": browser})
 
     async def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
         done = await self.calls.run(f"browser_{name}", arguments)

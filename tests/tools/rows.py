@@ -265,6 +265,16 @@ ROWS: dict[str, Row] = {
         long={"expression": "'word '.repeat(1000)"},
         long_before=(LOOM,),
     ),
+    "browser_vision": Row(
+        before=(LOOM,),
+        good={"question": "What is it?"},
+        spelled={"question": "What is it?", "annotate": "false"},
+        bad={"annotate": True},
+        effect="idempotent",
+        slow=True,
+        long={"question": "What? " * 300},
+        long_before=(LOOM,),
+    ),
     "browser_dialog": Row(
         before=(LOOM, ("browser_console", {"expression": "setTimeout(() => alert('well'), 0)"})),
         good={"action": "accept"},

@@ -65,7 +65,8 @@ class Site:
             writer.write(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data/\r\n\r\n")
         elif path == "/download":
             head = "Content-Type: application/octet-stream\r\nContent-Disposition: attachment; filename=a.bin"
-            writer.write(f"HTTP/1.1 200 OK\r\n{head}\r\nContent-Length: 4\r\n\r\nbits".encode())
+            bits = "bits" * int(query or 1)
+            writer.write(f"HTTP/1.1 200 OK\r\n{head}\r\nContent-Length: {len(bits)}\r\n\r\n{bits}".encode())
         elif path == "/huge":
             writer.write(
                 f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {HUGE_BYTES}\r\n\r\n".encode()

@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import shutil
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,10 +21,12 @@ from clotho.tools.browser.calls import SLOT
 from clotho.tools.browser.client import SCOPE_CHARS, BrowserClient
 from clotho.tools.browser.launch import lacking
 from clotho.tools.dispatch import OWN_SCOPE
+from clotho.tools.tool import ToolOutcome
 from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.tools.browse import Browse, end, processes, ref
 from tests.tools.calls import REGISTRY, fields
+from tests.tools.model_service import shared_server
 from tests.tools.site import Site
 from tests.workflows.scripts import say
 
@@ -131,6 +135,98 @@ async def test_files_and_downloads_are_refused(browse: Browse) -> None:
     assert "root:" not in json.dumps(await browse("snapshot"))
     got = await browse("click", ref=ref(await browse.to("/files"), "get"))
     assert got["success"] and "a.bin" in got["warning"], got
+
+
+async def downloads(browse: Browse, first: dict[str, Any]) -> Any:
+    """What a call, or one of those after it, tells of downloads: Chromium begins them in its own time."""
+
+    async def told() -> Any:
+        return (await browse("scroll", direction="down")).get("downloads")
+
+    return first.get("downloads") or await eventually(told, "a download")
+
+
+async def test_downloads_are_written_into_the_sandbox_where_the_run_allows_them(browse: Browse) -> None:
+    browse.use(downloads_mb=1)
+    await browse.to("/files")
+    got = await browse.to("/download")
+    assert got["downloads"] == [{"path": "/work/downloads/a.bin", "bytes": 4}], got
+    assert await browse.calls.shell("cat /work/downloads/a.bin") == "bits"
+    clicked = await browse("click", ref=ref(await browse.to("/files"), "get"))
+    assert await downloads(browse, clicked) == got["downloads"]
+
+
+async def test_a_call_that_has_downloaded_is_made_once(browse: Browse) -> None:
+    """Its answer is kept with the file, until it was received; the file isn't in the next sandbox."""
+    browse.use(downloads_mb=1)
+    await browse.to("/")
+    got = fields(await browse.calls.run("browser_navigate", {"url": f"{browse.site.url}/download"}))
+    asked = browse.site.requests.count("/download")
+    again = await browse.calls.attempt("browser_navigate", {"url": f"{browse.site.url}/download"})
+    assert fields(again)["downloads"] == got["downloads"]
+    assert browse.site.requests.count("/download") == asked
+    assert await browse.calls.replay("browser_navigate", {"url": "x"}, again) is None
+
+
+async def test_downloads_have_bounds_and_names_of_their_own(browse: Browse) -> None:
+    browse.use(downloads_mb=0.5)
+    large = await browse.to("/download?200000")
+    assert not large["success"] and "larger than this run allows" in large["error"], large
+    saves = "const a = document.createElement('a'); a.download = '../../.rc$'; a.href = 'data:,x'; a.click()"
+    await browse.to("/")
+    [odd] = await downloads(browse, await browse("console", expression=f"{{ {saves} }}"))
+    assert odd["path"].startswith("/work/downloads/") and "$" not in odd["path"]
+    await browse.calls.shell("rm -rf downloads; ln -s /etc downloads")
+    [refused] = (await browse.to("/download"))["downloads"]
+    assert "error" in refused, refused
+    await browse.calls.shell("rm downloads")
+
+
+async def test_a_model_sees_the_page(browse: Browse) -> None:
+    server = shared_server()
+    home = await browse.to("/")
+    asked = len(server.asked)
+    plain = await browse("vision", question="What is the heading?")
+    assert plain["success"] and plain["analysis"] and plain["title"] == "Looms" and "screenshot" not in plain
+    drawn = await browse("vision", question="What is the heading?", annotate=True)
+    assert {ref(home, "Order"), ref(home, "Press me")} <= set(drawn["annotations"])
+    images = []
+    for _, _, given in server.asked[asked:]:
+        text, image = given["messages"][0]["content"]
+        assert "What is the heading?" in text["text"]
+        images.append(image["image_url"]["url"])
+    assert all(image.startswith("data:image/jpeg;base64,") for image in images)
+    assert len(set(images)) == 2, "refs are drawn into the second one"
+    left = await browse("console", expression="document.documentElement.children.length")
+    assert left["result"] == 2, "and into the page for no longer"
+    assert (await browse("click", ref=drawn["annotations"][1]))["success"]
+
+
+async def test_a_page_is_not_seen_while_it_asks(browse: Browse) -> None:
+    asking = await browse("click", ref=ref(await browse.to("/dialogs"), "Ask"))
+    refused = await browse("vision", question="What?")
+    assert not refused["success"] and refused["pending_dialog"] == asking["pending_dialog"]
+    await browse("dialog", action="dismiss")
+
+
+async def test_a_page_is_seen_once_however_often_the_call_is_tried(browse: Browse) -> None:
+    server = shared_server()
+    await browse.to("/")
+    asked = len(server.asked)
+    parts: dict[str, ToolOutcome] = {}
+
+    async def once(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
+        if name not in parts:
+            parts[name] = await work()
+        return parts[name]
+
+    browse.calls.next()
+    for _ in range(2):
+        context = replace(browse.calls.context(), once=once)
+        question = json.dumps({"question": "What?"})
+        done = await browse.calls.dispatcher.run("browser_vision", question, REGISTRY.names, context)
+        assert fields(done)["success"] and SLOT in done.state
+    assert len(server.asked) == asked + 1
 
 
 async def test_a_page_that_never_loads_is_given_up(browse: Browse) -> None:

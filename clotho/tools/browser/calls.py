@@ -1,8 +1,10 @@
 """A browser call of a rollout: made once in the browser of its host, with the state that the last one left."""
 
+import base64
+import re
 from typing import Any, cast
 
-from clotho.errors import HostUnavailable
+from clotho.errors import FileRefused, HostUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import Job
 from clotho.tools import shell
@@ -13,6 +15,9 @@ from clotho.tools.results import text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 
 SLOT, STORAGE = "browser", "browser_storage"
+DOWNLOADS = "downloads"
+MOST_NAME_CHARS = 100
+NOT_IN_NAMES = re.compile(r"[^\w.() +-]")
 SITE_SECONDS = 30.0
 MOST_SITE_BYTES = 16 << 20
 MOST_STARTS = 3
@@ -29,9 +34,9 @@ class BrowserTool(Tool):
         return NOT_CONFIGURED if settings.browser is None else lacking()
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
-        """The browser has its own state; what the sandbox served to it can't be repeated."""
+        """The browser has its own state; what the sandbox served to it, and files from it, can't be repeated."""
         sites = context.settings.browser is not None and context.settings.browser.sites
-        return None if sites else ToolOutcome(content=shown)
+        return None if sites or f'"{DOWNLOADS}": ' in shown else ToolOutcome(content=shown)
 
     async def made(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         """Make the call, or tell the model that an attempt at it was interrupted, and show the page."""
@@ -95,7 +100,28 @@ class BrowserTool(Tool):
             raise HostUnavailable(answer["failed"])
         state: dict[str, Any] = answer["state"]
         storage = {STORAGE: state.pop("storage")} if "storage" in state else {}
-        return ToolOutcome(content=text(**answer["result"]), state={SLOT: state, **storage})
+        attached = await _received(answer.get("attached", {}), context)
+        return ToolOutcome(content=text(**answer["result"], **attached), state={SLOT: state, **storage})
+
+
+async def _received(attached: Fields, context: CallContext) -> Fields:
+    """The screenshot of an answer, and its files, which are written into the sandbox."""
+    found = {name: attached[name] for name in ("screenshot",) if name in attached}
+    if files := attached.get("files"):
+        found[DOWNLOADS] = [await _written(file, number, context) for number, file in enumerate(files)]
+    return found
+
+
+async def _written(file: Fields, number: int, context: CallContext) -> Fields:
+    """The result of writing a download: another attempt at the call finds it written."""
+    content = base64.b64decode(file["content"])
+    name = NOT_IN_NAMES.sub("_", file["name"])[-MOST_NAME_CHARS:].lstrip(".") or "download"
+    path = f"{context.settings.terminal_cwd}/{DOWNLOADS}/{name}"
+    try:
+        written = await context.sandbox.write_file(path, content, key=context.job_key(DOWNLOADS, number))
+    except FileRefused as refused:
+        return {"name": name, "error": str(refused)}
+    return {"path": written, "bytes": len(content)}
 
 
 async def _served(command: str, request: bytes, context: CallContext, number: int) -> bytes:

@@ -1,12 +1,14 @@
 """Settings of a run's browser: the addresses that its pages may reach."""
 
 import re
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from clotho.frozen_model import FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel
 
 HOST = re.compile(r"(\*|(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:\d{1,5})?")
+MOST_DOWNLOADS_MB = 16
 SITE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
@@ -22,6 +24,8 @@ class BrowserSettings(FrozenModel):
     """Host names served from the sandbox, and the command that answers one HTTP request on its standard input."""
     seconds: float = Field(default=30.0, gt=0)
     """Seconds that a page may take to load."""
+    downloads_mb: Annotated[float, Field(ge=0, le=MOST_DOWNLOADS_MB), WHERE_SET] = 0.0
+    """MiB of files that one call may download into `downloads` of the sandbox's working directory; 0: none."""
 
     @field_validator("allow")
     @classmethod
