@@ -193,11 +193,11 @@ async def test_the_agent_that_breaks_its_server_is_told(begin: Begin) -> None:
     rollout = await begin(settings())
     await rollout.sandbox.write_file("/work/server.py", b"raise SystemExit('broken by the agent')")
     done = await rollout.call("mcp_notes_add_note", "a")
-    assert "can't be started: it ended with exit code 1" in done.content
+    assert "can't be started: it ended with exit code 1: broken by the agent" in done.content
 
 
 async def test_a_server_that_ends_at_once_is_rejected_before_the_group_begins(begin: Begin) -> None:
-    with pytest.raises(ServiceRejected, match="it ended with exit code 1"):
+    with pytest.raises(ServiceRejected, match="it ended with exit code 1: this server is broken"):
         await begin(settings("exits"))
 
 
