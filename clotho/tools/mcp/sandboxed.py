@@ -218,7 +218,9 @@ class SandboxedServer:
         # Its standard error would mix with its messages: the end of it follows when the program has ended.
         # In braces: the shell itself opens it then, and knows its process, which others may keep from ending.
         command = f"{{ {shlex.join(self._server.command)}; }} 2> >(exec tail -c 1000 >&2)"
-        ended = "code=$?; for _ in {1..100}; do kill -0 $! 2> /dev/null || break; sleep 0.02; done; exit $code"
+        ended = (
+            "code=$?; for _ in {1..100}; do kill -0 $! 2> /dev/null || break; sleep 0.02; done; exit $code"
+        )
         script = [shell.SYSTEM_PATH, *variables, command, ended]
         return Job(key=key, script="\n".join(script), workdir=self._directory, session=f"mcp-{self._name}")
 
