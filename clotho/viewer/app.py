@@ -25,7 +25,7 @@ from clotho.rollouts.branches import branches_of
 from clotho.rollouts.group import GroupEntry, ToolManifest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
-from clotho.runs.manifest import read_manifest
+from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.repairs import group_repairs
 from clotho.runs.targets import Target
 from clotho.viewer.compare import compared, first_difference, turn_pairs
@@ -37,6 +37,7 @@ from clotho.viewer.raw import raw_entry
 from clotho.viewer.rendering import FOLDER, Pages
 from clotho.viewer.rollout import open_rollouts, read_rollout
 from clotho.viewer.rows import group_row
+from clotho.viewer.run_comparison import compared_runs, paired
 from clotho.viewer.run_index import RunIndexes
 from clotho.viewer.search import search
 from clotho.viewer.timeline import timeline
@@ -89,6 +90,7 @@ class Viewer:
                 Route("/r/{run}/{group}/{rollout}/tokens", self.tokens),
                 Route("/search/{run}", self.search),
                 Route("/compare", self.compare),
+                Route("/compare-runs", self.compare_runs),
                 Route("/entry/{key:path}", self.entry),
                 *self._operations,
                 Mount("/static", StaticFiles(directory=FOLDER / "static")),
@@ -110,6 +112,7 @@ class Viewer:
             facts=facts,
             sums=facts.sums,
             wanted=wanted,
+            others=[name for name in await list_runs(self._journal) if name != target.run],
             listed=await asyncio.to_thread(page_of, rows, wanted),
             open_groups=await self._overview.open_groups(target.run) if facts.state != "scored" else [],
         )
@@ -186,6 +189,17 @@ class Viewer:
             and right.prompt is not None
             and left.prompt.messages == right.prompt.messages,
             next=max((each.next for each in (left, right) if each.next is not None), default=None),
+        )
+
+    async def compare_runs(self, request: Request) -> Response:
+        names = [Target.named(request.query_params.get(side, "")).run for side in ("a", "b")]
+        a, b = [await self._overview.facts(name) for name in names]
+        return self._pages.answer(
+            "compare_runs.html",
+            a=a,
+            b=b,
+            rows=compared_runs(a.sums, b.sums),
+            paired=await asyncio.to_thread(paired, a.index.in_order, b.index.in_order),
         )
 
     async def search(self, request: Request) -> Response:

@@ -65,7 +65,7 @@ class Operating:
             return self._pages.answer("error.html", 403, message=message)
         operation, target = _order(fields)
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):  # the client itself tries again for ever
+            async with asyncio.timeout(2 * ANSWER_SECONDS):  # the client itself tries again for ever
                 said = await self._done(operation, target)
         except InvalidInput as refused_by_state:
             return self._pages.answer("error.html", 409, message=str(refused_by_state))
@@ -74,7 +74,7 @@ class Operating:
         return self._pages.answer("operated.html", said=said, target=target)
 
     async def _done(self, operation: str, target: Target) -> str:
-        if (client := await self._workflows.client()) is None:
+        if (client := await self._workflows.client(ANSWER_SECONDS)) is None:
             raise Unavailable("no Temporal server answers: start one with `clotho dev`, or give --temporal")
         operations = Operations(self._journal, client)
         match operation:

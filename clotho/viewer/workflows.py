@@ -26,11 +26,13 @@ class Workflows:
         self._failed = float("-inf")
         self._connecting = asyncio.Lock()
 
-    async def client(self) -> Client | None:
+    async def client(self, patience_seconds: float | None = None) -> Client | None:
+        """The connection; without `patience_seconds`, a server that just failed to answer isn't asked again."""
         async with self._connecting:
-            if self._client is None and time.monotonic() - self._failed > AGAIN_SECONDS:
+            failed = patience_seconds is None and time.monotonic() - self._failed < AGAIN_SECONDS
+            if self._client is None and not failed:
                 try:
-                    async with asyncio.timeout(ANSWER_SECONDS):
+                    async with asyncio.timeout(patience_seconds or ANSWER_SECONDS):
                         self._client = await connect(self._settings)
                 except (InvalidInput, TimeoutError):
                     self._failed = time.monotonic()

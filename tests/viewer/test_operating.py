@@ -26,7 +26,7 @@ async def test_a_run_is_paused_and_resumed_by_hand(
     script = Script(conversations=(Conversation(variants=((run("true"), say("Done.")),)),))
 
     def waiting(question: Question) -> ScriptedTurn:
-        released.wait(120.0)
+        released.wait(500.0)
         return script.answer(question)
 
     journal = cluster.open_journal()
@@ -46,7 +46,7 @@ async def test_a_run_is_paused_and_resumed_by_hand(
                 reached = await operations.boundaries(Target.named(RUN))
                 return reached.paused == reached.running == 2
 
-            await eventually(stopped, "both rollouts at a turn's boundary")
+            await eventually(stopped, "both rollouts at a turn's boundary", PATIENCE_SECONDS)
             await page.get_by_role("link", name=RUN, exact=True).click()
             await page.get_by_text("Paused: by hand").wait_for()
             await page.get_by_role("link", name="Resume", exact=True).click()
