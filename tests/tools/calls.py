@@ -28,7 +28,7 @@ SETTINGS = ToolSettings(
     web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl")),
     skills=str(Path(__file__).parent / "skills"),
     services=shared_server().services(max_calls=10_000),
-    browser=BrowserSettings(sites={SITE: ANSWERS}),
+    browser=BrowserSettings(sites={SITE: ANSWERS}, seconds=120),
     delegation=DelegationSettings(),
     mcp_servers=MCP_SERVERS,
 )
