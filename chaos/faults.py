@@ -62,7 +62,7 @@ class Fault:
     phases: Collection[str] = tuple(PHASES)
     """The phases that it strikes at."""
     short_histories: bool = False
-    """The stage is on a server of its own, where rollouts continue as new after each turn."""
+    """The stage is on a server of its own, where rollouts continue as new within two turns."""
     script: ToolScript | None = None
     """The tasks with a tool that are struck; None: those of the embedded model."""
 
@@ -260,7 +260,7 @@ def faults(partition_seconds: float = PARTITION) -> dict[str, Fault]:
             phases=LOCAL_STEPS,
         ),
         "continued": Fault(
-            "SIGKILL of all workers and of Temporal, while rollouts continue as new after each turn",
+            "SIGKILL of all workers and of Temporal, while rollouts continue as new within two turns",
             kill_workers_and_temporal,
             TEMPORAL_LIMIT,
             phases=tuple(EVERY_PHASE),

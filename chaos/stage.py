@@ -45,8 +45,8 @@ ROLES = (LLM, TOOLS)
 STORE, SANDBOXES = "store", "sandboxes"
 DISK_MEGABYTES = {STORE: 16, SANDBOXES: 512}
 
-SHORT_HISTORIES = {"limit.historyCount.suggestContinueAsNew": 12}
-"""Events: fewer than a turn and its call leave behind, and more than a run begins with."""
+SHORT_HISTORIES = {"limit.historyCount.suggestContinueAsNew": 18}
+"""Events: fewer than two turns leave behind, and more than a campaign needs to note the first group it adopts."""
 
 CONTAINED = RunSettings(
     sandbox=DockerConfig(image=IMAGE, pull="never", workdir="/work").model_dump_json(), memory_mb=256
@@ -79,7 +79,7 @@ class Servers:
 
 @asynccontextmanager
 async def servers_in(folder: Path, short_histories: bool = False) -> AsyncIterator[Servers]:
-    """With `short_histories`, Temporal suggests so often to continue as new that rollouts do so after each turn."""
+    """With `short_histories`, Temporal suggests to continue as new so often that rollouts do within two turns."""
     await asyncio.to_thread(folder.mkdir, mode=0o711, parents=True)
     binary = await temporal_binary()
     config = {**DYNAMIC_CONFIG, **(SHORT_HISTORIES if short_histories else {})}

@@ -9,6 +9,8 @@ VERDICT = '{"score": 0.5}'
 
 def answer(question: Question) -> ScriptedTurn:
     prompt = question.prompt
+    if prompt == "hi":
+        return ScriptedTurn(content="Hello.")  # to a server that fails this, Atropos sends nothing more
     if "Judge from 0 to 1" in prompt:
         return ScriptedTurn(content=VERDICT)
     if prompt.startswith("Find out:"):
