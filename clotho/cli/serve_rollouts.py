@@ -6,14 +6,21 @@ from ipaddress import ip_address
 from typing import Annotated
 
 import typer
-import uvicorn
 
-from clotho.cli.options import Address, Store, open_journal
-from clotho.config import Settings, load_settings, secret
-from clotho.errors import InvalidInput
+from clotho.cli.options import (
+    Address,
+    AllowedHosts,
+    Host,
+    Store,
+    TokenVariable,
+    open_journal,
+    token_in,
+)
+from clotho.config import Settings, load_settings
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import BodyLimits
 from clotho.listeners.early_answers import EarlyAnswers
+from clotho.listeners.listening import Server, listen, url_of
 from clotho.orders.ordering import Orders
 from clotho.orders.server import RolloutApi
 from clotho.temporal.connection import connect
@@ -26,22 +33,12 @@ SECONDS_TO_FINISH = 3
 
 
 def command(
-    host: Annotated[
-        str, typer.Option(help="Address to listen at; give a token for one that other machines reach.")
-    ] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[
         int, typer.Option(help="Port to listen at; 0 picks a free one.", min=0, max=65_535)
     ] = 8010,
-    token_variable: Annotated[
-        str | None,
-        typer.Option(help="Environment variable that holds the token that requests need.", metavar="NAME"),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Another host name that requests may be addressed to; '*' for any.", metavar="NAME"
-        ),
-    ] = None,
+    token_variable: TokenVariable = None,
+    allow_host: AllowedHosts = None,
     store: Store = None,
     temporal: Address = None,
 ) -> None:
@@ -51,14 +48,8 @@ def command(
     request may be sent again. GET /openapi.json describes them.
     """
     settings = load_settings(store, temporal)
-    token = None
-    if token_variable is not None and not (token := secret(token_variable, "the token of the rollout API")):
-        raise InvalidInput(f"environment variable {token_variable} is empty; it must hold the token")
-    try:
-        bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise InvalidInput(f"{host}:{port} can't be listened at: {error.strerror or error}") from error
-    with bound:
+    token = token_in(token_variable, "the token of the rollout API")
+    with listen(host, port) as bound:
         name = bound.getsockname()[0]
         if token is None and not ip_address(name).is_loopback:
             typer.echo(f"whoever reaches {name} may order rollouts: see --token-variable", err=True)
@@ -70,19 +61,12 @@ async def serve(settings: Settings, bound: socket.socket, access: Access) -> Non
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
     orders = Orders(client, await open_journal(settings), settings.run)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            EarlyAnswers(RolloutApi(orders, access, LIMITS)),
-            ws="none",
-            proxy_headers=False,
-            log_level="warning",
-            lifespan="off",
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_graceful_shutdown=SECONDS_TO_FINISH,
-        )
+    server = Server(
+        EarlyAnswers(RolloutApi(orders, access, LIMITS)),
+        lambda: typer.echo(f"rollout API at {url_of(bound)}"),
+        most_connections=MOST_CONNECTIONS,
+        seconds_to_finish=SECONDS_TO_FINISH,
     )
-    name, port, *_ = bound.getsockname()
-    typer.echo(f"rollout API at http://{f'[{name}]' if ':' in name else name}:{port}")
     try:
         await server.serve(sockets=[bound])
     finally:

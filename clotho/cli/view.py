@@ -10,6 +10,7 @@ from clotho.config import cache_folder, load_settings
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import InvalidInput
 from clotho.journal.open_store import open_existing
+from clotho.listeners.listening import listen, url_of
 
 HOST = "127.0.0.1"
 PORT = 8234
@@ -47,16 +48,16 @@ def command(
         bundled={TINY: BUNDLED},
         operating=operate,
     )
-    with listening(port) as bound:
-        url = f"http://{HOST}:{bound.getsockname()[1]}"
-        serve(bound, viewed, lambda: typer.echo(f"{viewed.store.identity} at {url}; Ctrl-C ends it"))
+    with listen_at(port) as bound:
+        said = f"{viewed.store.identity} at {url_of(bound)}; Ctrl-C ends it"
+        serve(bound, viewed, lambda: typer.echo(said))
 
 
-def listening(port: int | None) -> socket.socket:
+def listen_at(port: int | None) -> socket.socket:
     """A socket at `port`, or at the usual one or a free one. Raises InvalidInput for a port in use."""
+    if port is not None:
+        return listen(HOST, port)
     try:
-        return socket.create_server((HOST, PORT if port is None else port))
-    except OSError as error:
-        if port is None:
-            return socket.create_server((HOST, 0))
-        raise InvalidInput(f"{HOST}:{port} can't be listened at: {error.strerror or error}") from error
+        return listen(HOST, PORT)
+    except InvalidInput:
+        return listen(HOST, 0)

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, groupby
+from itertools import groupby
 from typing import Any, Protocol
 
 from clotho.errors import InvalidInput
@@ -137,7 +137,7 @@ class _Rollouts:
         self._steps[run] = step
         call = self._calls[run]
         return {
-            f"s{step}-c{call}-p{rank}-{number}-{_digest(item)}": item for number, item in zip(count(), items)
+            f"s{step}-c{call}-p{rank}-{number}-{_digest(item)}": item for number, item in enumerate(items)
         }
 
 

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from clotho.errors import JournalCorrupt
@@ -131,10 +132,8 @@ class RunIndex:
         self.version += 1
 
     async def _write(self) -> None:
-        try:
+        with suppress(OSError):  # a full disk costs the next viewer a look through the store, nothing more
             await asyncio.to_thread(self._file.write, dict(self.rows))
-        except OSError:
-            self._unwritten = 0  # a full disk costs the next viewer a look through the store, nothing more
         self._unwritten = 0
 
     async def _count(self, journal: Journal) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
+from clotho.listeners.connections import HEADER_SECONDS
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.orders.client import RolloutClient
@@ -174,3 +176,15 @@ async def test_a_token_is_asked_for(cluster: Cluster) -> None:
             await asked(RolloutClient(service.url).unacknowledged, "no-such-run")
         with pytest.raises(InvalidInput, match="404"):
             await asked(RolloutClient(service.url, TOKEN).unacknowledged, "no-such-run")
+
+
+@pytest.mark.slow  # for as long as headers may take
+async def test_a_request_whose_headers_do_not_end_is_hung_up_on(service: RolloutService) -> None:
+    reader, writer = await asyncio.open_connection(*service.url.removeprefix("http://").split(":"))
+    try:
+        writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nX-Endless: ")
+        async with asyncio.timeout(6 * HEADER_SECONDS):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+    finally:
+        writer.close()

@@ -4,14 +4,13 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import uvicorn
-
 from clotho.atropos.api.front import DurableFront
 from clotho.atropos.api.queue_file import QueueFile
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import BodyLimits
 from clotho.listeners.connections import connections
 from clotho.listeners.early_answers import EarlyAnswers
+from clotho.listeners.listening import Server
 
 MOST_CONNECTIONS = 1_000
 SECONDS_TO_FINISH = 10
@@ -23,29 +22,15 @@ def serve(
 ) -> None:
     """Serve the queue in `path`; `ready` is called once requests are answered. Raises InvalidInput for the file."""
     file = QueueFile(path)
+    front = DurableFront(file, access, limits)
+    server = Server(
+        EarlyAnswers(front),
+        ready,
+        most_connections=MOST_CONNECTIONS,
+        seconds_to_finish=SECONDS_TO_FINISH,
+        connection=connections(front.client_left, front.connection_ended),
+    )
     try:
-        _Server(DurableFront(file, access, limits), ready).run(sockets=[bound])
+        server.run(sockets=[bound])
     finally:
         file.close()
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, front: DurableFront, ready: Callable[[], None]) -> None:
-        self._ready = ready
-        super().__init__(
-            uvicorn.Config(
-                EarlyAnswers(front),
-                http=connections(front.client_left, front.connection_ended),
-                ws="none",
-                proxy_headers=False,
-                log_level="warning",
-                lifespan="off",
-                limit_concurrency=MOST_CONNECTIONS,
-                timeout_graceful_shutdown=SECONDS_TO_FINISH,
-            )
-        )
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._ready()

@@ -1,0 +1,61 @@
+"""Serving an ASGI application on a socket until a signal, with the limits that every server here has."""
+
+import socket
+from collections.abc import Callable
+from typing import Any, Literal
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from clotho.errors import InvalidInput
+from clotho.listeners.connections import Connection
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at an address of this machine; port 0 is a free one. Raises InvalidInput."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise InvalidInput(f"{host}:{port} can't be listened at: {error.strerror or error}") from error
+
+
+def url_of(bound: socket.socket) -> str:
+    name, port, *_ = bound.getsockname()
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+class Server(uvicorn.Server):
+    """Tells `ready` once requests are answered. A `factory` makes the application within the event loop."""
+
+    def __init__(
+        self,
+        app: Any,
+        ready: Callable[[], None],
+        *,
+        most_connections: int,
+        seconds_to_finish: int,
+        connection: type[H11Protocol] = Connection,
+        factory: bool = False,
+        lifespan: Literal["on", "off"] = "off",
+    ) -> None:
+        """`seconds_to_finish`: what a shutdown leaves to open requests."""
+        self._ready = ready
+        super().__init__(
+            uvicorn.Config(
+                app,
+                factory=factory,
+                http=connection,
+                ws="none",
+                proxy_headers=False,
+                server_header=False,
+                log_level="warning",
+                lifespan=lifespan,
+                limit_concurrency=most_connections,
+                timeout_graceful_shutdown=seconds_to_finish,
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
