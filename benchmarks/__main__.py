@@ -18,6 +18,7 @@ from benchmarks import (
     stores,
     task_folders,
     tools,
+    width,
 )
 from benchmarks.machine import machine
 from benchmarks.table import Row
@@ -28,6 +29,8 @@ Measure = Callable[[loop.Bench], Awaitable[list[Row]]]
 LOOP: dict[str, Measure] = {
     "turn overhead": loop.turn_overhead,
     "throughput": loop.throughput,
+    "short rollouts": width.short,
+    "width": width.width,
     "history": loop.history,
     "durability": features.checkpoints,
     "pause": features.pause,

@@ -23,3 +23,10 @@ class Loop(Environment):
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
         return float(result.turns_used)
+
+
+class Graded(Loop):
+    """One whose verification reads a file of the sandbox."""
+
+    def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
+        return float(ctx.read_bytes("/work/score") or b"0")

@@ -4,15 +4,13 @@ python -m benchmarks.sandboxes
 """
 
 import asyncio
-import ctypes
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import NamedTuple
 
 from benchmarks.commands import run_in_sandbox, sandbox_root
+from benchmarks.cpu import adopted_orphans
 from benchmarks.table import Row
 from clotho.config import SandboxSettings
 from clotho.sandbox.backend import SandboxBackend, SandboxSpec
@@ -38,7 +36,7 @@ class Spent(NamedTuple):
 
 
 async def measure() -> list[Row]:
-    with sandbox_root() as root, _adopted_orphans():
+    with sandbox_root() as root, adopted_orphans():
         backend = open_backend(SandboxSettings(), root)
         for number in range(WARM_UP):
             await _life_of_one(backend, f"warm/{number}", 1)
@@ -90,17 +88,6 @@ def _wait_for_one() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-@contextmanager
-def _adopted_orphans() -> Iterator[None]:
-    """Adopt the processes that a launcher leaves behind, so that their time counts as this process's."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        libc.prctl(SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 if __name__ == "__main__":
