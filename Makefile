@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm test-trl security-table sandbox-table tools-table bench chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm test-trl security-table sandbox-table tools-table bench bench-peers chaos soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -65,6 +65,16 @@ tools-table: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks $(if $(WRITE),--write docs/performance.md)
+
+# Without their packages, the rows of the others say so.
+bench-peers: setup
+	@$(MAKE) --no-print-directory .venv/peers/.complete || echo "The packages of the other frameworks can't be had here."
+	$(BIN)/python -m benchmarks --only peers
+
+.venv/peers/.complete: benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv .venv/peers
+	.venv/peers/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
 chaos: setup
 	$(BIN)/python -m chaos $(if $(RESUME),--resume) --write docs/fault-matrix.md

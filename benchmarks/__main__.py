@@ -21,6 +21,7 @@ from benchmarks import (
     width,
 )
 from benchmarks.machine import machine
+from benchmarks.peers import compare
 from benchmarks.table import Row
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -31,6 +32,7 @@ LOOP: dict[str, Measure] = {
     "throughput": loop.throughput,
     "short rollouts": width.short,
     "width": width.width,
+    "peers": compare.measure,
     "history": loop.history,
     "durability": features.checkpoints,
     "pause": features.pause,

@@ -18,7 +18,6 @@ from clotho.sandbox.registry import open_backend
 
 CYCLES, COMMANDS, WARM_UP, ALIVE = 30, 300, 3, 400
 SPEC = SandboxSpec(disk_mb=512)
-SET_CHILD_SUBREAPER = 36
 END_SECONDS = 2.0
 
 
