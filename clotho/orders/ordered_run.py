@@ -117,7 +117,7 @@ class OrderedRun:
     async def undelivered(self) -> tuple[str, ...]:
         """Names of the groups that are neither acknowledged nor refused, in the order of ordering."""
         pending = await self._ledger.undelivered(list(self._names.values()))
-        return tuple(_name(claim.group) for claim in pending)
+        return tuple(name_of(claim.group) for claim in pending)
 
     async def close(self) -> None:
         """Stop waiting. The groups go on."""
@@ -126,7 +126,7 @@ class OrderedRun:
         await asyncio.gather(*self._awaited.values(), return_exceptions=True)
 
     def _keep(self, claim: Claim) -> None:
-        self._names.setdefault(_name(claim.group), claim)
+        self._names.setdefault(name_of(claim.group), claim)
         self._next = max(self._next, claim.number + 1)
 
     def _claim(self, name: str) -> Claim:
@@ -170,6 +170,6 @@ def _refused(answer: GroupAnswer, reason: str, detail: str) -> GroupAnswer:
     return answer.model_copy(update={"state": OrderState.REFUSED, "reason": reason, "detail": detail})
 
 
-def _name(group: str) -> str:
+def name_of(group: str) -> str:
     """The name that a group was ordered by."""
     return group.partition("/i-")[2].rpartition(".")[0]

@@ -1,80 +1,26 @@
 """Rollouts whose history was rewritten, from their turns to a trainer's batch."""
 
-import json
 from pathlib import Path
 from typing import Any
-
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from tokenizers import Tokenizer
 
 from clotho.journal import Journal
 from clotho.models.backend import SampledTokens
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.rollouts import read_end
-from clotho.testing.script import SIBLING
 from clotho.testing.scripted_model import serving
 from tests.atropos.adapter import register_trainer
 from tests.atropos.inside import serving_inside
 from tests.atropos_api.service import Api
 from tests.cluster import Cluster
-from tests.token_servers import sse
-from tests.unit.rendering.families import Family, chatml, make_model
-
-LAST_THOUGHT = r"""
-    {%- if m.reasoning_content and loop.last %}
-      {{- '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}
-    {%- endif %}
-"""
-FORGETFUL = Family("<|im_end|> <|im_start|> <think> </think>", chatml(LAST_THOUGHT), "hermes")
-"""Its template shows no reasoning of turns that are over."""
-CONTEXT = 16_384
-
-
-def calling(command: str) -> str:
-    call = {"name": "terminal", "arguments": {"command": command}}
-    return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
-
+from tests.token_scripts import CONTEXT, FORGETFUL, TokenScript, calling, thinking
+from tests.unit.rendering.families import make_model
 
 SAID = (
-    ("<think>\nsmall\n</think>\n\n" + calling("echo -n 0.5 > /work/score"), calling("true"), "Done."),
+    (thinking("small", calling("echo -n 0.5 > /work/score")), calling("true"), "Done."),
     (calling("echo -n 1 > /work/score; seq 9000"),),
 )
 """By each sibling. The first thinks once; the second is told more than fits."""
-
-
-class TokenScript:
-    """Says turn n of a sibling's script behind vLLM's /inference/v1/generate."""
-
-    def __init__(self, model: Path) -> None:
-        self._tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        self.app = Starlette(
-            routes=[
-                Route("/inference/v1/generate", self._generate, methods=["POST"]),
-                Route("/v1/models", self._models),
-            ]
-        )
-
-    async def _generate(self, request: Request) -> Response:
-        key, body = request.headers["idempotency-key"], json.loads(await request.body())
-        text, reason = "hm" * body["sampling_params"]["max_tokens"], "length"
-        if found := SIBLING.search(key):
-            text, reason = SAID[int(found[1])][int(key.rpartition("/")[2])] + "<|im_end|>", "stop"
-        ids = self._tokenizer.encode(text).ids[: body["sampling_params"]["max_tokens"]]
-        content = [{"token_id": token, "logprob": -0.01 * place} for place, token in enumerate(ids, 20)]
-        choice = {
-            "token_ids": ids,
-            "logprobs": {"content": content},
-            "finish_reason": reason,
-            "weight_versions": [{"version": "7", "start": 0, "end": len(ids)}],
-        }
-        return Response(sse({"choices": [choice]}) + "data: [DONE]\n\n", media_type="text/event-stream")
-
-    async def _models(self, _: Request) -> Response:
-        return JSONResponse({"data": [{"id": "forgetful", "max_model_len": CONTEXT}]})
 
 
 async def sampled(journal: Journal, rollout: str) -> list[SampledTokens]:
@@ -116,7 +62,7 @@ async def test_a_history_that_is_rewritten_makes_another_wave(
         "group_size": 2,
     }
     async with (
-        serving(TokenScript(model)) as url,
+        serving(TokenScript(model, SAID)) as url,
         serving_inside(cluster, "waves", url, stock, **fields) as env,
     ):
         item = await env.get_next_item()

@@ -3,7 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -11,48 +14,95 @@ import pytest
 from pyarrow import parquet
 
 from clotho.atropos.scored import MASKED, branch_groups_of
-from clotho.embedded.model import EmbeddedModelServer
-from clotho.orders.client import RolloutClient
-from clotho.orders.messages import GroupOrder
+from clotho.models.backend import Inference
+from clotho.models.endpoint import Endpoint
+from clotho.models.rendering.rendering import Rendering
+from clotho.orders.messages import GroupAnswer, RunOrder
+from clotho.orders.ordered_run import name_of
+from clotho.rollouts.group import GroupEntry
 from clotho.runs.groups import scored_groups
 from clotho.testing.script import Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.trainers.trl import rollout_func
 from clotho.training.siblings import read_siblings
 from tests.cli.command import clotho
 from tests.cluster import Cluster
-from tests.orders.service import file_item, file_tasks, serving_rollouts
-from tests.support import start
+from tests.orders.service import serving_rollouts
+from tests.support import ONE_FILE, start
+from tests.token_scripts import FORGETFUL, TokenScript, calling, thinking
+from tests.unit.rendering.families import make_model
 from tests.workflows.scripts import scoring
 
-RUN, GROUPS, SIZE = "every-way-out", 4, 3
+RUN, GROUPS, PAD = "every-way-out", 13, 0
+SAID = (
+    (thinking("small", calling("echo -n 0.5 > /work/score")), "Done, and it took me longer than I thought."),
+    (calling("echo -n 1 > /work/score"), "Done."),
+    ("I'd rather not.",),
+    (thinking("quite a while", calling("true")), "Done."),
+)
+"""By each sibling. A thought that is forgotten begins another branch."""
+SIZE, BRANCHES = len(SAID), 6
 
 Rows = dict[tuple[str, int], tuple[list[int], list[bool], list[float], float]]
 """Rollout and number of the branch -> tokens, mask, logprobs and reward."""
 
 
+@dataclass(frozen=True)
+class Finished:
+    """One run, as TRL and a client of the rollout API were given it, and its groups in the store."""
+
+    trl: dict[str, list[Any]]
+    answers: list[GroupAnswer]
+    """In the order in which TRL asked for the groups."""
+    groups: list[tuple[str, GroupEntry]]
+
+    @property
+    def fetched(self) -> list[dict[str, Any]]:
+        """The rows as JSON."""
+        return [row.model_dump(mode="json") for answer in self.answers for row in answer.rows or ()]
+
+
 @pytest.fixture(scope="module")
-async def fetched(
-    cluster: Cluster, embedded_model: EmbeddedModelServer
-) -> AsyncIterator[list[dict[str, Any]]]:
-    """The rows of groups that were ordered and fetched over HTTP, as JSON."""
-    names = [f"item-{number}" for number in range(GROUPS)]
-    async with serving_rollouts(cluster) as service:
-        client = RolloutClient(service.url)
-        await asyncio.to_thread(client.open_run, RUN, file_tasks(embedded_model, group_size=SIZE))
-        for number, name in enumerate(names):
-            await asyncio.to_thread(client.order, RUN, name, GroupOrder(item=file_item(number)))
-        for name in names:
-            await asyncio.to_thread(client.wait, RUN, name)
+async def finished(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Finished]:
+    """Groups that TRL's function ordered."""
+    model = make_model(tmp_path_factory.mktemp("model") / "forgetful", FORGETFUL)
+    async with serving(TokenScript(model, SAID)) as url, serving_rollouts(cluster) as service:
+        order = RunOrder(
+            environment=ONE_FILE,
+            environment_config={"enabled_toolsets": ["terminal"]},
+            model="forgetful",
+            endpoint=Endpoint(base_url=url, inference=Inference.TOKENS),
+            rendering=Rendering(tokenizer=str(model), tool_call_parser="hermes"),
+            group_size=SIZE,
+        )
+        prompts = [json.dumps({"number": number}) for number in range(GROUPS) for _ in range(SIZE)]
+        trained = await asyncio.to_thread(rollout_func(service.url, RUN, order), prompts, trl_trainer())
+        groups = await scored_groups(cluster.open_journal(), RUN)
         async with httpx.AsyncClient(base_url=service.url, timeout=120) as http:
-            answers = [await http.get(f"/runs/{RUN}/groups/{name}") for name in names]
-    yield [row for answer in answers for row in answer.json()["rows"]]
+            asked = [await http.get(f"/runs/{RUN}/groups/{name_of(group)}") for group, _ in groups]
+    answers = [GroupAnswer.model_validate_json(each.content) for each in asked]
+    answers.sort(key=lambda answer: int(answer.name.split("-")[3]))
+    yield Finished(trained, answers, groups)
+
+
+def trl_trainer() -> Any:
+    """The parts of a GRPOTrainer that a rollout_func uses."""
+    return SimpleNamespace(
+        model=SimpleNamespace(training=True),
+        state=SimpleNamespace(global_step=0),
+        args=SimpleNamespace(temperature=1.0),
+        accelerator=SimpleNamespace(process_index=0),
+        processing_class=SimpleNamespace(pad_token_id=PAD),
+        num_generations=SIZE,
+        num_generations_eval=SIZE,
+    )
 
 
 @pytest.fixture(scope="module")
-async def finished(cluster: Cluster, fetched: list[dict[str, Any]]) -> Rows:
+async def rows(cluster: Cluster, finished: Finished) -> Rows:
     """The same as Atropos gets them."""
     journal, rows = cluster.open_journal(), {}
-    for group, entry in await scored_groups(journal, RUN):
+    for group, entry in finished.groups:
         siblings = await read_siblings(journal, entry)
         for branch, made in enumerate(branch_groups_of(group, siblings, SIZE)):
             wire = made.wire()
@@ -67,7 +117,9 @@ async def finished(cluster: Cluster, fetched: list[dict[str, Any]]) -> Rows:
                 ]
                 sampled = [logprob if each else 0.0 for logprob, each in zip(logprobs, mask, strict=True)]
                 rows[rollout, branch] = (tokens, mask, sampled, wire["scores"][number])
-    assert len({rollout for rollout, _ in rows}) == GROUPS * SIZE
+    assert len({rollout for rollout, _ in rows}) == GROUPS * SIZE >= 50
+    assert len(rows) == GROUPS * BRANCHES
+    assert {row[3] for row in rows.values()} == {0.0, 0.5, 1.0}
     return rows
 
 
@@ -78,19 +130,37 @@ def rows_of(exported: Iterable[dict[str, Any]]) -> Rows:
     }
 
 
-async def test_fetched_rows_are_those_of_atropos(finished: Rows, fetched: list[dict[str, Any]]) -> None:
-    assert rows_of(fetched) == finished
+async def test_fetched_rows_are_those_of_atropos(rows: Rows, finished: Finished) -> None:
+    assert rows_of(finished.fetched) == rows
+
+
+async def test_rows_of_trl_are_those_of_atropos(rows: Rows, finished: Finished) -> None:
+    """A row for each prompt, in the prompts' order: the branch with the most sampled tokens."""
+    fields = ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward")
+    trained = list(zip(*(finished.trl[field] for field in fields), strict=True))
+    rollouts = [rollout for rollout, _ in groupby(finished.fetched, lambda row: row["rollout"])]
+    assert len(trained) == len(rollouts) == GROUPS * SIZE
+    for rollout, (prompt, completion, logprobs, mask, reward) in zip(rollouts, trained, strict=True):
+        before = len(prompt)
+        whole = (
+            [*prompt, *completion],
+            [False] * before + [bool(sampled) for sampled in mask],
+            [0.0] * before + logprobs,
+            reward,
+        )
+        branches = [row for (one, _), row in rows.items() if one == rollout]
+        assert whole == max(reversed(branches), key=lambda row: sum(row[1]))
 
 
 async def test_exported_rows_are_those_of_atropos(
-    cluster: Cluster, finished: Rows, fetched: list[dict[str, Any]], tmp_path: Path
+    cluster: Cluster, rows: Rows, finished: Finished, tmp_path: Path
 ) -> None:
     order = ("export", RUN, "--store", cluster.store, "--format", "tokens")
     printed = await clotho(*order)
     assert (printed.status, printed.error) == (0, "")
     lines = [json.loads(line) for line in printed.output.splitlines()]
-    assert rows_of(lines) == finished
-    assert lines == sorted(fetched, key=lambda row: (row["rollout"], row["branch"]))
+    assert rows_of(lines) == rows
+    assert lines == sorted(finished.fetched, key=lambda row: (row["rollout"], row["branch"]))
     written = await clotho(*order, "--output", tmp_path / "rows.parquet")
     assert (written.status, written.output) == (0, "")
     assert parquet.read_table(tmp_path / "rows.parquet").to_pylist() == lines
