@@ -14,7 +14,6 @@ from benchmarks.in_memory import InMemory, InMemoryConfig
 from benchmarks.table import Row
 from benchmarks.trainers_end import TrainersEnd
 from clotho.atropos.group_sender import GroupSender
-from clotho.atropos.ledger import Ledger
 from clotho.atropos.scored import branch_groups_of
 from clotho.atropos.trainer_api import TrainerApi
 from clotho.embedded.model.bundled import BUNDLED, TINY
@@ -34,6 +33,7 @@ from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.outcome import Ending, Outcome
 from clotho.rollouts.rollout import Prompt, RolloutSummary
 from clotho.rollouts.turn import TurnEntry
+from clotho.runs.ledger import Ledger
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 from clotho.training.siblings import read_siblings

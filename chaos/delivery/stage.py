@@ -10,7 +10,6 @@ from pathlib import Path
 from chaos.delivery.size import GROUP_SIZE
 from chaos.delivery.trainer import Received, answers_without_batch, one_batch, received
 from chaos.stage import MOST_LEASES, RUN, SEED, Servers, destroy_sandboxes, sandbox_folder_of
-from clotho.atropos.ledger import Ledger
 from clotho.config import TemporalSettings
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.identifiers.ids import rollout_id
@@ -18,6 +17,7 @@ from clotho.identifiers.rollout_keys import lease_key
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.rollouts.item import Delivery
+from clotho.runs.ledger import Ledger
 from clotho.temporal.connection import connect
 from tests.cluster import Cluster, register
 

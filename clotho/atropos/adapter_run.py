@@ -8,10 +8,8 @@ from typing import Any
 
 from clotho.atropos.group_sender import GroupSender, retry_outages
 from clotho.atropos.items import ClaimedItem, Items
-from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.metrics import Tally
 from clotho.atropos.pending_groups import PendingGroups
-from clotho.atropos.rollouts import Groups
 from clotho.atropos.run_lock import RunLock
 from clotho.atropos.run_setup import Connections
 from clotho.atropos.scored import BranchGroup
@@ -22,6 +20,8 @@ from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.adapter_runs import open_adapter_run
+from clotho.runs.group_workflows import Groups
+from clotho.runs.ledger import Claim, Ledger
 from clotho.training.siblings import Sibling, read_siblings
 
 log = logging.getLogger("clotho.atropos")

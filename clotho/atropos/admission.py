@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clotho.atropos.ledger import Claim
 from clotho.atropos.scored import BranchGroup, oldest_version
 from clotho.errors import GroupRejected
+from clotho.runs.ledger import Claim
 from clotho.training.fitness import check_age
 
 

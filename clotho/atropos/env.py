@@ -22,7 +22,6 @@ from clotho.atropos.group_file import GroupFile
 from clotho.atropos.group_sender import Registration, disconnect_stale_registration, retry_outages
 from clotho.atropos.items import ClaimedItem
 from clotho.atropos.key_options import Secrets
-from clotho.atropos.ledger import Claim
 from clotho.atropos.main import main
 from clotho.atropos.processing import process_groups
 from clotho.atropos.reconnecting import ReconnectingEnv
@@ -46,6 +45,7 @@ from clotho.errors import GroupRejected
 from clotho.identifiers.ids import branch_group_id
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.rollouts.task_queues import TaskQueues
+from clotho.runs.ledger import Claim
 from clotho.runs.trainer_steps import note_step
 from clotho.training.siblings import Sibling
 

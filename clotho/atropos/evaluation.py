@@ -13,7 +13,6 @@ from atroposlib.envs.base import EvalHandlingEnum
 from clotho.atropos.adapter_run import AdapterRun
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.evaluation_statistics import mean_of_items, pass_at
-from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.run_setup import evaluation_manifest, with_run_settings
 from clotho.environment.loading import make_environment
 from clotho.errors import GroupRejected
@@ -21,6 +20,7 @@ from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import open_adapter_run
+from clotho.runs.ledger import Claim, Ledger
 from clotho.runs.pauses import pause_run, paused_because, resume_run
 
 PAUSED_FOR = "an evaluation"

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from clotho import failpoints
-from clotho.atropos.ledger import Ledger
 from clotho.atropos.trainer_api import TrainerApi, wait_seconds
 from clotho.errors import GroupRejected, Unavailable
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import delivered_key
 from clotho.identifiers.run_keys import registration_prefix
 from clotho.journal import Journal
+from clotho.runs.ledger import Ledger
 
 log = logging.getLogger("clotho.atropos")
 

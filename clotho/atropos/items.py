@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from clotho.atropos.ledger import Claim
 from clotho.environment.environment import json_item
 from clotho.identifiers.ids import item_name
 from clotho.rollouts.item import Item
+from clotho.runs.ledger import Claim
 
 
 class ClaimedItem(dict[str, Any]):

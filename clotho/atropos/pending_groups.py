@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from clotho.atropos.items import ClaimedItem
-from clotho.atropos.ledger import Claim
 from clotho.rollouts.item import Item
+from clotho.runs.ledger import Claim
 
 LONGEST_PAUSE = 60.0
 

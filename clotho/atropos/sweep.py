@@ -5,8 +5,8 @@ import logging
 from typing import Any, Protocol
 
 from clotho.atropos.adapter_run import AdapterRun
-from clotho.atropos.ledger import Claim
 from clotho.errors import ClothoError, GroupRejected, Unavailable
+from clotho.runs.ledger import Claim
 
 SWEEP_SECONDS = 1.0
 HOOK_FAILURES = 3

@@ -5,8 +5,6 @@ from contextlib import suppress
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from clotho.atropos.ledger import Claim, Ledger
-from clotho.atropos.rollouts import Groups
 from clotho.errors import GroupRejected, InvalidInput, JournalCorrupt
 from clotho.identifiers.ids import ITEM_NAME, adapter_group_id
 from clotho.identifiers.run_keys import adapter_item_key
@@ -15,6 +13,8 @@ from clotho.orders.messages import Fetch, GroupAnswer, OrderState
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import AdapterItem, Item
 from clotho.runs.adapter_runs import start_work
+from clotho.runs.group_workflows import Groups
+from clotho.runs.ledger import Claim, Ledger
 from clotho.training.rows import TrainingRow, check_staleness, training_group
 from clotho.training.siblings import Exclusion, read_siblings
 

@@ -4,7 +4,6 @@ import asyncio
 
 from temporalio.client import Client
 
-from clotho.atropos.rollouts import Groups
 from clotho.identifiers.ids import RUN_NAME
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
@@ -14,6 +13,7 @@ from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import RunSettings
 from clotho.runs.adapter_runs import open_adapter_run, read_adapter_config
+from clotho.runs.group_workflows import Groups
 from clotho.runs.trainer_steps import note_step
 
 ATTEMPTS = 3

@@ -10,13 +10,13 @@ from types import MappingProxyType
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
 
-from clotho.atropos.ledger import Ledger
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.errors import Unavailable
 from clotho.frozen_model import FrozenModel
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
+from clotho.runs.ledger import Ledger
 from examples.grpo_tiny import weights
 from examples.grpo_tiny.steps import Steps
 from tests.cluster import Cluster

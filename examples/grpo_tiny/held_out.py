@@ -7,7 +7,6 @@ from typing import Protocol
 import httpx
 
 from clotho.atropos.evaluation_statistics import Estimate, mean_of_items
-from clotho.atropos.ledger import Ledger
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import Unavailable
@@ -15,6 +14,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference
 from clotho.models.rendering.rendering import Rendering
 from clotho.runs.groups import scored_groups
+from clotho.runs.ledger import Ledger
 from examples.grpo_tiny.chain import ENVIRONMENT, Chain
 from tests.cluster import Cluster
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from clotho.atropos.ledger import Ledger
 from clotho.runs.groups import scored_groups
+from clotho.runs.ledger import Ledger
 from examples.trl_tiny.chain import Chain
 
 

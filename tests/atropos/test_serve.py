@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.ledger import Ledger
 from clotho.atropos.main import REJECTED
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.environment.loading import make_environment
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.item import Item
+from clotho.runs.ledger import Ledger
 from tests.atropos.adapter import (
     GROUP_SIZE,
     Adapter,

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from clotho.atropos.ledger import Claim, Ledger
-from clotho.atropos.rollouts import Groups
 from clotho.cli.show import show
 from clotho.errors import GroupRejected, InvalidInput
 from clotho.models.backend import Inference, ServerCapabilities
@@ -18,6 +16,8 @@ from clotho.rollouts.item import Item
 from clotho.rollouts.run import AdapterRunConfig
 from clotho.runs.adapter_runs import open_adapter_run
 from clotho.runs.export import Format, export_lines
+from clotho.runs.group_workflows import Groups
+from clotho.runs.ledger import Claim, Ledger
 from clotho.runs.manifest import note_capabilities
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.request import run_manifest

@@ -17,8 +17,6 @@ from pydantic import JsonValue
 
 from clotho.atropos.compat.tasks import OpenTask, cleanup_all_environments, directory_of, open_tasks
 from clotho.atropos.compat.tool_budget import BudgetConfig
-from clotho.atropos.ledger import Claim, Ledger
-from clotho.atropos.rollouts import Groups
 from clotho.environment import AgentResult
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.tool_context import ToolContext as RewardContext
@@ -27,6 +25,8 @@ from clotho.models.endpoint import Endpoint
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest, ToolSelection
 from clotho.runs.adapter_runs import open_adapter_run
+from clotho.runs.group_workflows import Groups
+from clotho.runs.ledger import Claim, Ledger
 from clotho.tools.registry import Registry
 
 MANUAL = "~manual"

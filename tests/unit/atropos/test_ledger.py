@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from clotho.atropos.items import Items
-from clotho.atropos.ledger import Claim, Ledger
 from clotho.atropos.pending_groups import PendingGroups
 from clotho.environment.environment import json_item
 from clotho.errors import EnvironmentFailed
@@ -19,6 +18,7 @@ from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Delivery, Item
 from clotho.runs.items import read_item
+from clotho.runs.ledger import Claim, Ledger
 
 
 @pytest.fixture

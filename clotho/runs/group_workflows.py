@@ -10,7 +10,6 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from clotho.atropos.ledger import Claim
 from clotho.errors import ClothoError, GroupRejected, Unavailable
 from clotho.failure_policy import DROP_REASONS, GroupAction, policy_for
 from clotho.identifiers.group_keys import scored_key
@@ -19,11 +18,12 @@ from clotho.rollouts.failures import failures_within
 from clotho.rollouts.group import GroupEntry, SiblingFailure
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.adapter_runs import start_work
+from clotho.runs.ledger import Claim
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts at a group whose failure would hit every other group too."""
 
-log = logging.getLogger("clotho.atropos")
+log = logging.getLogger("clotho.runs")
 
 
 class GroupFailed(ClothoError):
