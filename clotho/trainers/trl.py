@@ -5,12 +5,15 @@ Nothing here imports TRL: it is the trainer's process that has it.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
 from clotho.errors import InvalidInput
+from clotho.models.backend import Inference
 from clotho.orders.client import RolloutClient
 from clotho.orders.messages import GroupAnswer, GroupOrder, OrderState, RunOrder
 from clotho.rollouts.item import Item
@@ -21,6 +24,8 @@ Output = dict[str, list[Any]]
 RolloutFunction = Callable[[list[Any], Any], Output]
 Publish = Callable[[Any], None]
 """Has the model server sample from the trainer's weights."""
+
+log = logging.getLogger("clotho.trainers")
 
 
 class Trainer(Protocol):
@@ -66,12 +71,18 @@ def rollout_func(
 
     The dataset's `prompt` is an item as JSON text. The run is `run`, that of evaluations `{run}-eval`; both as
     `order` says, with groups of the trainer's size. `publish` is called with the trainer before the first group of
-    a step. Give the trainer `reward_funcs=given_reward`.
+    a step, in the main process. Give the trainer `reward_funcs=given_reward`.
 
-    A group's name is made of the step and its place in it: a trainer that is started again from a checkpoint gets
-    the rollouts that it had. A row is a rollout's branch with the most sampled tokens, the last of several: TRL
-    takes one for each prompt. A failed rollout has no reward, which TRL leaves out of its group.
+    A group's name is made of the step and its item: a trainer that is started again from a checkpoint gets the
+    rollouts that it had. A row is a rollout's branch with the most sampled tokens, the last of several: TRL takes
+    one for each prompt. A failed rollout has no reward, which TRL leaves out of its group.
+
+    Raises InvalidInput for chat mode, which has no tokens.
     """
+    if order.endpoint.inference is Inference.CHAT:
+        raise InvalidInput(
+            f"{run}: chat mode has no tokens to train on: give its endpoint another `inference`"
+        )
     rollouts = _Rollouts(RolloutClient(url, token), run, order, publish, tuple(exclude))
     return rollouts.generate
 
@@ -108,10 +119,9 @@ class _Rollouts:
         run = self._run if training else f"{self._run}-eval"
         step = int(trainer.state.global_step)
         self._open(run, size)
-        if self._publish is not None and self._published != step:
-            self._publish(trainer)
-            self._published = step
-        names = self._names(run, step, _groups(prompts, size), int(trainer.accelerator.process_index))
+        self._publish_weights(trainer, step)
+        rank = int(trainer.accelerator.process_index)
+        names = group_names(step, self._call(run, step), rank, _groups(prompts, size))
         for name, item in names.items():
             self._client.order(run, name, GroupOrder(item=item, step=step))
         pad = int(trainer.processing_class.pad_token_id)
@@ -121,6 +131,8 @@ class _Rollouts:
             rows += completions(answer, size, pad, float(trainer.args.temperature))
             if answer.state is OrderState.FINISHED:
                 self._client.acknowledge(run, name)
+            else:
+                log.warning("%s has no rewards: %s, %s", answer.group, answer.reason, answer.detail)
         return {
             field: [getattr(row, field) for row in rows]
             for field in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward")
@@ -131,14 +143,30 @@ class _Rollouts:
             self._client.open_run(run, self._order.model_copy(update={"group_size": size}))
             self._opened.add(run)
 
-    def _names(self, run: str, step: int, items: Sequence[Item], rank: int) -> Mapping[str, Item]:
-        """The groups' names, which another process computes again from the same step of the same training."""
+    def _publish_weights(self, trainer: Trainer, step: int) -> None:
+        if self._publish is None or self._published == step:
+            return
+        if trainer.accelerator.is_main_process:
+            self._publish(trainer)
+        trainer.accelerator.wait_for_everyone()
+        self._published = step
+
+    def _call(self, run: str, step: int) -> int:
+        """The number of calls for the run in this step, before this one."""
         self._calls[run] = self._calls.get(run, -1) + 1 if self._steps.get(run) == step else 0
         self._steps[run] = step
-        call = self._calls[run]
-        return {
-            f"s{step}-c{call}-p{rank}-{number}-{_digest(item)}": item for number, item in enumerate(items)
-        }
+        return self._calls[run]
+
+
+def group_names(step: int, call: int, rank: int, items: Sequence[Item]) -> dict[str, Item]:
+    """The names of a call's groups, the same for the same items in any order."""
+    seen: Counter[str] = Counter()
+    names = {}
+    for item in items:
+        digest = _digest(item)
+        names[f"s{step}-c{call}-p{rank}-{digest}-{seen[digest]}"] = item
+        seen[digest] += 1
+    return names
 
 
 def completions(answer: GroupAnswer, size: int, pad: int, temperature: float) -> list[Completion]:

@@ -12,11 +12,13 @@ import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
+from clotho.models.backend import Inference
+from clotho.models.endpoint import Endpoint
 from clotho.orders.client import RolloutClient
-from clotho.orders.messages import GroupAnswer, OrderState
+from clotho.orders.messages import GroupAnswer, GroupOrder, OrderState
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.groups import scored_groups
-from clotho.trainers.trl import completions, given_reward, rollout_func
+from clotho.trainers.trl import completions, given_reward, group_names, rollout_func
 from clotho.training.rows import TrainingRow
 from tests.cluster import Cluster
 from tests.orders.service import file_item, file_tasks, serving_rollouts
@@ -82,13 +84,15 @@ def test_another_temperature_is_refused() -> None:
         completions(answer(row(0)), 1, PAD, 0.7)
 
 
-def trainer(step: int, training: bool = True) -> Any:
+def trainer(step: int, training: bool = True, rank: int = 0) -> Any:
     """The parts of a GRPOTrainer that a rollout_func uses."""
     return SimpleNamespace(
         model=SimpleNamespace(training=training),
         state=SimpleNamespace(global_step=step),
         args=SimpleNamespace(temperature=1.0),
-        accelerator=SimpleNamespace(process_index=0),
+        accelerator=SimpleNamespace(
+            process_index=rank, is_main_process=rank == 0, wait_for_everyone=lambda: None
+        ),
         processing_class=SimpleNamespace(pad_token_id=PAD),
         num_generations=SIZE,
         num_generations_eval=1,
@@ -97,6 +101,21 @@ def trainer(step: int, training: bool = True) -> Any:
 
 def prompts(*numbers: int, size: int = SIZE) -> list[str]:
     return [json.dumps(file_item(number)) for number in numbers for _ in range(size)]
+
+
+def test_a_name_is_made_of_the_step_the_call_the_process_and_the_item() -> None:
+    one, other = file_item(1), file_item(2)
+    names = group_names(3, 0, 1, [one, other, one])
+    assert list(names.values()) == [one, other, one]
+    assert group_names(3, 0, 1, [other, one, one]) == names, "a shuffled batch has the same groups"
+    for changed in (group_names(4, 0, 1, [one]), group_names(3, 1, 1, [one]), group_names(3, 0, 0, [one])):
+        assert not changed.keys() & names.keys()
+
+
+def test_chat_mode_is_refused_before_training(embedded_model: EmbeddedModelServer) -> None:
+    chat = Endpoint(base_url=f"{embedded_model.url}/v1", inference=Inference.CHAT)
+    with pytest.raises(InvalidInput, match="chat mode has no tokens"):
+        rollout_func("http://127.0.0.1:9", "trl-chat", file_tasks(embedded_model, endpoint=chat))
 
 
 async def test_a_trainer_that_is_started_again_gets_what_it_had(
@@ -132,6 +151,44 @@ async def test_a_trainer_that_is_started_again_gets_what_it_had(
     assert len(groups) == 4, "the same item in another step is another group"
     rewards = [summary.score for _, entry in groups for summary in entry.siblings]
     assert sorted(rewards) == sorted([*started["reward"], *stepped["reward"]])
+
+
+async def test_only_the_main_process_publishes_and_each_orders_its_own_groups(
+    cluster: Cluster, embedded_model: EmbeddedModelServer
+) -> None:
+    published: list[int] = []
+    async with serving_rollouts(cluster) as service:
+        for rank in range(2):
+            function = rollout_func(
+                service.url,
+                "trl-ranks",
+                file_tasks(embedded_model),
+                publish=lambda one: published.append(one.accelerator.process_index),
+            )
+            found = await asyncio.to_thread(function, prompts(1), trainer(0, rank=rank))
+            assert len(found["reward"]) == SIZE
+    assert published == [0]
+    assert len(await scored_groups(cluster.open_journal(), "trl-ranks")) == 2
+
+
+async def test_a_group_that_is_given_up_has_no_rewards_and_says_why(
+    cluster: Cluster, embedded_model: EmbeddedModelServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, order = "trl-cancelled", file_tasks(embedded_model)
+    ((name, item),) = group_names(0, 0, 0, [file_item(1)]).items()
+    async with serving_rollouts(cluster) as service:
+
+        def cancel() -> None:
+            with RolloutClient(service.url) as client:
+                client.open_run(run, order)
+                client.order(run, name, GroupOrder(item=item, step=0))
+                client.cancel(run, name)
+
+        await asyncio.to_thread(cancel)
+        found = await asyncio.to_thread(rollout_func(service.url, run, order), prompts(1, 2), trainer(0))
+    assert found["reward"][:SIZE] == [None] * SIZE
+    assert all(reward is not None for reward in found["reward"][SIZE:])
+    assert "has no rewards: cancelled" in caplog.text
 
 
 @pytest.mark.parametrize(
