@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn, TypedDict
 import typer
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.runtime import Runtime
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from activities.host import Host, local_activities
@@ -28,12 +29,18 @@ from clotho.environment.instances import Environments
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
 from clotho.host import host_name
+from clotho.identifiers.rollout_keys import is_turn_key
 from clotho.journal import Journal
+from clotho.journal.measured import MeasuredStore
 from clotho.journal.open_store import open_store
+from clotho.journal.store import Store
 from clotho.logs import configure
 from clotho.models.backend import ModelBackend
 from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
+from clotho.monitoring.endpoint import open_runtime
+from clotho.monitoring.metrics import Metrics
+from clotho.monitoring.sandbox_counts import SandboxCounts
 from clotho.processes.ending import exit_status, leave, stop_signal
 from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
@@ -72,6 +79,7 @@ class Composition:
     client: Client
     journal: Journal
     task_queues: TaskQueues
+    metrics: Metrics
 
     def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
         """The version of all queues but those of one host or process, which serve every live version."""
@@ -127,7 +135,7 @@ class Composition:
             return backends.at(endpoint, key, manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if sizes.show_commands else None
-        model = Model(self.journal, backend, own_queue, previews)
+        model = Model(self.journal, backend, own_queue, previews, self.metrics)
         served: dict[str, list[Callable[..., Any]]] = {
             self.task_queues.model.queue: [
                 model.begin,
@@ -175,20 +183,33 @@ class Composition:
         ]
 
 
-async def reach(settings: Settings) -> tuple[Client, Journal]:
+async def reach(settings: Settings, runtime: Runtime | None = None) -> tuple[Client, Store]:
     """Connect to Temporal, with its search attributes registered, and open the store."""
-    client = await connect(settings.temporal)
+    client = await connect(settings.temporal, runtime)
     await ensure_search_attributes(client)
-    return client, Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
+    return client, await asyncio.to_thread(open_store, settings.store, settings.s3)
+
+
+def measured_journal(store: Store, metrics: Metrics) -> Journal:
+    """The journal in `store`, whose answers are timed, and in which turns that were paid for twice are counted."""
+
+    def repaid(key: str) -> None:
+        if is_turn_key(key):
+            metrics.count_repaid_turn()
+
+    return Journal(MeasuredStore(store, metrics.count_request), repaid)
 
 
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
-    client, journal = await reach(settings)
-    parts = Composition(settings, client, journal, TaskQueues())
+    host = host_name(settings)
+    runtime = open_runtime(settings.metrics, {"host": host, "roles": "+".join(roles)})
+    metrics = Metrics(runtime.metric_meter)
+    client, store = await reach(settings, runtime)
+    journal = measured_journal(store, metrics)
+    parts = Composition(settings, client, journal, TaskQueues(), metrics)
     workers: list[Worker] = []
     sandbox_host: Host | None = None
-    host = host_name(settings)
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
         on_drained: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -204,7 +225,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backend = open_backend(settings.sandbox, folder)
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
-            sandbox_host = Host(client, journal, backend, Environments(), host_queue)
+            sandbox_host = Host(client, journal, backend, Environments(), host_queue, metrics)
             on_drained.append(sandbox_host.close)
             workers += parts.tools(sandbox_host, host_queue)
             reaper = SandboxReaper(
@@ -216,6 +237,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 BackendsBeside(settings.sandbox, folder),
             )
             background.append(tasks.create_task(reaper.run()))
+            background.append(tasks.create_task(SandboxCounts(backend, metrics).run()))
             background.append(tasks.create_task(Liveness(journal, host_queue).run()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host)

@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from clotho.errors import ClothoError, LeaseElsewhere
 from clotho.logs import subject
+from clotho.monitoring.metrics import count_failed_attempt
 from clotho.temporal.failures import to_application_error
 
 log = logging.getLogger("clotho")
@@ -59,6 +60,7 @@ async def activity_guard(
             raise ApplicationError(str(error), type=ELSEWHERE) from None
         classified = to_application_error(error, activity.info().attempt)
         ours = isinstance(error, ClothoError)
+        count_failed_attempt(classified.type or type(error).__name__, retried=not classified.non_retryable)
         log.warning("%s: %s", activity.info().activity_type, classified, exc_info=not ours)
         raise classified from (None if ours else error)  # what a library raised may quote a key
     finally:

@@ -20,6 +20,7 @@ from clotho.environment.instances import Environments
 from clotho.environment.tools import EnvironmentTools
 from clotho.identifiers.hashed import job_key
 from clotho.journal import Journal
+from clotho.monitoring.metrics import Metrics
 from clotho.sandbox.backend import SandboxBackend
 from clotho.temporal.states import namespace_labels
 from clotho.tools.browser.client import BrowserClient
@@ -37,16 +38,18 @@ class Host:
         backend: SandboxBackend,
         environments: Environments,
         queue: str,
+        metrics: Metrics,
     ) -> None:
         labels = namespace_labels(client, journal.store_identity)
         known = EnvironmentTools(variable, job_key(journal.store_identity, queue))
         self.close = known.servers.close
         """Ends the conversations with MCP servers."""
         restorer = Restorer(journal, backend, known, labels)
-        sandboxes = Sandboxes(journal, backend, restorer, labels, queue, BrowserClient(known.scope))
-        tools = Tools(journal, sandboxes, known)
+        sandboxes = Sandboxes(journal, backend, restorer, labels, queue, BrowserClient(known.scope), metrics)
+        tools = Tools(journal, sandboxes, known, metrics)
         verifier = Verifier(journal, environments, sandboxes, known)
-        groups, rollouts = Groups(journal, environments, known, sandboxes, client), Rollouts(journal)
+        groups = Groups(journal, environments, known, sandboxes, client)
+        rollouts = Rollouts(journal, metrics)
         delegations = Delegations(journal)
         self.of_sandboxes: Activities = (
             sandboxes.acquire,

@@ -18,6 +18,7 @@ from clotho.identifiers.rollout_keys import turn_key
 from clotho.journal import Journal
 from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
 from clotho.models.endpoint import Endpoint
+from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import is_present
 from clotho.rollouts.agent import AgentKind, planned_turn
 from clotho.rollouts.group import ToolManifest
@@ -57,13 +58,19 @@ class Model:
     """Activities of the processes that call models."""
 
     def __init__(
-        self, journal: Journal, backends: ModelServer, queue: str, previews: CommandPreviews | None
+        self,
+        journal: Journal,
+        backends: ModelServer,
+        queue: str,
+        previews: CommandPreviews | None,
+        metrics: Metrics,
     ) -> None:
         """`previews` summarize calls in histories, which otherwise have the tool's name only."""
         self._previews = previews
         self._journal = journal
         self._backends = backends
         self._queue = queue
+        self._metrics = metrics
         self._pauses = TTLCache(partial(paused_because, journal))
         self._endpoints = TTLCache(partial(read_endpoint, journal))
         self._capabilities: dict[str, ServerCapabilities] = {}
@@ -166,8 +173,10 @@ class Model:
         try:
             sampled = within_limit(await backend.sample_turn(call), manifest.limits.max_calls_per_turn)
         except ContextOverflow as overflow:
+            self._metrics.count_turn(manifest.environment, None)
             return TurnEntry(sampled=None, context_overflow=str(overflow))
         await failpoints.reach("turn.answered", call.key)
+        self._metrics.count_turn(manifest.environment, sampled)
         if backend.capabilities is not None:
             self._capabilities[request.run] = backend.capabilities
         return TurnEntry(sampled=sampled)

@@ -7,6 +7,7 @@ from clotho import failpoints
 from clotho.identifiers.ids import original_of
 from clotho.identifiers.rollout_keys import end_key, reward_key
 from clotho.journal import Journal
+from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.rollout import ConcludeRequest, EndEntry, RolloutSummary
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.rollouts import read_end, sandbox_losses
@@ -15,8 +16,9 @@ from clotho.runs.rollouts import read_end, sandbox_losses
 class Rollouts:
     """Activities of the environment's queue."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, metrics: Metrics) -> None:
         self._journal = journal
+        self._metrics = metrics
 
     @activity.defn
     async def find_end(self, rollout: str) -> RolloutSummary | None:
@@ -46,6 +48,7 @@ class Rollouts:
                 **request.totals.model_dump(),
             )
             end = await self._journal.write(end_key(request.rollout), EndEntry(summary=summary))
+            self._metrics.count_rollout(end.summary)
             await failpoints.reach("end.written", end_key(request.rollout))
             await self._journal.seal(request.rollout)
         return end.summary

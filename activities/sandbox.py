@@ -17,6 +17,7 @@ from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order, caller_at
 from clotho.identifiers.rollout_keys import blob_key, call_key, grading_key, lease_key, probe_key
 from clotho.journal import Journal
+from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseEntry, LeaseRequest, ReleaseRequest
@@ -47,6 +48,7 @@ class Sandboxes:
         labels: Labels,
         queue: str,
         browser: BrowserClient,
+        metrics: Metrics,
     ) -> None:
         self._journal = journal
         self.backend = backend
@@ -54,6 +56,7 @@ class Sandboxes:
         self._labels = labels
         self.queue = queue
         self._browser = browser
+        self._metrics = metrics
         self._process = uuid.uuid4().hex
         self._restoring = asyncio.Semaphore(RESTORES_AT_ONCE)
 
@@ -213,9 +216,12 @@ class Sandboxes:
 
     async def _make(self, request: LeaseRequest) -> LeaseEntry:
         if request.number == 0:
-            return await self._entry_of(request, await self._restorer.create(request))
-        async with self._restoring:
-            return await self._supersede(request)
+            entry = await self._entry_of(request, await self._restorer.create(request))
+        else:
+            async with self._restoring:
+                entry = await self._supersede(request)
+        self._metrics.count_sandbox(entry)
+        return entry
 
     async def _supersede(self, request: LeaseRequest) -> LeaseEntry:
         """Destroy the lost sandbox, if it is on this host, and restore it. Another host finds it superseded."""

@@ -18,6 +18,7 @@ from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import call_begun_key, call_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
+from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.call import CallBegun, CallEntry, CallRequest, CallResult, tool_error
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import Fidelity, LeaseRequest
@@ -71,8 +72,11 @@ class CallInputs:
 class Tools:
     """Activities of the queues where sandboxes live."""
 
-    def __init__(self, journal: Journal, sandboxes: Sandboxes, tools: EnvironmentTools) -> None:
+    def __init__(
+        self, journal: Journal, sandboxes: Sandboxes, tools: EnvironmentTools, metrics: Metrics
+    ) -> None:
         self._journal = journal
+        self._metrics = metrics
         self._sandboxes = sandboxes
         self._tools = tools
 
@@ -146,6 +150,7 @@ class Tools:
             names_error=dispatched.names_error,
             child=child,
         )
+        self._metrics.count_call(entry, known=inputs.tools.offered(entry.tool) is not None)
         if context.instance is None:
             return entry
         batch, *after = (each for each in inputs.batches if request.index < each.stop)

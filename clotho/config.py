@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -22,10 +22,11 @@ from pydantic_settings import (
 from clotho.clouds import DaytonaAccount, E2bAccount, ModalAccount
 from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
-from clotho.frozen_model import field_errors
+from clotho.frozen_model import FrozenModel, field_errors
 from clotho.logs import LogFormat
 from clotho.run_settings import RunSettings
 from clotho.ssh_host import SshHost
+from clotho.worker_settings import MetricsSettings, WorkerSettings
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
@@ -34,11 +35,7 @@ PREFIX, DELIMITER = "CLOTHO_", "__"
 VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TemporalSettings(Section):
+class TemporalSettings(FrozenModel):
     """The address of the Temporal server. API keys and certificates come from Temporal's own variables."""
 
     address: str | None = None
@@ -51,7 +48,7 @@ class TemporalSettings(Section):
     """Address of Temporal's web page, for the links that are shown."""
 
 
-class DevelopmentServices(Section):
+class DevelopmentServices(FrozenModel):
     """Addresses of a running `clotho dev`, kept beside the store."""
 
     temporal: str
@@ -67,42 +64,7 @@ class DevelopmentServices(Section):
         return True
 
 
-class WorkerSettings(Section):
-    """Sizes of a worker process."""
-
-    max_cached_workflows: int = 2_000
-    """Workflows that a process keeps in memory, so that they need no replay."""
-    max_workflow_tasks: int = 500
-    """Workflow tasks that a process has open at once, on each of its queues. Each step made in it holds one."""
-    max_model_calls: int = 500
-    """Model calls that a process has open at once."""
-    max_tool_calls: int = 200
-    """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
-    model_call_timeout_seconds: float = 600.0
-    """Seconds that one request to a model server may take."""
-    model_answer_mb: int = 8
-    """Largest answer of a model server, and largest event of a stream, in MiB."""
-    show_commands: bool = True
-    """Whether the Temporal UI shows the first 60 characters of commands, known secrets redacted."""
-    write_ahead_tokens: int = 256
-    """Tokens of a streamed turn after which they are journalled. A killed process loses those after them."""
-    write_ahead_seconds: float = 2.0
-    """Seconds after which the new tokens of a streamed turn are journalled."""
-    workflow_pollers: int = Field(default=5, ge=2)
-    """Requests for workflow tasks that a process has open on each of its queues."""
-    activity_pollers: int = Field(default=5, ge=1)
-    """Requests for activities that a process has open on each of its queues."""
-    model_keys: tuple[str, ...] = ("OPENAI_API_KEY",)
-    """Environment variables with keys of model servers: processes that call none are started without them."""
-    drain_seconds: float = 300.0
-    """Seconds that a worker which was told to stop waits for calls in flight."""
-    deployment: str = "clotho"
-    """The name under which Temporal keeps this deployment's versions."""
-    build_id: str | None = None
-    """This code's version: rollouts and groups end on the one that they began with. Empty: no versioning."""
-
-
-class SandboxSettings(Section):
+class SandboxSettings(FrozenModel):
     """Folder, budget and leases of this host's sandboxes."""
 
     backend: str = "local"
@@ -140,7 +102,7 @@ class SandboxSettings(Section):
         return self.root / hashlib.sha256(store.encode()).hexdigest()[:16]
 
 
-class AtroposApiSettings(Section):
+class AtroposApiSettings(FrozenModel):
     """Limits and access of the durable Atropos API."""
 
     max_body_bytes: PositiveInt = 128 * 2**20
@@ -157,7 +119,7 @@ class AtroposApiSettings(Section):
     """The environment variable with the token that every request must show; None: no token."""
 
 
-class S3Settings(Section):
+class S3Settings(FrozenModel):
     """Connection to a store in S3. Credentials come from AWS's own variables, files and roles."""
 
     endpoint: str | None = None
@@ -191,6 +153,7 @@ class Settings(BaseSettings):
     s3: S3Settings = S3Settings()
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
+    metrics: MetricsSettings = MetricsSettings()
     sandbox: SandboxSettings = SandboxSettings()
     run: RunSettings = RunSettings()
     """Defaults of runs that are started here; flags override them."""

@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
 
 LAYERS = (
     "application clouds config dataset_config errors escaping failpoints failure_policy frozen_model host"
-    " host_failures identifiers imported logs run_settings ssh_host templates",
+    " host_failures identifiers imported logs run_settings ssh_host templates worker_settings",
     "listeners",
     "journal",
     "processes",
@@ -29,6 +29,7 @@ LAYERS = (
     "tasks",
     "environment",
     "runs",
+    "monitoring",
     "training",
     "orders",
     "embedded",
@@ -222,6 +223,7 @@ def test_the_wheel_holds_only_clotho_and_all_of_it(wheel: zipfile.ZipFile) -> No
         "supervisor.c",
         "viewer/templates/base.html",
         "viewer/static/viewer.js",
+        "monitoring/dashboard.json",
     ):
         assert any(needed in name for name in names), needed
 

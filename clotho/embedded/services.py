@@ -159,7 +159,11 @@ async def ephemeral_services(settings: Settings, *, with_model: bool) -> AsyncIt
 
 def _worker_command(folder: Path, address: str) -> list[str]:
     without = [word for name in ELSEWHERE for word in ("-u", name)]
-    variables = ["TEMPORAL_CONFIG_FILE=/dev/null", "CLOTHO_TEMPORAL__NAMESPACE=default"]
+    variables = [
+        "TEMPORAL_CONFIG_FILE=/dev/null",
+        "CLOTHO_TEMPORAL__NAMESPACE=default",
+        "CLOTHO_METRICS__PORT=0",
+    ]
     worker = application.unversioned_worker(str(folder / "store"), address)
     return ["env", *without, *variables, *worker]
 

@@ -18,6 +18,10 @@ def turn_key(rollout: str, turn: int) -> str:
     return f"{turn_prefix(rollout)}{turn:04}"
 
 
+def is_turn_key(key: str) -> bool:
+    return "/turn/" in key
+
+
 def stream_prefix(turn: str) -> str:
     """Prefix of the write-ahead of the turn at key `turn`."""
     rollout, _, number = turn.rpartition("/turn/")

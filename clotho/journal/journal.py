@@ -37,8 +37,10 @@ class Journal:
     notice. Raises StoreUnavailable, and JournalCorrupt for an entry that is damaged or of another kind.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, on_repaid: Callable[[str], None] = lambda key: None) -> None:
+        """`on_repaid` is told the key of work that another process turns out to have done, with another result."""
         self._store = store
+        self._on_repaid = on_repaid
         self._flights: dict[str, asyncio.Task[BaseModel]] = {}
         self._unwritten: dict[str, BaseModel] = {}
         self._cache: OrderedDict[str, tuple[BaseModel, int]] = OrderedDict()
@@ -219,8 +221,11 @@ class Journal:
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
-        written = await self.write(key, cast(Entry, self._unwritten[key]))
+        mine = cast(Entry, self._unwritten[key])
+        written = await self.write(key, mine)
         del self._unwritten[key]
+        if written is not mine and written != mine:
+            self._on_repaid(key)
         return written
 
     def _remember(self, key: str, entry: BaseModel, size: int) -> None:

@@ -5,16 +5,17 @@ from typing import Any
 
 from temporalio.client import Client, RetryConfig
 from temporalio.envconfig import ClientConfig
+from temporalio.runtime import Runtime
 
 from clotho.config import TemporalSettings
 from clotho.errors import InvalidInput, truncate_middle
 from clotho.temporal.conversion import DATA_CONVERTER
 
 
-async def connect(settings: TemporalSettings) -> Client:
+async def connect(settings: TemporalSettings, runtime: Runtime | None = None) -> Client:
     """Connect as the settings say, else as Temporal's own variables and profiles do.
 
-    Raises InvalidInput where no server answers.
+    `runtime` carries the connection: the SDK's own by default. Raises InvalidInput where no server answers.
     """
     options: dict[str, Any] = {**ClientConfig.load_client_connect_config()}
     options.setdefault("target_host", settings.default_address)
@@ -25,7 +26,9 @@ async def connect(settings: TemporalSettings) -> Client:
     # A handle that waits for a result outlives any outage of the server; workers have limits of their own.
     patient = RetryConfig(max_elapsed_time_millis=None, max_retries=0)
     try:
-        return await Client.connect(**options, data_converter=DATA_CONVERTER, retry_config=patient)
+        return await Client.connect(
+            **options, data_converter=DATA_CONVERTER, retry_config=patient, runtime=runtime
+        )
     except RuntimeError as error:
         raise InvalidInput(
             f"no Temporal server answers at {options['target_host']}: start one with `clotho dev`, "

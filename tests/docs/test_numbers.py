@@ -8,7 +8,7 @@ from activities.ttl_cache import FRESH_SECONDS
 from clotho.atropos.api.registering import MOST_ROWS
 from clotho.atropos.api.upstream import MOST_REGISTERED, MOST_WAITING
 from clotho.atropos.env import LAST_DELIVERIES
-from clotho.config import AtroposApiSettings, WorkerSettings
+from clotho.config import AtroposApiSettings
 from clotho.environment import EnvironmentConfig
 from clotho.environment.functions import MOST_STATE_CHARS
 from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
@@ -22,6 +22,7 @@ from clotho.sandbox.local.bubblewrap import VERIFIER_TMP
 from clotho.sandbox.local.disk import RESERVE_MB, RESERVED_FILES
 from clotho.tools import execute_code
 from clotho.tools.output import OUTPUT_CHARS
+from clotho.worker_settings import WorkerSettings
 from tests.docs.markdown import text_of
 from workflows.sandbox_session import MOST_LOSSES
 from workflows.steps import QUEUE_TIMEOUT

@@ -21,6 +21,7 @@ from clotho.models.backend import SampledTurn, Usage
 from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
+from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.call import CallRequest
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import LeaseRequest
@@ -46,7 +47,13 @@ async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
     restorer = Restorer(journal, backend, EnvironmentTools(variable), LABELS)
     try:
         yield Sandboxes(
-            journal, backend, restorer, LABELS, f"clotho-sandbox-{root.name}", BrowserClient(root.name)
+            journal,
+            backend,
+            restorer,
+            LABELS,
+            f"clotho-sandbox-{root.name}",
+            BrowserClient(root.name),
+            Metrics(),
         )
     finally:
         for held in await backend.leases():
@@ -143,7 +150,7 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     await here.read_required(tools_key(f"{RUN}/g000000"), ToolManifest)
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
-        tools = Tools(here, sandboxes, EnvironmentTools(variable))
+        tools = Tools(here, sandboxes, EnvironmentTools(variable), Metrics())
         call = CallRequest(run=RUN, rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0
         result = await ActivityEnvironment().run(tools.call_tool, call)

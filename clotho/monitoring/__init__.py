@@ -1,0 +1,1 @@
+"""What others look at runs with: metrics of worker processes, and a dashboard of them."""

@@ -1,0 +1,41 @@
+"""The endpoint at which Prometheus reads a process's metrics: Temporal's SDK serves its own and Clotho's there."""
+
+import logging
+from collections.abc import Mapping
+
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+
+from clotho.monitoring.metrics import BUCKETS
+from clotho.worker_settings import MetricsSettings
+
+PORTS = 32
+"""Ports that are tried, from the configured one on: each process of a machine needs one."""
+
+log = logging.getLogger("clotho")
+
+
+def open_runtime(settings: MetricsSettings, labels: Mapping[str, str]) -> Runtime:
+    """The SDK's runtime with the endpoint, every metric having `labels`; without one where no port can be had."""
+    refusal = "the settings ask for none"
+    for port in range(settings.port, min(settings.port + PORTS, 2**16)) if settings.port else ():
+        address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{port}"
+        try:
+            runtime = Runtime(telemetry=_telemetry(address, labels))
+        except ValueError as error:
+            refusal = f"ports from {settings.port} on at {settings.host}: {error}"
+            continue
+        log.info("metrics at http://%s/metrics", address)
+        return runtime
+    log.log(logging.WARNING if settings.port else logging.INFO, "no metrics: %s", refusal)
+    return Runtime(telemetry=TelemetryConfig())
+
+
+def _telemetry(address: str, labels: Mapping[str, str]) -> TelemetryConfig:
+    prometheus = PrometheusConfig(
+        bind_address=address,
+        counters_total_suffix=True,
+        unit_suffix=True,
+        durations_as_seconds=True,
+        histogram_bucket_overrides=BUCKETS,
+    )
+    return TelemetryConfig(metrics=prometheus, global_tags=labels, attach_service_name=False)

@@ -1,0 +1,49 @@
+"""Settings of worker processes: their sizes, and where their metrics are read."""
+
+from pydantic import Field
+
+from clotho.frozen_model import FrozenModel
+
+
+class WorkerSettings(FrozenModel):
+    """Sizes of a worker process."""
+
+    max_cached_workflows: int = 2_000
+    """Workflows that a process keeps in memory, so that they need no replay."""
+    max_workflow_tasks: int = 500
+    """Workflow tasks that a process has open at once, on each of its queues. Each step made in it holds one."""
+    max_model_calls: int = 500
+    """Model calls that a process has open at once."""
+    max_tool_calls: int = 200
+    """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
+    model_call_timeout_seconds: float = 600.0
+    """Seconds that one request to a model server may take."""
+    model_answer_mb: int = 8
+    """Largest answer of a model server, and largest event of a stream, in MiB."""
+    show_commands: bool = True
+    """Whether the Temporal UI shows the first 60 characters of commands, known secrets redacted."""
+    write_ahead_tokens: int = 256
+    """Tokens of a streamed turn after which they are journalled. A killed process loses those after them."""
+    write_ahead_seconds: float = 2.0
+    """Seconds after which the new tokens of a streamed turn are journalled."""
+    workflow_pollers: int = Field(default=5, ge=2)
+    """Requests for workflow tasks that a process has open on each of its queues."""
+    activity_pollers: int = Field(default=5, ge=1)
+    """Requests for activities that a process has open on each of its queues."""
+    model_keys: tuple[str, ...] = ("OPENAI_API_KEY",)
+    """Environment variables with keys of model servers: processes that call none are started without them."""
+    drain_seconds: float = 300.0
+    """Seconds that a worker which was told to stop waits for calls in flight."""
+    deployment: str = "clotho"
+    """The name under which Temporal keeps this deployment's versions."""
+    build_id: str | None = None
+    """This code's version: rollouts and groups end on the one that they began with. Empty: no versioning."""
+
+
+class MetricsSettings(FrozenModel):
+    """The endpoint at which Prometheus reads the metrics of a worker process."""
+
+    port: int = Field(default=9464, ge=0, le=65_535)
+    """First port for metrics; 0: no metrics. Each process takes the first free one of the 32 from it on."""
+    host: str = "127.0.0.1"
+    """The address to serve metrics at; 0.0.0.0: every address of this machine."""

@@ -1,0 +1,144 @@
+"""Metrics that real workers export during a real run, and the dashboard that asks for them."""
+
+import json
+import logging
+import re
+import socket
+from collections.abc import Iterator
+from functools import partial
+from importlib import resources
+from typing import Any
+
+import httpx
+import pytest
+
+from clotho.identifiers.rollout_keys import turn_key
+from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
+from clotho.models.messages import ChatMessage
+from clotho.monitoring.endpoint import PORTS, open_runtime
+from clotho.processes.child import ChildProcess
+from clotho.testing.script import Fault, Script
+from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.worker_settings import MetricsSettings
+from tests.cluster import Cluster
+from tests.support import eventually, start
+from tests.workflows.scripts import scoring
+
+NAME = re.compile(r"\b(?:clotho|temporal)_\w+")
+SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+ADDRESS = re.compile(r"metrics at (http://\S+)")
+
+Sample = tuple[str, dict[str, str], float]
+
+
+def queries() -> list[str]:
+    dashboard = json.loads(resources.files("clotho.monitoring").joinpath("dashboard.json").read_text())
+    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+def samples(text: str) -> list[Sample]:
+    return [
+        (found["name"], dict(LABEL.findall(found["labels"] or "")), float(found["value"]))
+        for found in SAMPLE.finditer(text)
+    ]
+
+
+def total(exported: list[Sample], metric: str, **labels: str) -> float:
+    return sum(
+        value
+        for name, own, value in exported
+        if name == metric and all(own.get(label) == wanted for label, wanted in labels.items())
+    )
+
+
+def labels_asked(query: str) -> Iterator[tuple[str, set[str]]]:
+    """Each metric of a query, with the labels that it is grouped by."""
+    grouped = {label.strip() for by in re.findall(r"by \(([^)]*)\)", query) for label in by.split(",")}
+    for name in NAME.findall(query):
+        yield name, grouped
+
+
+async def exported_by(worker: ChildProcess) -> list[Sample]:
+    async def address() -> str | None:
+        found = ADDRESS.search(worker.output)
+        return found[1] if found else None
+
+    async with httpx.AsyncClient() as client:
+        answer = await client.get(await eventually(address, "the metrics' address in the log"))
+    assert answer.status_code == 200
+    return samples(answer.text)
+
+
+async def test_every_metric_of_the_dashboard_is_exported_by_a_worker_that_rolls_out(
+    private_cluster: Cluster,
+) -> None:
+    worker = await private_cluster.start_worker()
+    fault = Fault(kind="status", status=503, headers={"retry-after": "0"}, requests=(1,))
+    model = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(fault,)))
+    async with serving(model) as url:
+        await (await start(private_cluster, "measured", url, group_size=2)).result()
+    exported = await exported_by(worker)
+    labels: dict[str, set[str]] = {}
+    for name, own, _ in exported:
+        labels.setdefault(name, set()).update(own)
+    asked = [pair for query in queries() for pair in labels_asked(query)]
+    assert len({name for name, _ in asked}) > 12
+    assert [name for name, _ in asked if name not in labels] == []
+    assert [(name, missing) for name, by in asked if (missing := by - labels[name])] == []
+
+    count = partial(total, exported)
+    assert count("clotho_turns_total", outcome="sampled") == 4
+    assert count("clotho_turn_seconds_count") == 4
+    assert count("clotho_calls_total", tool="terminal", outcome="ok") == 2
+    assert count("clotho_rollouts_total", outcome="completed") == 2
+    assert count("clotho_sandboxes_made_total", fidelity="new") == 2
+    assert count("clotho_failed_attempts_total", reason="ModelUnavailable", retried="true") == 1
+    assert count("clotho_repaid_turns_total") == 0
+    assert count("clotho_store_request_seconds_count", request="create") > 10
+    assert {own["roles"] for _, own, _ in exported} == {"workflows+tools+llm"}
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken
+
+
+def test_the_next_free_port_is_taken(listener: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
+    taken = listener.getsockname()[1]
+    with caplog.at_level(logging.INFO):
+        runtime = open_runtime(MetricsSettings(port=taken), {})  # which holds the port while it lives
+    found = ADDRESS.search(caplog.text)
+    assert found is not None
+    assert taken < int(found[1].split(":")[2].split("/")[0]) < taken + PORTS
+    assert httpx.get(found[1]).status_code == 200
+    del runtime
+
+
+def test_without_a_port_the_worker_says_so_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = open_runtime(MetricsSettings(port=9464, host="192.0.2.1"), {})
+    assert "no metrics: ports from 9464 on at 192.0.2.1" in caplog.text
+    runtime.metric_meter.create_counter("counted").add(1)
+
+
+async def test_a_turn_that_another_process_was_paid_for_is_counted(tmp_path: Any) -> None:
+    repaid: list[str] = []
+    store = FilesystemStore(tmp_path)
+    here, elsewhere = Journal(store, repaid.append), Journal(store)
+    key = turn_key("run/g000000/r0", 0)
+
+    async def answered_meanwhile() -> ChatMessage:
+        await elsewhere.write(key, ChatMessage(role="assistant", content="first"))
+        return ChatMessage(role="assistant", content="second")
+
+    assert (await here.once(key, ChatMessage, answered_meanwhile)).content == "first"
+    assert repaid == [key]
+    other = turn_key("run/g000000/r0", 1)
+
+    async def answered() -> ChatMessage:
+        return ChatMessage(role="assistant", content="only")
+
+    await here.once(other, ChatMessage, answered)
+    assert repaid == [key]
