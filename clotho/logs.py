@@ -4,13 +4,16 @@ import contextvars
 import logging
 import sys
 import textwrap
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from clotho.escaping import for_line, for_terminal, json_line
+from clotho.identifiers.ids import ids_in
 
-subject: contextvars.ContextVar[str] = contextvars.ContextVar("subject", default="-")
+NOTHING = "-"
+subject: contextvars.ContextVar[str] = contextvars.ContextVar("subject", default=NOTHING)
 """The run, group or rollout that the running code works for."""
 
 LogFormat = Literal["text", "json"]
@@ -35,12 +38,18 @@ class _Text(logging.Formatter):
 
 
 class _Json(logging.Formatter):
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
     def format(self, record: logging.LogRecord) -> str:
+        """One JSON object, with the ids of the run, group and rollout that the line is about."""
         line: dict[str, JsonValue] = {
-            "time": self.formatTime(record),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
+            "process": self._process,
             "logger": record.name,
-            "subject": getattr(record, "subject", "-"),
+            **ids_in(getattr(record, "subject", NOTHING)),
             "message": record.getMessage(),
         }
         if record.exc_info:
@@ -53,7 +62,7 @@ def configure(form: LogFormat, process: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_Subject())
     text = _Text(f"%(asctime)s %(levelname)s {process} [%(subject)s] %(name)s: %(message)s")
-    handler.setFormatter(_Json() if form == "json" else text)
+    handler.setFormatter(_Json(process) if form == "json" else text)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # Clotho logs requests and failed attempts itself, with the rollout's name.
     for chatty, level in (

@@ -69,6 +69,17 @@ def replacement_id(rollout: str, number: int) -> str:
     return f"{original_of(rollout)}.{number}"
 
 
+def ids_in(workflow: str) -> dict[str, str]:
+    """The ids of run, group and rollout that a workflow's id names; empty for what is no such id."""
+    run, *below = workflow.split("/")
+    if RUN_NAME.fullmatch(run) is None or len(below) > 2:
+        return {}
+    ids = {"run": run}
+    if below and not below[0].startswith("~"):
+        ids |= {"group": f"{run}/{below[0]}"} | ({"rollout": workflow} if below[1:] else {})
+    return ids
+
+
 def is_rollout(workflow: str) -> bool:
     """Whether a workflow's id is a rollout's, rather than that of a group."""
     return workflow.count("/") == 2
