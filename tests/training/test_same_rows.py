@@ -18,12 +18,12 @@ from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.orders.messages import GroupAnswer, RunOrder
-from clotho.orders.ordered_run import name_of
 from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.item import Item
 from clotho.runs.groups import scored_groups
 from clotho.testing.script import Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.trainers.trl import rollout_func
+from clotho.trainers.trl import group_names, rollout_func
 from clotho.training.siblings import read_siblings
 from tests.cli.command import clotho
 from tests.cluster import Cluster
@@ -75,13 +75,13 @@ async def finished(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -
             rendering=Rendering(tokenizer=str(model), tool_call_parser="hermes"),
             group_size=SIZE,
         )
-        prompts = [json.dumps({"number": number}) for number in range(GROUPS) for _ in range(SIZE)]
+        items: list[Item] = [{"number": number} for number in range(GROUPS)]
+        prompts = [json.dumps(item) for item in items for _ in range(SIZE)]
         trained = await asyncio.to_thread(rollout_func(service.url, RUN, order), prompts, trl_trainer())
         groups = await scored_groups(cluster.open_journal(), RUN)
         async with httpx.AsyncClient(base_url=service.url, timeout=120) as http:
-            asked = [await http.get(f"/runs/{RUN}/groups/{name_of(group)}") for group, _ in groups]
+            asked = [await http.get(f"/runs/{RUN}/groups/{name}") for name in group_names(0, 0, 0, items)]
     answers = [GroupAnswer.model_validate_json(each.content) for each in asked]
-    answers.sort(key=lambda answer: int(answer.name.split("-")[3]))
     yield Finished(trained, answers, groups)
 
 
