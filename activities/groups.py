@@ -22,10 +22,11 @@ from clotho.identifiers.ids import is_rollout, rollout_id
 from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
-from clotho.rollouts.campaign import ItemsRequest, UnfinishedRequest
+from clotho.rollouts.campaign import ItemsRequest, Unfinished, UnfinishedRequest
 from clotho.rollouts.group import (
     AttemptEntry,
     AwaitAnyClosed,
+    ClosedGroup,
     GroupAttempt,
     GroupEntry,
     GroupRequest,
@@ -51,6 +52,11 @@ from clotho.tools.mcp.settings import wanted_servers
 from clotho.tools.mcp.tool import McpTool
 from clotho.tools.resolution import resolve
 from clotho.tools.tool import Tool
+
+CLOSED_WITHIN_SECONDS = 0.5
+"""Time to wait for more groups after the first has closed: each round costs Temporal a request for each group."""
+MOST_CLOSED = 50
+"""Groups in an answer, which Temporal bounds."""
 
 
 class Groups:
@@ -79,9 +85,9 @@ class Groups:
             return await enumerate_items(self._journal, request.run, draw, request.groups)
 
     @activity.defn
-    async def unfinished_groups(self, request: UnfinishedRequest) -> list[int]:
+    async def unfinished_groups(self, request: UnfinishedRequest) -> Unfinished:
         async with activity_guard(request.run):
-            return await unfinished(self._journal, request.run, request.first, request.first + request.groups)
+            return await unfinished(self._journal, request)
 
     @activity.defn
     async def find_scored(self, group: str) -> GroupSummary | None:
@@ -158,19 +164,26 @@ class Groups:
             await self._closed(workflow)
 
     @activity.defn
-    async def await_any_closed(self, request: AwaitAnyClosed) -> list[str]:
-        """Wait until at least one of several workflows has closed; returns those that have."""
+    async def await_any_closed(self, request: AwaitAnyClosed) -> list[ClosedGroup]:
+        """Wait until at least one of several groups has closed; returns those that have, some if they are many."""
         async with activity_guard(request.run):
-            waits = {name: asyncio.ensure_future(self._closed(name)) for name in request.workflows}
+            waits = {name: asyncio.ensure_future(self._closed(name)) for name in request.groups}
             try:
                 await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
-                closed = [name for name, wait in waits.items() if wait.done()]
+                await asyncio.wait(waits.values(), timeout=CLOSED_WITHIN_SECONDS)
+                closed = [name for name, wait in waits.items() if wait.done()][:MOST_CLOSED]
                 await asyncio.gather(*(waits[name] for name in closed))
             finally:
                 for wait in waits.values():
                     wait.cancel()
                 await asyncio.gather(*waits.values(), return_exceptions=True)
-        return closed
+            entries = await self._journal.read_many([scored_key(name) for name in closed], GroupEntry)
+        return [
+            ClosedGroup(
+                group=name, scored=GroupSummary(group=name, siblings=entry.siblings) if entry else None
+            )
+            for name, entry in zip(closed, entries, strict=True)
+        ]
 
     async def _closed(self, workflow: str) -> None:
         with suppress(WorkflowFailureError), ignore_unknown():

@@ -20,12 +20,11 @@ with workflow.unsafe.imports_passed_through():
     from clotho.identifiers.ids import group_id
     from clotho.rollouts.campaign import (
         MOST_REQUEUED,
+        CampaignGrowth,
         CampaignProgress,
         CampaignRequest,
         FailureStreak,
-        ItemsRequest,
         PauseRequest,
-        UnfinishedRequest,
     )
     from clotho.rollouts.failures import failure_of, failures_within
     from clotho.rollouts.group import AwaitAnyClosed, GroupSummary, SiblingFailure
@@ -33,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
 
 from workflows import attributes
 from workflows.pausing import PausedWithRun
+from workflows.pending_items import PendingItems
 from workflows.rollout_group import RolloutGroup
 from workflows.slots import Slots
 from workflows.steps import clean_up, run_activity, without_deadline
@@ -43,7 +43,7 @@ class Campaign(PausedWithRun):
     """Start groups in the manifest's order, with at most `max_open_groups` running.
 
     Started again, it skips scored groups and retries failed ones. If one rollout after the other fails for the same
-    reason, the run pauses itself; resumed, it retries them.
+    reason, the run pauses itself; resumed, it retries them. Items may be added while it runs.
 
     A group outlives the campaign that started it, so that a campaign can continue as new while groups run: the next
     run adopts them. Only a cancel of the campaign cancels its groups.
@@ -54,8 +54,7 @@ class Campaign(PausedWithRun):
         self.request = request
         self.task_queues = request.task_queues
         self.environment = request.task_queues.environment
-        self.next_group = request.next_group
-        self.waiting = list(request.waiting)
+        self.items = PendingItems(request)
         self.progress = request.progress or CampaignProgress()
         self.streak = request.streak or FailureStreak()
         self.failed_alike = dict(request.failed_alike)
@@ -70,8 +69,11 @@ class Campaign(PausedWithRun):
             await self.prepare()
         watch = self.slots.background(self.watch_pause(request.run, self.task_queues.model))
         try:
-            await self.run_groups()
-            return await self.conclude()
+            while True:
+                await self.run_groups()
+                await self.recheck_failed()
+                if not self.items.left:
+                    return self.conclude()
         except asyncio.CancelledError:
             await clean_up(asyncio.ensure_future(self.cancel_groups()), "cancelling groups")
             raise
@@ -81,20 +83,15 @@ class Campaign(PausedWithRun):
 
     async def prepare(self) -> None:
         """Check the model server, then write the items into the store."""
-        run = self.request.run
-        await run_activity(Model.check_model, run, self.task_queues.model, "check model server")
-        items = ItemsRequest(run=run, groups=self.request.groups)
-        groups = await run_activity(Groups.enumerate_items, items, self.environment, "enumerate items")
-        self.count(groups=groups)
+        await run_activity(Model.check_model, self.request.run, self.task_queues.model, "check model server")
+        await self.items.enumerate()
+        self.count(groups=self.items.groups)
 
-    async def unfinished(self, first: int) -> list[int]:
-        """The next items from `first` whose groups aren't scored."""
-        self.next_group = min(first + self.request.look_ahead, self.progress.groups)
-        request = UnfinishedRequest(run=self.request.run, first=first, groups=self.next_group - first)
-        what = f"look up groups from {first}"
-        items = await run_activity(Groups.unfinished_groups, request, self.environment, what)
-        self.count(skipped=self.progress.skipped + request.groups - len(items))
-        return items
+    @workflow.signal
+    def grow(self, growth: CampaignGrowth) -> None:
+        """Roll out items that were added to the run too, and so many groups at a time."""
+        self.items.wanted = max(self.items.wanted, growth.groups)
+        self.slots.size = growth.max_open_groups
 
     async def run_groups(self) -> None:
         """Fill every slot that is free, until nothing is left to start and nothing runs.
@@ -111,11 +108,12 @@ class Campaign(PausedWithRun):
                 self.continue_as_new()
             if self.needs_items():
                 try:
-                    self.waiting += await self.unfinished(self.next_group)
+                    await self.items.fetch()
+                    self.count(groups=self.items.groups, skipped=self.items.skipped)
                 except ActivityError as error:
                     self.slots.fail(error)
             elif self.may_start():
-                item = self.waiting.pop(0)
+                item = self.items.waiting.pop(0)
                 self.slots.start(item, self.run_group(item))
                 self.count(running=self.slots.open)
             elif self.is_over():
@@ -132,20 +130,19 @@ class Campaign(PausedWithRun):
         )
 
     def needs_items(self) -> bool:
-        return not self.waiting and self.next_group < self.progress.groups and not self.slots.broken
+        return self.items.to_fetch and not self.slots.broken
 
     def may_start(self) -> bool:
-        held = self.progress.paused is not None or self.stopping or self.slots.broken
-        return bool(self.waiting) and self.slots.free and not held
+        held = self.progress.paused is not None or self.stopping or self.slots.broken or is_long()
+        return bool(self.items.waiting) and self.slots.free and not held
 
     def may_continue_as_new(self) -> bool:
         """Whether the history is long and nothing is being started; the next run adopts running groups."""
-        settled = self.slots.started and not self.stopping and not self.slots.broken
-        return settled and workflow.info().is_continue_as_new_suggested()
+        settled = self.slots.started and not self.stopping and not self.slots.broken and not self.items.added
+        return settled and is_long()
 
     def is_over(self) -> bool:
-        left = self.waiting or self.next_group < self.progress.groups
-        return self.slots.idle and (self.slots.broken or not left)
+        return self.slots.idle and (self.slots.broken or not self.items.left)
 
     async def run_group(self, item: int) -> None:
         stops = self.stops
@@ -162,16 +159,15 @@ class Campaign(PausedWithRun):
         """Wait for groups that another run of this campaign, or an operator, has started."""
         groups = {group_id(self.request.run, item): item for item in items}
         while groups:
-            request = AwaitAnyClosed(run=self.request.run, workflows=tuple(groups))
+            request = AwaitAnyClosed(run=self.request.run, groups=tuple(groups))
             endless, what = without_deadline(self.environment), f"wait for {len(groups)} groups"
-            for group in await run_activity(Groups.await_any_closed, request, endless, what):
-                item = groups.pop(group)
-                scored = await run_activity(Groups.find_scored, group, self.environment, f"look up {group}")
+            for closed in await run_activity(Groups.await_any_closed, request, endless, what):
+                item = groups.pop(closed.group)
                 self.slots.release(item)
-                if scored is not None:
-                    self.note_scored(scored)
+                if closed.scored is not None:
+                    self.note_scored(closed.scored)
                 else:
-                    self.waiting.append(item)
+                    self.items.waiting.append(item)
 
     def note_scored(self, scored: GroupSummary) -> None:
         self.progress = self.progress.with_group(scored)
@@ -184,7 +180,7 @@ class Campaign(PausedWithRun):
         cancelled = any(policy_for(one.kind).cancels_group for one in failures)
         stopped = stopped_meanwhile or self.stopping or self.progress.paused is not None
         if stopped and not cancelled:
-            self.waiting.append(item)
+            self.items.waiting.append(item)
             return
         self.progress = self.progress.with_failure(failure_of(group, error))
         failures = tuple(one for one in failures if policy_for(one.kind).group is not GroupAction.DROP)
@@ -217,7 +213,7 @@ class Campaign(PausedWithRun):
             self.failed_alike[other] = tuple(item for item in failed if item not in requeued)
         groups = {group_id(self.request.run, item) for item in items}
         kept = tuple(failure for failure in self.progress.failures if failure.workflow not in groups)
-        self.waiting += items
+        self.items.waiting += items
         self.count(failed=self.progress.failed - len(items), failures=kept)
 
     def show_pause(self, reason: str | None) -> None:
@@ -250,8 +246,10 @@ class Campaign(PausedWithRun):
 
     def continue_as_new(self) -> None:
         state = {
-            "next_group": self.next_group,
-            "waiting": tuple(self.waiting),
+            "groups": self.items.wanted,
+            "max_open_groups": self.slots.size,
+            "next_group": self.items.next_group,
+            "waiting": tuple(self.items.waiting),
             "open": self.slots.items,
             "progress": self.progress,
             "streak": self.streak,
@@ -259,9 +257,7 @@ class Campaign(PausedWithRun):
         }
         workflow.continue_as_new(self.request.model_copy(update=state))
 
-    async def conclude(self) -> CampaignProgress:
-        if self.progress.failed:
-            await self.recheck_failed()
+    def conclude(self) -> CampaignProgress:
         progress = self.progress
         if progress.failed:
             attributes.show_outcome(attributes.INFRASTRUCTURE_FAILURE)
@@ -275,15 +271,14 @@ class Campaign(PausedWithRun):
         return progress
 
     async def recheck_failed(self) -> None:
-        """Look up failed groups again: an operator may have retried them."""
-        unfinished: list[int] = []
-        self.count(skipped=0)
-        for first in range(0, self.progress.groups, self.request.look_ahead):
-            unfinished += await self.unfinished(first)
-        done = self.progress.groups - len(unfinished)
-        groups = {group_id(self.request.run, item) for item in unfinished}
+        """Look up failed groups again, if there are any: an operator may have retried them."""
+        if not self.progress.failed:
+            return
+        unscored = await self.items.unscored()
+        self.items.skipped = self.items.groups - len(unscored) - self.progress.scored
+        groups = {group_id(self.request.run, item) for item in unscored}
         failures = tuple(failure for failure in self.progress.failures if failure.workflow in groups)
-        self.count(failed=len(unfinished), failures=failures, skipped=done - self.progress.scored)
+        self.count(failed=len(unscored), failures=failures, skipped=self.items.skipped)
 
     def count(self, **counts: int | str | tuple[SiblingFailure, ...] | None) -> None:
         self.progress = self.progress.model_copy(update=counts)
@@ -297,3 +292,8 @@ class Campaign(PausedWithRun):
     @workflow.query(name="progress")
     def current_progress(self) -> CampaignProgress:
         return self.progress
+
+
+def is_long() -> bool:
+    """Whether the history is to end soon: no group is started in it any more."""
+    return workflow.info().is_continue_as_new_suggested()

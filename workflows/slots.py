@@ -17,7 +17,7 @@ class Slots:
     """
 
     def __init__(self, size: int, adopted: tuple[int, ...]) -> None:
-        self._size = size
+        self.size = size
         self._children: dict[int, Wait] = {}
         self._starting: list[int] = []
         self._followed: list[Wait] = []
@@ -37,7 +37,7 @@ class Slots:
 
     @property
     def free(self) -> bool:
-        return self.open < self._size
+        return self.open < self.size
 
     @property
     def started(self) -> bool:

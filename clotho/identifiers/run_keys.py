@@ -34,8 +34,9 @@ def deleted_key(run: str) -> str:
     return f"{DELETED}{run}"
 
 
-def items_key(run: str, chunk: int) -> str:
-    return f"{items_prefix(run)}{chunk:06}"
+def items_key(run: str, chunk: int, start: int = 0) -> str:
+    """The key of a chunk of items, or of the part of it that begins at its item `start`."""
+    return f"{items_prefix(run)}{chunk:06}{f'-{start:02}' if start else ''}"
 
 
 def adapter_item_key(run: str, number: int) -> str:

@@ -95,6 +95,18 @@ class CampaignRequest(FrozenModel):
             repairs=self.repairs,
         )
 
+    def grows_into(self, asked: "CampaignRequest") -> bool:
+        """Whether a campaign with this request can take `asked` up while it runs."""
+        growth = {"groups": max(self.groups, asked.groups), "max_open_groups": asked.max_open_groups}
+        return asked == self.model_copy(update=growth)
+
+
+class CampaignGrowth(FrozenModel):
+    """What may change of a campaign while it runs."""
+
+    groups: int
+    max_open_groups: int
+
 
 class ItemsRequest(FrozenModel):
     run: str
@@ -104,7 +116,17 @@ class ItemsRequest(FrozenModel):
 class UnfinishedRequest(FrozenModel):
     run: str
     first: int
-    groups: int
+    last: int
+    """The first item beyond those that are asked for."""
+    at_once: int
+
+
+class Unfinished(FrozenModel):
+    """The next items whose groups aren't scored; scored ones before them are skipped."""
+
+    items: tuple[int, ...]
+    next_group: int
+    """The first item that was not looked up."""
 
 
 class PauseRequest(FrozenModel):

@@ -18,6 +18,13 @@ class RepairBounds(FrozenModel):
 
     per_group: int = 4
     per_run: int = 200
+    """Repairs that any run may have, however small."""
+    share_of_run: float = 0.25
+    """Repairs for each rollout that the run has so far, where those are more."""
+
+    def in_run(self, rollouts: int) -> int:
+        """Most repairs of a run with so many rollouts."""
+        return max(self.per_run, int(self.share_of_run * rollouts))
 
 
 class GroupRequest(FrozenModel):
@@ -46,7 +53,14 @@ class GroupRequest(FrozenModel):
 
 class AwaitAnyClosed(FrozenModel):
     run: str
-    workflows: tuple[str, ...]
+    groups: tuple[str, ...]
+
+
+class ClosedGroup(FrozenModel):
+    """A group whose workflow has closed, and its result, if it was scored."""
+
+    group: str
+    scored: "GroupSummary | None"
 
 
 class PreparedGroup(FrozenModel):

@@ -7,13 +7,13 @@ from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import campaign_request_prefix
 from clotho.journal import Journal
-from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
+from clotho.rollouts.campaign import CampaignGrowth, CampaignProgress, CampaignRequest
 from clotho.runs.items import write_items
 from clotho.runs.manifest import difference, open_run
 from clotho.runs.request import RunRequest
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.search_attributes import identify
-from clotho.temporal.states import is_running
+from clotho.temporal.states import ignore_unknown, is_running
 
 WORKFLOW = "Campaign"
 
@@ -23,14 +23,14 @@ CampaignHandle = WorkflowHandle[object, CampaignProgress]
 async def start_campaign(client: Client, journal: Journal, asked: RunRequest) -> CampaignHandle:
     """Start the run's campaign, attach to it if it is running, or start it again to do what is left.
 
-    Raises InvalidInput if the run exists with other settings or items, or its campaign runs with other ones.
+    A campaign that runs takes up more groups, more items after its own, and another number of open groups. Raises
+    InvalidInput if the run exists with other settings or items, or its campaign runs with other ones.
     """
     manifest = asked.manifest
     await ensure_search_attributes(client)
     await open_run(journal, manifest, asked.endpoint)
     groups = asked.groups
     if asked.items is not None:
-        await write_items(journal, manifest.run, asked.items)
         groups = min(groups, len(asked.items))
     request = CampaignRequest(
         run=manifest.run,
@@ -44,13 +44,20 @@ async def start_campaign(client: Client, journal: Journal, asked: RunRequest) ->
         stop_after_failures=asked.stop_after_failures,
     )
     requested = await journal.latest(campaign_request_prefix(manifest.run), CampaignRequest)
+    running = await is_running(client, campaign_id(manifest.run))
+    if running and requested is not None and not requested.grows_into(request):
+        raise InvalidInput(
+            f"run {manifest.run} is running, with other settings ({difference(request, requested)}); "
+            "give the same again, with as many groups or more, or wait for its end or cancel it first"
+        )
+    if asked.items is not None:
+        await write_items(journal, manifest.run, asked.items)
     if requested != request:
-        if requested is not None and await is_running(client, campaign_id(manifest.run)):
-            raise InvalidInput(
-                f"run {manifest.run} is running, with other settings ({difference(request, requested)}); "
-                "give the same again, or wait for its end or cancel it first"
-            )
         await journal.append(campaign_request_prefix(manifest.run), request)
+    if running:
+        growth = CampaignGrowth(groups=request.groups, max_open_groups=request.max_open_groups)
+        with ignore_unknown():  # it has just ended
+            await client.get_workflow_handle(campaign_id(manifest.run)).signal("grow", growth)
     return await start_requested(client, request)
 
 

@@ -4,21 +4,27 @@ from collections.abc import AsyncIterator, Sequence
 
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
-from clotho.identifiers.run_keys import items_prefix
 from clotho.journal import Journal
+from clotho.rollouts.campaign import Unfinished, UnfinishedRequest
 from clotho.rollouts.group import GroupEntry
-from clotho.rollouts.item import ItemChunk
-from clotho.runs.items import ITEMS_PER_CHUNK
+from clotho.runs.items import count_items
 
 ENTRIES_PER_READ = 500
 """Entries read at once."""
 
 
-async def unfinished(journal: Journal, run: str, first: int, last: int) -> list[int]:
-    """The items in [first, last) whose groups aren't scored yet."""
-    keys = [scored_key(group_id(run, item)) for item in range(first, last)]
-    entries = await journal.read_many(keys, GroupEntry)
-    return [first + offset for offset, entry in enumerate(entries) if entry is None]
+async def unfinished(journal: Journal, request: UnfinishedRequest) -> Unfinished:
+    """Look groups up, `at_once` at a time, until some aren't scored or there are no more."""
+    found: tuple[int, ...] = ()
+    next_group = request.first
+    while next_group < request.last and not found:
+        items = range(next_group, min(next_group + request.at_once, request.last))
+        entries = await journal.read_many(
+            [scored_key(group_id(request.run, item)) for item in items], GroupEntry
+        )
+        found = tuple(item for item, entry in zip(items, entries, strict=True) if entry is None)
+        next_group = items.stop
+    return Unfinished(items=found, next_group=next_group)
 
 
 async def scored_groups(journal: Journal, run: str, limit: int | None = None) -> list[tuple[str, GroupEntry]]:
@@ -46,10 +52,9 @@ async def group_ids(journal: Journal, run: str) -> list[str]:
 
     The groups of items that were drawn one at a time bear other names: those that are scored are looked for.
     """
-    if not (chunks := await journal.keys(items_prefix(run))):
-        return [key.removesuffix("/scored") for key in await scored_keys(journal, run)]
-    last = await journal.read_required(chunks[-1], ItemChunk)
-    return [group_id(run, item) for item in range((len(chunks) - 1) * ITEMS_PER_CHUNK + len(last.items))]
+    if items := await count_items(journal, run):
+        return [group_id(run, item) for item in range(items)]
+    return [key.removesuffix("/scored") for key in await scored_keys(journal, run)]
 
 
 async def scored_keys(journal: Journal, run: str) -> list[str]:

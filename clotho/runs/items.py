@@ -1,9 +1,13 @@
-"""A run's dataset in the store: given at its start, or taken from its environment."""
+"""A run's dataset in the store: given at its start, or taken from its environment.
+
+Items are numbered from 0 and kept in chunks of ITEMS_PER_CHUNK. One that was short when items were added to the run
+goes on in further parts.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 
 from clotho.errors import InvalidInput
-from clotho.identifiers.run_keys import adapter_item_key, items_key
+from clotho.identifiers.run_keys import adapter_item_key, items_key, items_prefix
 from clotho.journal import Journal
 from clotho.rollouts.item import AdapterItem, Item, ItemChunk
 
@@ -15,13 +19,27 @@ Draw = Callable[[int], Awaitable[tuple[Item, ...]]]
 
 
 async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None:
-    """Make `items` the run's dataset; raises InvalidInput if the run has another one."""
-    for number in range(0, len(items), ITEMS_PER_CHUNK):
-        chunk = ItemChunk(items=tuple(items[number : number + ITEMS_PER_CHUNK]))
-        if await journal.write(items_key(run, number // ITEMS_PER_CHUNK), chunk) != chunk:
+    """Make `items` the run's dataset, or add those that it lacks; raises InvalidInput if the run has others."""
+    written = 0
+    while written < len(items):
+        chunk, start = divmod(written, ITEMS_PER_CHUNK)
+        part = tuple(items[written : (chunk + 1) * ITEMS_PER_CHUNK])
+        stored = (await journal.write(items_key(run, chunk, start), ItemChunk(items=part))).items
+        if not stored or stored != part[: len(stored)]:
             raise InvalidInput(
-                f"run {run} exists with other items; give the same file or choose another --run"
+                f"run {run} exists with other items; give the same file, with more items after them, "
+                "or choose another --run"
             )
+        written += len(stored)
+
+
+async def count_items(journal: Journal, run: str) -> int:
+    """The number of items that the run's dataset has in the store, which may be more than are rolled out."""
+    if not (keys := await journal.keys(items_prefix(run))):
+        return 0
+    chunk, _, start = keys[-1].rpartition("/")[2].partition("-")
+    last = await journal.read_required(keys[-1], ItemChunk)
+    return int(chunk) * ITEMS_PER_CHUNK + int(start or 0) + len(last.items)
 
 
 async def enumerate_items(journal: Journal, run: str, draw: Draw, wanted: int) -> int:
@@ -29,24 +47,25 @@ async def enumerate_items(journal: Journal, run: str, draw: Draw, wanted: int) -
 
     Items that an earlier call wrote are taken again and skipped: they must come in the same order.
     """
-    skipped = 0
-    for first in range(0, wanted, ITEMS_PER_CHUNK):
-        key = items_key(run, first // ITEMS_PER_CHUNK)
-        stored = await journal.read(key, ItemChunk)
-        if stored is None:
-            await draw(skipped)
-            skipped = 0
-            stored = await journal.write(key, ItemChunk(items=await draw(ITEMS_PER_CHUNK)))
-        else:
-            skipped += ITEMS_PER_CHUNK
-        if len(stored.items) < ITEMS_PER_CHUNK:
-            return min(wanted, first + len(stored.items))
-    return wanted
+    count = await count_items(journal, run)
+    ended = count % ITEMS_PER_CHUNK != 0
+    if count < wanted and not ended:
+        for _ in range(0, count, ITEMS_PER_CHUNK):
+            await draw(ITEMS_PER_CHUNK)
+    while count < wanted and not ended:
+        chunk = ItemChunk(items=await draw(ITEMS_PER_CHUNK))
+        stored = await journal.write(items_key(run, count // ITEMS_PER_CHUNK), chunk)
+        ended = len(stored.items) < ITEMS_PER_CHUNK
+        count += len(stored.items)
+    return min(wanted, count)
 
 
 async def read_item(journal: Journal, run: str, index: int) -> Item:
     """The item with number `index`, of a campaign or of the adapter."""
-    chunk = await journal.read(items_key(run, index // ITEMS_PER_CHUNK), ItemChunk)
-    if chunk is None:
-        return (await journal.read_required(adapter_item_key(run, index), AdapterItem)).item
-    return chunk.items[index % ITEMS_PER_CHUNK]
+    number, offset = divmod(index, ITEMS_PER_CHUNK)
+    start = 0
+    while (part := await journal.read(items_key(run, number, start), ItemChunk)) is not None and part.items:
+        if offset < start + len(part.items):
+            return part.items[offset - start]
+        start += len(part.items)
+    return (await journal.read_required(adapter_item_key(run, index), AdapterItem)).item

@@ -4,8 +4,9 @@ from clotho.identifiers.group_keys import group_repairs_prefix
 from clotho.identifiers.hashed import derived_seed
 from clotho.identifiers.ids import original_of, replacement_id, rollout_id
 from clotho.identifiers.rollout_keys import prompt_key, turn_prefix
-from clotho.identifiers.run_keys import repairs_prefix
+from clotho.identifiers.run_keys import adapter_items_prefix, campaign_request_prefix, repairs_prefix
 from clotho.journal import Journal
+from clotho.rollouts.campaign import CampaignRequest
 from clotho.rollouts.group import RepairEntry, RepairRequest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.run import RunManifest
@@ -21,10 +22,17 @@ async def claim_repair(journal: Journal, manifest: RunManifest, request: RepairR
     if (claimed := await journal.read(key, RepairEntry)) is None:
         if request.number >= request.bounds.per_group:
             return None
-        if len(await journal.keys(repairs_prefix(request.run))) >= request.bounds.per_run:
+        rollouts = await _groups(journal, request.run) * manifest.group_size
+        if len(await journal.keys(repairs_prefix(request.run))) >= request.bounds.in_run(rollouts):
             return None
         claimed = await journal.write(key, await _repair(journal, manifest, request))
     return claimed.continued_as
+
+
+async def _groups(journal: Journal, run: str) -> int:
+    """The groups that the run is to have, or that an adapter has taken items for so far."""
+    request = await journal.latest(campaign_request_prefix(run), CampaignRequest)
+    return request.groups if request is not None else len(await journal.keys(adapter_items_prefix(run)))
 
 
 async def group_repairs(journal: Journal, group: str) -> tuple[RepairEntry, ...]:

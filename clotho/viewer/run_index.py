@@ -14,13 +14,13 @@ from pathlib import Path
 from clotho.errors import JournalCorrupt
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
-from clotho.identifiers.run_keys import adapter_items_prefix, items_prefix
+from clotho.identifiers.run_keys import adapter_items_prefix
 from clotho.journal import Journal
 from clotho.journal.store import Store
 from clotho.rollouts.group import GroupEntry
-from clotho.rollouts.item import AdapterItem, ItemChunk
+from clotho.rollouts.item import AdapterItem
 from clotho.runs.groups import ENTRIES_PER_READ
-from clotho.runs.items import ITEMS_PER_CHUNK
+from clotho.runs.items import count_items
 from clotho.viewer.index_file import IndexFile
 from clotho.viewer.listing import RunSums, sums_of
 from clotho.viewer.rows import GroupRow, group_row
@@ -137,10 +137,8 @@ class RunIndex:
         self._unwritten = 0
 
     async def _count(self, journal: Journal) -> None:
-        chunks = await journal.keys(items_prefix(self.run))
-        if chunks:
-            last = await journal.read_required(chunks[-1], ItemChunk)
-            self.total = (len(chunks) - 1) * ITEMS_PER_CHUNK + len(last.items)
+        if enumerated := await count_items(journal, self.run):
+            self.total = enumerated
             return
         keys = await journal.keys(adapter_items_prefix(self.run))
         self._names = self._names or []

@@ -14,10 +14,12 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, Workfl
 
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
+from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import campaign_id, group_id
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
+from clotho.rollouts.item import Item
 from clotho.runs.campaigns import CampaignHandle, start_requested
 from clotho.runs.manifest import open_run
 from clotho.runs.operations import Operations
@@ -27,7 +29,7 @@ from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import FAST, Cluster, cluster_in
-from tests.support import ONE_FILE, eventually
+from tests.support import ONE_FILE, eventually, start
 from tests.workflows.scripts import say
 
 LONG = 60
@@ -137,6 +139,41 @@ async def test_a_slow_group_holds_no_slot_but_its_own(cluster: Cluster, slow: Ho
         slow.release.set()
         done = await handle.result()
     assert (done.scored, done.failed, done.running) == (groups, 0, 0)
+
+
+def numbered(count: int) -> tuple[Item, ...]:
+    return tuple({"number": number} for number in range(count))
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_items_are_added_to_a_live_run(cluster: Cluster, slow: HoldsOne, given: bool) -> None:
+    """Of its environment, and of a file; a campaign that runs takes no fewer of them."""
+    run = f"added-{given}".lower()
+
+    async def ask(groups: int) -> CampaignHandle:
+        items = numbered(groups) if given else None
+        return await start(cluster, run, url, groups=groups, items=items, max_open_groups=SLOTS)
+
+    async with serving(slow) as url:
+        begun = await ask(2)
+        await all_scored_but(cluster, run, 2, 0)
+        handle = await ask(7)
+        await all_scored_but(cluster, run, 7, 0)
+        with pytest.raises(InvalidInput, match=r"groups: 7 in the store, 2 now"):
+            await ask(2)
+        slow.release.set()
+        done = await handle.result()
+    assert handle.first_execution_run_id == begun.first_execution_run_id
+    assert (done.groups, done.scored, done.failed) == (7, 7, 0)
+
+
+async def test_a_run_that_has_ended_goes_on_with_added_items(cluster: Cluster, slow: HoldsOne) -> None:
+    slow.release.set()
+    async with serving(slow) as url:
+        for groups in (3, 5):
+            handle = await start(cluster, "longer", url, groups=groups, items=numbered(groups))
+            done = await handle.result()
+    assert (done.groups, done.skipped, done.scored) == (5, 3, 2)
 
 
 async def test_a_campaign_continues_as_new_under_running_groups(
