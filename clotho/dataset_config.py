@@ -2,15 +2,28 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from clotho.errors import InvalidInput
-from clotho.frozen_model import FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel
 
 FORMATS = (".jsonl", ".parquet", ".csv")
 """Endings of the files that are read without the `datasets` package."""
+
+
+class ItemChoice(FrozenModel):
+    """The choice and order of items."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ids: tuple[str, ...] = ()
+    """The ids of the only items to take; none: all of them."""
+    shuffle: int | None = None
+    """The seed of the order; None: as they come."""
+    sample: int | None = Field(default=None, ge=1)
+    """Number of items to take by chance, with the seed of `shuffle` or else 0; None: all of them."""
 
 
 class DatasetConfig(FrozenModel):
@@ -36,6 +49,8 @@ class DatasetConfig(FrozenModel):
     """The ids of the only rows to take; none: all of them."""
     shuffle: int | None = None
     """The seed of the order; None: as in the dataset."""
+    sample: Annotated[int | None, WHERE_SET] = Field(default=None, ge=1)
+    """Number of rows to take by chance, in their order, with the seed of `shuffle` or else 0; None: all of them."""
     limit: int | None = Field(default=None, ge=1)
     """Most rows to take, after filters and shuffling."""
     digest: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
@@ -58,6 +73,10 @@ class DatasetConfig(FrozenModel):
         if self.kind == "file" and (given := self._set("subset", "split", "revision")):
             raise ValueError(f"{self.source} is a file, which has no {', '.join(given)}")
         return self
+
+    @property
+    def choice(self) -> ItemChoice:
+        return ItemChoice(ids=self.ids, shuffle=self.shuffle, sample=self.sample)
 
     @property
     def kind(self) -> Literal["file", "folder", "hub"]:

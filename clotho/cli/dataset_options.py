@@ -1,4 +1,4 @@
-"""Options of `clotho run` and `clotho try` that make a dataset's rows the items."""
+"""Options of `clotho run` and `clotho try` that choose the items, or make a dataset's rows the items."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +8,11 @@ import typer
 from pydantic import ValidationError
 
 from clotho.cli.assignments import parse_overrides
-from clotho.dataset_config import DatasetConfig
+from clotho.dataset_config import DatasetConfig, ItemChoice
 from clotho.datasets.files import jsonl_rows
+from clotho.datasets.items import chosen_items
 from clotho.errors import InvalidInput
+from clotho.frozen_model import FrozenModel
 from clotho.rollouts.item import Item
 
 PANEL = "Dataset"
@@ -42,25 +44,29 @@ class DatasetOptions:
         list[str] | None,
         option("Take rows with this value, or one of a list, in a field.", "NAME=JSON", "--filter"),
     ] = None
-    shuffle: Annotated[int | None, option("Shuffle the rows with this seed.", "SEED")] = None
     limit: Annotated[int | None, option("Take no more rows than this.", "N", min=1)] = None
-    ids: Annotated[str | None, option("Take the rows with these ids only.", "ID,ID")] = None
+    shuffle: Annotated[
+        int | None, option("Shuffle the items, of whatever source, with this seed.", "SEED")
+    ] = None
+    sample: Annotated[int | None, option("Take so many items by chance.", "N", min=1)] = None
+    ids: Annotated[str | None, option("Take the items with these ids only.", "ID,ID")] = None
 
     def dataset_config(self, default: DatasetConfig | None) -> DatasetConfig | None:
         """The dataset that the options name, else the configured one, changed by the options.
 
-        Raises InvalidInput for options without a dataset, and for a file that isn't there.
+        None without a dataset. Raises InvalidInput for options of one then, and for a file that isn't there.
         """
-        asked = {name: getattr(self, name) for name in DatasetConfig.model_fields if hasattr(self, name)}
-        given = {name: value for name, value in asked.items() if value is not None}
+        given = self._given(DatasetConfig)
         if self.filters is not None:
             given["filters"] = parse_overrides(self.filters, "--filter")
         if self.dataset is not None:
             base: dict[str, Any] = {"source": self.dataset}
         elif default is not None:
             base = default.model_dump()
-        elif given:
-            options = ", ".join("--filter" if n == "filters" else f"--{n.replace('_', '-')}" for n in given)
+        elif of_rows := [name for name in given if name not in ItemChoice.model_fields]:
+            options = ", ".join(
+                "--filter" if name == "filters" else f"--{name.replace('_', '-')}" for name in of_rows
+            )
             raise InvalidInput(f"{options}: give --dataset, whose rows it is about")
         else:
             return None
@@ -70,6 +76,22 @@ class DatasetOptions:
             faults = "; ".join(fault["msg"] for fault in error.errors())
             raise InvalidInput(f"--dataset: {faults}") from error
 
+    def item_choice(self) -> ItemChoice | None:
+        """The choice of items that the options name, if any."""
+        given = self._given(ItemChoice)
+        return ItemChoice(**{**given, "ids": _names(self.ids)}) if given else None
+
+    @property
+    def number_chosen(self) -> int | None:
+        """The number of items that --ids and --sample leave, if one of them is given."""
+        chosen = [len(_names(self.ids))] if self.ids is not None else []
+        return min([*chosen, *([self.sample] if self.sample is not None else [])], default=None)
+
+    def _given(self, kind: type[FrozenModel]) -> dict[str, Any]:
+        """The options with a value that are fields of `kind`."""
+        asked = {name: getattr(self, name) for name in kind.model_fields if hasattr(self, name)}
+        return {name: value for name, value in asked.items() if value is not None}
+
     def given_items(self, path: Path | None) -> tuple[Item, ...] | None:
         """The items of a file that the command line sends to the run; raises InvalidInput beside a dataset."""
         if path is None:
@@ -78,4 +100,9 @@ class DatasetOptions:
             raise InvalidInput("give --items or --dataset")
         if not (items := tuple(jsonl_rows(path))):
             raise InvalidInput(f"{path} holds no items: write one JSON object a line")
-        return items
+        choice = self.item_choice()
+        return items if choice is None else tuple(chosen_items(choice, items, str(path)))
+
+
+def _names(ids: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (ids or "").split(",") if name.strip())

@@ -1,13 +1,13 @@
-"""A dataset's rows as items: filtered, shuffled, chosen by id, and checked to be JSON."""
+"""A dataset's rows as items: filtered, shuffled, chosen by id or by chance, and checked to be JSON."""
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from clotho.dataset_config import DatasetConfig, file_digest
+from clotho.dataset_config import DatasetConfig, ItemChoice, file_digest
 from clotho.datasets.files import READERS, Rows
 from clotho.datasets.hub import packaged_rows
 from clotho.errors import InvalidInput
@@ -24,9 +24,17 @@ def dataset_items(config: DatasetConfig) -> Iterator[Item]:
     """
     items = (_item(config, number, row) for number, row in enumerate(_rows(config)))
     kept = (item for item in items if _passes(config, item))
-    ordered = kept if config.shuffle is None else _shuffled(kept, config.shuffle)
-    chosen = _chosen(config, ordered) if config.ids else ordered
-    return islice(chosen, config.limit)
+    return islice(chosen_items(config.choice, kept, f"dataset {config.source}"), config.limit)
+
+
+def chosen_items(choice: ItemChoice, items: Iterable[Item], source: str) -> Iterator[Item]:
+    """The items that are chosen of those of `source`, in an order that is the same every time.
+
+    Raises InvalidInput for ids that no item has.
+    """
+    ordered = iter(items) if choice.shuffle is None else _shuffled(items, choice.shuffle)
+    named = _with_ids(choice.ids, ordered, source) if choice.ids else ordered
+    return named if choice.sample is None else _sampled(named, choice.sample, choice.shuffle or 0)
 
 
 def _rows(config: DatasetConfig) -> Rows:
@@ -73,12 +81,18 @@ def _shuffled(items: Iterable[Item], seed: int) -> Iterator[Item]:
     yield from drawn
 
 
-def _chosen(config: DatasetConfig, items: Iterable[Item]) -> Iterator[Item]:
-    missing = dict.fromkeys(config.ids)
+def _sampled(items: Iterable[Item], number: int, seed: int) -> Iterator[Item]:
+    drawn = list(items)
+    chosen = random.Random(seed).sample(range(len(drawn)), min(number, len(drawn)))
+    yield from (drawn[index] for index in sorted(chosen))
+
+
+def _with_ids(ids: Collection[str], items: Iterable[Item], source: str) -> Iterator[Item]:
+    wanted, missing = frozenset(ids), dict.fromkeys(ids)
     for item in items:
-        if (name := str(item.get("id"))) in config.ids:
+        if (name := str(item.get("id"))) in wanted:
             missing.pop(name, None)
             yield item
     if missing:
         names = ", ".join(list(missing)[:SHOWN_IDS])
-        raise InvalidInput(f"dataset {config.source}: no row has the id {names}")
+        raise InvalidInput(f"{source}: no item has the id {names}")

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from clotho.dataset_config import DatasetConfig
-from clotho.datasets.items import dataset_items
+from clotho.dataset_config import DatasetConfig, ItemChoice
+from clotho.datasets.items import chosen_items, dataset_items
 from clotho.environment.tool_context import ToolContext
 from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.frozen_model import WHERE_SET, FrozenModel
@@ -25,6 +25,8 @@ from clotho.tools.web.settings import WebSettings
 
 MOST_ARTIFACTS = 64 << 20
 """Bytes of a rollout's artifacts."""
+MOST_CHOSEN_FROM = 1_000_000
+"""Items of an environment that can be shuffled, sampled or chosen by id."""
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 
 
@@ -35,6 +37,8 @@ class EnvironmentConfig(BaseModel):
 
     dataset: DatasetConfig | None = None
     """The dataset whose rows are the items, in place of those of `get_next_item`."""
+    item_choice: Annotated[ItemChoice | None, WHERE_SET] = None
+    """The choice and order of the environment's own items: ids, shuffle, sample."""
     enabled_toolsets: tuple[str, ...] | None = None
     """Toolsets to offer; None: all that are available."""
     disabled_toolsets: tuple[str, ...] = ()
@@ -178,13 +182,31 @@ class Environment:
         return recorded == item
 
     async def next_item(self) -> Item | None:
-        """The next row of the configured dataset, or else item of `get_next_item`; raises EnvironmentFailed."""
-        if self.config.dataset is None:
-            drawn = await self.get_next_item()
-            return None if drawn is None else json_item(drawn)
+        """The next of the chosen items: rows of the configured dataset, or what `get_next_item` gives.
+
+        Raises EnvironmentFailed for what is no item, and InvalidInput where there are too many to choose from.
+        """
+        dataset, choice = self.config.dataset, self.config.item_choice
+        if dataset is None and choice is None:
+            return await self._own_item()
         if self._rows is None:
-            self._rows = dataset_items(self.config.dataset)
+            rows = iter(await self._own_items()) if dataset is None else dataset_items(dataset)
+            self._rows = rows if choice is None else chosen_items(choice, rows, type(self).__name__)
         return next(self._rows, None)
+
+    async def _own_item(self) -> Item | None:
+        drawn = await self.get_next_item()
+        return None if drawn is None else json_item(drawn)
+
+    async def _own_items(self) -> list[Item]:
+        items: list[Item] = []
+        while (item := await self._own_item()) is not None:
+            items.append(item)
+            if len(items) > MOST_CHOSEN_FROM:
+                raise InvalidInput(
+                    f"{type(self).__name__} has over {MOST_CHOSEN_FROM:,} items, too many to choose from"
+                )
+        return items
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Any:
         """A finite number or a Reward; may be `async def`, with `ctx.aio`. An exception is no reward."""

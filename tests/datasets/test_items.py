@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from clotho.cli.dataset_options import DatasetOptions
-from clotho.dataset_config import DatasetConfig
+from clotho.dataset_config import DatasetConfig, ItemChoice
 from clotho.datasets.items import dataset_items
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
 from clotho.environment.instances import Environments
@@ -67,6 +67,17 @@ def test_rows_are_filtered_shuffled_and_limited(tmp_path: Path) -> None:
     assert names(file, shuffle=3, limit=2) == names(file, shuffle=3)[:2]
 
 
+def test_rows_are_sampled(tmp_path: Path) -> None:
+    file = written(tmp_path, ".jsonl")
+    samples = [names(file, shuffle=seed, sample=2) for seed in range(8)]
+    assert samples == [names(file, shuffle=seed, sample=2) for seed in range(8)]
+    assert len(set(samples)) > 4
+    assert {len(set(sample)) for sample in samples} == {2}
+    assert names(file, sample=2) == "".join(sorted(names(file, sample=2)))
+    assert names(file, sample=9) == "abcd"
+    assert len(names(file, filters={"level": 2}, sample=1, limit=1)) == 1
+
+
 def test_a_folder_is_loaded_by_the_datasets_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     folder = tmp_path / "folder"
@@ -87,7 +98,7 @@ def test_a_folder_is_loaded_by_the_datasets_package(tmp_path: Path, monkeypatch:
         ("a.jsonl", b'{"a": 1}\n[]\n', {}, r"a\.jsonl:2: not a JSON object"),
         ("a.jsonl", b'{"a": NaN}\n', {}, r"a\.jsonl:1: NaN"),
         ("a.jsonl", b'{"a": 1}', {"prompt_field": "q"}, "row 0: no field 'q' among a"),
-        ("a.jsonl", b'{"id": 1}', {"ids": ("1", "x", "y")}, "no row has the id x, y"),
+        ("a.jsonl", b'{"id": 1}', {"ids": ("1", "x", "y")}, "no item has the id x, y"),
         ("a.csv", b"a,b\n1,2\n1\n", {}, r"a\.csv:3: 1 values for 2 columns"),
         ("a.csv", b"a,a\n1,2\n", {}, r"a\.csv:1: the columns need names"),
         ("a.csv", b"a\n\xff\n", {}, r"a\.csv:1: not CSV in UTF-8"),
@@ -154,3 +165,55 @@ async def test_an_environment_without_items_takes_those_of_a_dataset(tmp_path: P
         await environments.draw(Answers(EnvironmentConfig()), 1)
     with pytest.raises(InvalidInput, match="--prompt-field"):
         environment.format_prompt({"question": "?"})
+
+
+class OwnItems(Answers):
+    """It has the items of ROWS."""
+
+    async def setup(self) -> None:
+        self._left = [{**row, "id": row["name"]} for row in ROWS]
+
+    async def get_next_item(self) -> Item | None:
+        return self._left.pop(0) if self._left else None
+
+
+class Endless(Answers):
+    async def get_next_item(self) -> Item | None:
+        return {}
+
+
+async def chosen(**choice: Any) -> str:
+    environment = OwnItems(EnvironmentConfig(item_choice=ItemChoice(**choice)))
+    await environment.setup()
+    drawn = [await Environments().draw(environment, 1) for _ in range(5)]
+    return "".join(str(item["name"]) for items in drawn for item in items)
+
+
+async def test_an_environments_own_items_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await chosen(ids=("d", "b")) == "bd"
+    assert sorted(await chosen(shuffle=2)) == list("abcd")
+    assert len({await chosen(shuffle=seed) for seed in range(8)}) > 4
+    assert len(await chosen(sample=3)) == 3
+    with pytest.raises(InvalidInput, match="OwnItems: no item has the id e"):
+        await chosen(ids=("a", "e"))
+    monkeypatch.setattr("clotho.environment.environment.MOST_CHOSEN_FROM", 100)
+    with pytest.raises(InvalidInput, match="Endless has over 100 items, too many to choose from"):
+        await Environments().draw(Endless(EnvironmentConfig(item_choice=ItemChoice(sample=1))), 1)
+
+
+def test_options_choose_items_without_a_dataset(tmp_path: Path) -> None:
+    options = DatasetOptions(ids="b, d,c", shuffle=1, sample=2)
+    assert options.dataset_config(None) is None
+    assert options.item_choice() == ItemChoice(ids=("b", "d", "c"), shuffle=1, sample=2)
+    assert options.number_chosen == 2
+    assert (DatasetOptions(ids="b,d").number_chosen, DatasetOptions(shuffle=1).number_chosen) == (2, None)
+    assert DatasetOptions().item_choice() is None
+    file = tmp_path / "items.jsonl"
+    file.write_text("".join(json.dumps({"id": row["name"]}) + "\n" for row in ROWS))
+    given = DatasetOptions(ids="d,a").given_items(file)
+    assert given == ({"id": "a"}, {"id": "d"})
+
+
+def test_a_configuration_without_a_choice_is_written_as_before() -> None:
+    assert "item_choice" not in EnvironmentConfig().model_dump(mode="json")
+    assert "sample" not in DatasetConfig(source="a.jsonl").model_dump(mode="json")
