@@ -8,6 +8,7 @@ from rich.console import Console
 from temporalio.client import Client
 
 from clotho.cli import run_options as option
+from clotho.cli.dry_run import DryRun
 from clotho.cli.follow import follow
 from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
@@ -33,11 +34,12 @@ def command(
     environment: option.Environment,
     run: option.Run,
     model: option.Model = None,
-    groups: option.Groups = 8,
+    groups: option.ChosenGroups = None,
     group_size: option.GroupSize = 4,
     max_open_groups: option.MaxOpenGroups = 16,
     items: option.Items = None,
     detach: option.Detach = False,
+    dry_run: option.DryRun = False,
     store: Store = None,
     temporal: Address = None,
     *,
@@ -52,11 +54,18 @@ def command(
     order = RunRequest(
         manifest=asked.manifest(environment, run, group_size, settings),
         endpoint=asked.endpoint(model),
-        groups=groups,
+        groups=groups or asked.number_chosen or option.DEFAULT_GROUPS,
         max_open_groups=max_open_groups,
         items=asked.given_items(items),
     )
-    asyncio.run(Following(settings, make_console()).run(order, detach))
+    if dry_run:
+        asyncio.run(shown(DryRun(settings, make_console(), order)))
+    else:
+        asyncio.run(Following(settings, make_console()).run(order, detach))
+
+
+async def shown(dry_run: DryRun) -> None:
+    await Interruption().ends(dry_run.show())
 
 
 @dataclass(frozen=True)

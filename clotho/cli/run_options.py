@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from clotho.cli.assignments import parse_object, parse_overrides
 from clotho.cli.dataset_options import DatasetOptions
@@ -40,8 +40,20 @@ Model = Annotated[
 ]
 Run = Annotated[str, typer.Option(help="The run's name; giving it again resumes it.", metavar="NAME")]
 Groups = Annotated[int, typer.Option(help="Number of items to roll out.", min=1, metavar="N")]
+ChosenGroups = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of items to roll out; more for a run that is there add items to it.",
+        min=1,
+        metavar="N",
+        show_default="those of --ids or --sample, else 8",
+    ),
+]
+DEFAULT_GROUPS = 8
 GroupSize = Annotated[int, typer.Option(help="Rollouts of each item.", min=1, metavar="N")]
-MaxOpenGroups = Annotated[int, typer.Option(help="Number of groups that run at once.", min=1, metavar="N")]
+MaxOpenGroups = Annotated[
+    int, typer.Option(help="Number of groups that run at once.", min=1, max=1_000, metavar="N")
+]
 Items = Annotated[
     Path | None,
     typer.Option(
@@ -50,6 +62,13 @@ Items = Annotated[
         dir_okay=False,
         readable=True,
         metavar="FILE",
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Say what would run, and estimate its tokens and time from three rollouts that aren't kept.",
     ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Start the run and return at once.")]
@@ -193,8 +212,12 @@ class RunOptions(DatasetOptions):
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """The run's manifest. Raises InvalidInput that names the option at fault."""
         environment, folder = named_environment(environment)
-        dataset = self.dataset_config(settings.dataset)
-        items = {"dataset": dataset.model_dump(mode="json")} if dataset is not None else {}
+        dataset, choice = self.dataset_config(settings.dataset), self.item_choice()
+        items: dict[str, JsonValue] = {}
+        if dataset is not None:
+            items["dataset"] = dataset.model_dump(mode="json")
+        elif choice is not None:
+            items["item_choice"] = choice.model_dump(mode="json")
         manifest = run_manifest(
             environment,
             run,

@@ -46,13 +46,18 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
     if stored.fingerprint != manifest.fingerprint and not await has_begun(journal, manifest.run):
         await journal.delete([manifest_key(manifest.run)])
         stored = await journal.write(manifest_key(manifest.run), manifest)
+    require_unchanged(manifest, stored)
+    if endpoint is not None and await read_endpoint(journal, manifest.run) != endpoint:
+        await journal.append(endpoint_prefix(manifest.run), endpoint)
+
+
+def require_unchanged(manifest: RunManifest, stored: RunManifest) -> None:
+    """Raise InvalidInput with both values of every field that differs from the run in the store."""
     if stored.fingerprint != manifest.fingerprint:
         raise InvalidInput(
             f"run {manifest.run} exists with other settings ({difference(manifest, stored)}); "
             "give them again or choose another --run"
         )
-    if endpoint is not None and await read_endpoint(journal, manifest.run) != endpoint:
-        await journal.append(endpoint_prefix(manifest.run), endpoint)
 
 
 async def has_begun(journal: Journal, run: str) -> bool:
