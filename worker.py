@@ -19,6 +19,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.runtime import Runtime
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
+from activities.budgets import BudgetWatch
 from activities.host import Host, local_activities
 from activities.llm import Model
 from activities.pauses import PauseActivities
@@ -116,7 +117,7 @@ class Composition:
             for queue, workflows, behavior in served
         ]
 
-    def llm(self, own_queue: str, pauses: PauseActivities) -> list[Worker]:
+    def llm(self, own_queue: str, pauses: PauseActivities, budgets: BudgetWatch) -> list[Worker]:
         # Imported here: a third of the time that a process takes to start, and other roles call no model.
         from clotho.models.backends import Backends
 
@@ -135,7 +136,7 @@ class Composition:
             return backends.at(endpoint, key, manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if sizes.show_commands else None
-        model = Model(self.journal, backend, own_queue, previews, self.metrics)
+        model = Model(self.journal, backend, own_queue, previews, self.metrics, budgets)
         served: dict[str, list[Callable[..., Any]]] = {
             self.task_queues.model.queue: [
                 model.begin,
@@ -217,8 +218,10 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             slot = ProcessSlot(cache_folder() / "processes" / host)
             own_queue = f"{parts.task_queues.model.queue}-{host}-{slot.number}"
             pauses = PauseActivities(journal, client)
-            workers += parts.llm(own_queue, pauses)
+            budgets = BudgetWatch(journal, client, own_queue)
+            workers += parts.llm(own_queue, pauses, budgets)
             background.append(tasks.create_task(pauses.run()))
+            background.append(tasks.create_task(budgets.run()))
             background.append(tasks.create_task(Liveness(journal, own_queue).run()))
         if "tools" in roles:
             folder = settings.sandbox.folder_of(journal.store_identity)

@@ -40,6 +40,7 @@ from clotho.rollouts.group import (
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import Prompt, as_bytes, encoded_files
 from clotho.rollouts.run import RunManifest
+from clotho.runs.budgets import with_spending
 from clotho.runs.groups import unfinished
 from clotho.runs.items import enumerate_items, read_item
 from clotho.runs.manifest import read_manifest, read_new_manifest
@@ -138,7 +139,8 @@ class Groups:
                 siblings=request.siblings,
                 repairs=await group_repairs(self._journal, request.group),
             )
-            written = await self._journal.write(scored_key(request.group), entry)
+            counted = await with_spending(self._journal, request.group, entry)
+            written = await self._journal.write(scored_key(request.group), counted)
         return GroupSummary(group=request.group, siblings=written.siblings)
 
     @activity.defn

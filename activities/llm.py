@@ -8,6 +8,7 @@ from functools import partial
 
 from temporalio import activity
 
+from activities.budgets import BudgetWatch
 from activities.guard import activity_guard
 from activities.ttl_cache import TTLCache
 from clotho import failpoints
@@ -29,6 +30,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.turn import ModelProcessRequest, ToolCallReference, TurnEntry, TurnRequest, TurnResult
 from clotho.run_settings import Acquire
+from clotho.runs.budgets import sampled_spending
 from clotho.runs.manifest import note_capabilities, read_endpoint, read_manifest, read_new_manifest
 from clotho.runs.pauses import RunPaused, paused_because
 from clotho.runs.rollouts import read_end
@@ -64,8 +66,10 @@ class Model:
         queue: str,
         previews: CommandPreviews | None,
         metrics: Metrics,
+        budgets: BudgetWatch,
     ) -> None:
         """`previews` summarize calls in histories, which otherwise have the tool's name only."""
+        self._budgets = budgets
         self._previews = previews
         self._journal = journal
         self._backends = backends
@@ -93,9 +97,17 @@ class Model:
                 return None
             await failpoints.reach("turn.journalled", key)
             await self._note_served(request.run)
+            await self._budgets.note(request)
             tools = await read_tools(self._journal, request.rollout)
             manifest = await read_manifest(self._journal, request.run)
-        return _result(turn, tools, manifest.limits, self._commands(turn, manifest))
+            result = _result(turn, tools, manifest.limits, self._commands(turn, manifest))
+            return result.model_copy(update={"cost": await self._cost(request.run, turn, manifest.limits)})
+
+    async def _cost(self, run: str, turn: TurnEntry, limits: Limits) -> float:
+        """The cost of a turn in dollars, where rollouts have a budget of them."""
+        if limits.rollout_budget is None or limits.rollout_budget.cost is None:
+            return 0.0
+        return sampled_spending(turn).cost(await self._budgets.price(run)) or 0.0
 
     def _commands(self, turn: TurnEntry, manifest: RunManifest) -> list[str]:
         if self._previews is None:

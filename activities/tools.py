@@ -103,6 +103,8 @@ class Tools:
             await self._delete_older_checkpoint(request, entry)
             child = entry.child
             delegated = await delegated_work(self._journal, child) if child is not None else None
+            limits = (await read_manifest(self._journal, request.run)).limits
+        budgeted = limits.rollout_budget is not None and entry.tool in limits.rollout_budget.calls
         return CallResult(
             call=request.place,
             failed=entry.error is not None,
@@ -110,6 +112,7 @@ class Tools:
             wrote_state=tuple(entry.state),
             checkpointed=entry.checkpoint is not None,
             replayed=replayed,
+            budgeted=entry.tool if budgeted else None,
             delegated=delegated,
         )
 

@@ -1,8 +1,10 @@
 """Settings of a run: flags of `clotho run`, clotho.yaml, and the adapter's configuration."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field_validator
 
 SIZES = TypeAdapter(dict[str, int])
@@ -129,6 +131,21 @@ class RunSettings(BaseModel):
         default=None,
         description="Bounds of delegated tasks, as JSON: depth, children, turns and more (the page on tools).",
     )
+    budget: dict[str, JsonValue] | str | None = Field(
+        default=None,
+        description="Budget of the run, which pauses when it is met, as JSON: cost, prompt_tokens and more (the "
+        "page on budgets). It may be changed.",
+    )
+    rollout_budget: dict[str, JsonValue] | str | None = Field(
+        default=None,
+        description="Budget of a rollout, which is ended and verified when it is met, as JSON (the page on "
+        "budgets).",
+    )
+    prices: dict[str, JsonValue] | str | None = Field(
+        default=None,
+        description="Prices of models in US dollars per million tokens, as JSON or a YAML file: model, then "
+        "prompt, cached_prompt and sampled. They may be changed.",
+    )
     redact: tuple[str, ...] | str | None = Field(
         default=None,
         description="Environment variables of the workers whose values no tool result may show.",
@@ -151,10 +168,20 @@ class RunSettings(BaseModel):
     def _web(cls, value: dict[str, str] | str | None) -> dict[str, str] | None:
         return TEXTS.validate_json(value) if isinstance(value, str) else value
 
-    @field_validator("browser", "delegation", "mcp_servers", "services")
+    @field_validator("browser", "budget", "delegation", "mcp_servers", "rollout_budget", "services")
     @classmethod
     def _objects(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
         return FIELDS.validate_json(value) if isinstance(value, str) else value
+
+    @field_validator("prices")
+    @classmethod
+    def _prices(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
+        if not isinstance(value, str) or value.startswith("{"):
+            return FIELDS.validate_json(value) if isinstance(value, str) else value
+        try:
+            return FIELDS.validate_python(yaml.safe_load(Path(value).read_text()))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ValueError(f"{value} is no file of prices: {' '.join(str(error).split())}") from error
 
     @field_validator("redact")
     @classmethod

@@ -1,12 +1,13 @@
 """Values on the command line: NAME=JSON, and JSON objects."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from clotho.errors import InvalidInput
+from clotho.run_settings import RunSettings
 
 
 def parse_overrides(assignments: Sequence[str], option: str = "--set") -> dict[str, JsonValue]:
@@ -31,3 +32,12 @@ def parse_object(name: str, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput(f"{name} must be a JSON object")
     return value
+
+
+def checked_settings(values: Mapping[str, Any]) -> RunSettings:
+    """The settings of a run that options give. Raises InvalidInput that names the option at fault."""
+    try:
+        return RunSettings(**values)
+    except ValidationError as error:
+        faults = [f"--{str(each['loc'][0]).replace('_', '-')}: {each['msg']}" for each in error.errors()]
+        raise InvalidInput("; ".join(faults)) from error

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from clotho.cli.assignments import checked_settings
 from clotho.cli.interruption import Interruption
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
+from clotho.run_settings import RunSettings
 from clotho.runs.operations import Boundaries, Operations
 from clotho.runs.targets import Target
 from clotho.temporal.connection import connect
@@ -37,9 +40,19 @@ def pause(name: Name, store: Store = None, temporal: Address = None) -> None:
     operate(pause_and_wait, name, store, temporal)
 
 
-def resume(name: Name, store: Store = None, temporal: Address = None) -> None:
+def resume(
+    name: Name,
+    store: Store = None,
+    temporal: Address = None,
+    budget: Annotated[str | None, typer.Option(help="The run's new budget, as JSON.", metavar="JSON")] = None,
+    prices: Annotated[
+        str | None, typer.Option(help="Its new prices, as `clotho run` takes them.", metavar="JSON|FILE")
+    ] = None,
+) -> None:
     """Resume a paused run, group or rollout. Unscored groups of a run that has ended are started again."""
-    operate(resume_now, name, store, temporal)
+    asked = {"budget": budget, "prices": prices}
+    settings = checked_settings({name: text for name, text in asked.items() if text is not None})
+    operate(partial(resume_now, account=settings), name, store, temporal)
 
 
 def cancel(name: Name, store: Store = None, temporal: Address = None) -> None:
@@ -85,7 +98,11 @@ async def pause_and_wait(
         await asyncio.sleep(PERIOD)
 
 
-async def resume_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
+async def resume_now(
+    operations: Operations, target: Target, settings: Settings, console: Console, account: RunSettings
+) -> None:
+    if account != RunSettings():
+        await operations.change_budget(target, account)
     changed = await operations.changed_sources(target)
     started = await operations.resume(target)
     one_line(console, f"{target} {'was started again' if started else 'goes on'}")

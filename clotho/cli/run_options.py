@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from clotho.cli.assignments import parse_object, parse_overrides
+from clotho.cli.assignments import checked_settings, parse_object, parse_overrides
 from clotho.cli.dataset_options import DatasetOptions
 from clotho.config import Settings, checked_variable_name
 from clotho.errors import InvalidInput
@@ -23,7 +23,7 @@ from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSet
 from clotho.runs.request import run_manifest, with_checked_tools
 from clotho.tasks.sources import named_environment
 
-MODEL, SAMPLING, LIMITS = "Model", "Sampling", "Rewards and tool results"
+MODEL, SAMPLING, LIMITS, BUDGETS = "Model", "Sampling", "Rewards and tool results", "Budgets"
 SANDBOX, SWITCHES = "Sandbox", "Sandbox switches"
 
 Environment = Annotated[
@@ -208,6 +208,9 @@ class RunOptions(DatasetOptions):
     mcp_servers: Annotated[str | None, asked(LIMITS, "mcp_servers", "JSON")] = None
     browser: Annotated[str | None, asked(LIMITS, "browser", "JSON")] = None
     delegation: Annotated[str | None, asked(LIMITS, "delegation", "JSON")] = None
+    budget: Annotated[str | None, asked(BUDGETS, "budget", "JSON")] = None
+    rollout_budget: Annotated[str | None, asked(BUDGETS, "rollout_budget", "JSON")] = None
+    prices: Annotated[str | None, asked(BUDGETS, "prices", "JSON|FILE")] = None
 
     def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
         """The run's manifest. Raises InvalidInput that names the option at fault."""
@@ -254,11 +257,7 @@ class RunOptions(DatasetOptions):
         return Endpoint(base_url=url, api_key_variable=self.api_key_env, inference=self.inference)
 
     def _settings(self) -> RunSettings:
-        try:
-            return RunSettings(**{name: getattr(self, name) for name in RunSettings.model_fields})
-        except ValidationError as error:
-            faults = [f"--{str(each['loc'][0]).replace('_', '-')}: {each['msg']}" for each in error.errors()]
-            raise InvalidInput("; ".join(faults)) from error
+        return checked_settings({name: getattr(self, name) for name in RunSettings.model_fields})
 
     def rendering(self) -> Rendering | None:
         """The rendering; None in chat mode. Raises InvalidInput for options that have no effect there."""

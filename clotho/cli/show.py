@@ -16,17 +16,19 @@ from clotho.cli.show_tool import call_text, result_text
 from clotho.cli.terminal import make_console, sanitized_text
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
-from clotho.identifiers.ids import call_id, group_of
+from clotho.identifiers.ids import call_id, group_of, run_of
 from clotho.identifiers.rollout_keys import call_key, lease_key, prompt_key, reward_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import ChatMessage
+from clotho.rollouts.budget import BudgetEntry
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import RepairEntry
 from clotho.rollouts.lease import LeaseEntry
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
 from clotho.rollouts.verification import ArtifactArchive, RewardEntry
+from clotho.runs.budgets import read_budget, rollout_spending
 from clotho.runs.disturbances import repairs_of
 from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import read_end, sandbox_losses
@@ -203,6 +205,12 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
         f"({summary.tool_errors} errors{defective}), "
         f"{summary.sampled_tokens} tokens, {summary.active_seconds:.1f} s active"
     )
+    if (price := (await read_budget(journal, run_of(rollout)) or BudgetEntry()).price) is not None:
+        spent = await rollout_spending(journal, rollout, summary.turns)
+        console.print(
+            f"${spent.cost(price):,.4g} for {spent.prompt_tokens:,} prompt tokens "
+            f"({spent.cached_prompt_tokens:,} cached) and {spent.sampled_tokens:,} sampled ones"
+        )
     if summary.resumed_turns:
         console.print(f"turns that were interrupted and went on from their tokens: {summary.resumed_turns}")
 

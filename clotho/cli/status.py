@@ -23,6 +23,7 @@ from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import read_adapter_config
+from clotho.runs.budgets import budget_text
 from clotho.runs.counts import RunCounter
 from clotho.runs.manifest import read_capabilities, read_manifest
 from clotho.runs.pauses import paused_because
@@ -83,6 +84,8 @@ async def show_stored(console: Console, journal: Journal, manifest: RunManifest)
     run = manifest.run
     console.print(await groups_table(journal, run))
     one_line(console, settings_text(manifest))
+    if (spent := await budget_text(journal, run)) is not None:
+        one_line(console, spent)
     if (served := await read_capabilities(journal, run)) is not None:
         one_line(console, served_text(served))
     if (drawn := await drawn_text(journal, run)) is not None:

@@ -57,6 +57,8 @@ class CallResult(FrozenModel):
     checkpointed: bool = False
     replayed: Fidelity | None = None
     """Fidelity of replaying the call, if it was journalled by a lost sandbox after this one was restored."""
+    budgeted: Annotated[str | None, WHERE_SET] = None
+    """The tool, where the rollout has a budget of calls of it."""
     delegated: Annotated[DelegatedWork | None, WHERE_SET] = None
     """The work of the child that did the task which it delegated."""
 

@@ -1,6 +1,9 @@
 """Delegated tasks: the call that delegates one, the child that does it, and what that leaves."""
 
-from clotho.frozen_model import FrozenModel, Seconds
+from typing import Annotated
+
+from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
+from clotho.rollouts.budget import Calls, Cost
 from clotho.rollouts.lease import Fidelity, Lease
 
 
@@ -52,5 +55,8 @@ class DelegatedWork(FrozenModel):
 
     sampled_tokens: int
     active_seconds: Seconds
+    prompt_tokens: Annotated[int, WHERE_SET] = 0
+    cost: Cost = 0.0
+    calls: Calls = {}
     left: LeftSandbox | None = None
     """None where it had a sandbox of its own."""

@@ -1,9 +1,11 @@
 """A group of siblings: its request, its tools, its repairs, and its end."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from clotho.frozen_model import FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.models.messages import ToolCall, ToolSchema
+from clotho.rollouts.budget import Spending
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutRequest, RolloutSummary
@@ -185,3 +187,5 @@ class GroupEntry(FrozenModel):
     toolsets: tuple[str, ...]
     siblings: tuple[RolloutSummary, ...]
     repairs: tuple[RepairEntry, ...] = ()
+    spent: Annotated[Spending | None, WHERE_SET] = None
+    """Spending of all its rollouts, replaced ones and children included, where the run has a budget."""

@@ -1,8 +1,10 @@
 """Limits and outcomes of rollouts."""
 
 from enum import StrEnum
+from typing import Annotated
 
-from clotho.frozen_model import FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel
+from clotho.rollouts.budget import Budget
 
 
 class Limits(FrozenModel):
@@ -17,6 +19,8 @@ class Limits(FrozenModel):
     """Whether calls of a turn that only read may run side by side."""
     keep_diverged: bool = True
     """Whether a rollout goes on in a sandbox that is not what its lost one was; it is marked in any case."""
+    rollout_budget: Annotated[Budget | None, WHERE_SET] = None
+    """Spending after which a rollout is ended and verified."""
 
 
 class Outcome(StrEnum):

@@ -1,12 +1,14 @@
 """A rollout: its request, its prompt, the state of its agent loop, and its end."""
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Self
 
 from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.agent import Plan
+from clotho.rollouts.budget import CALLS, Calls, Cost
 from clotho.rollouts.call import CallResult
 from clotho.rollouts.delegation import DelegatedPrompt, DelegatedWork, LeftSandbox, SharedSandbox
 from clotho.rollouts.item import Item
@@ -34,6 +36,12 @@ class Totals(FrozenModel):
     sampled_tokens: int = 0
     delegated_tokens: Annotated[int, WHERE_SET] = 0
     """Tokens that children have sampled."""
+    delegated_prompt_tokens: Annotated[int, WHERE_SET] = 0
+    """Prompt tokens of children."""
+    cost: Cost = 0.0
+    """US dollars where the rollout has a budget of them, those of children included."""
+    budgeted_calls: Calls = {}
+    """Tool -> calls of it where the rollout has a budget of them, those of children included."""
     active_seconds: Seconds = 0.0
     """Those of children included."""
 
@@ -46,19 +54,35 @@ class Totals(FrozenModel):
                 "sampled_tokens": self.sampled_tokens + turn.sampled_tokens,
                 "prompt_tokens": self.prompt_tokens + turn.prompt_tokens,
                 "active_seconds": self.active_seconds + turn.seconds,
+                "cost": self.cost + turn.cost,
             }
         )
 
     def after_call(self, call: CallResult) -> "Totals":
         work = call.delegated or NO_WORK
+        own = [call.budgeted] if call.budgeted is not None else []
         return self.model_copy(
             update={
                 "tool_calls": self.tool_calls + 1,
                 "tool_errors": self.tool_errors + call.failed,
                 "delegated_tokens": self.delegated_tokens + work.sampled_tokens,
+                "delegated_prompt_tokens": self.delegated_prompt_tokens + work.prompt_tokens,
+                "cost": self.cost + work.cost,
+                "budgeted_calls": dict(Counter(self.budgeted_calls) + Counter(own) + Counter(work.calls)),
                 "active_seconds": self.active_seconds + call.seconds + work.active_seconds,
             }
         )
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """The spending by names of a budget's bounds, that of children included."""
+        return {
+            "prompt_tokens": self.prompt_tokens + self.delegated_prompt_tokens,
+            "sampled_tokens": self.sampled_tokens + self.delegated_tokens,
+            "cost": self.cost,
+            "active_seconds": self.active_seconds,
+            **{f"{CALLS}{tool}": calls for tool, calls in self.budgeted_calls.items()},
+        }
 
 
 class RolloutState(FrozenModel):
@@ -115,7 +139,13 @@ class RolloutState(FrozenModel):
         totals, most = self.totals, limits.max_sampled_tokens
         left = None if most is None else max(1, most - totals.sampled_tokens - totals.delegated_tokens)
         seconds = self.seconds_left(limits)
-        bounds = {"max_turns": turns, "max_sampled_tokens": left, "max_active_seconds": seconds}
+        budget = limits.rollout_budget.left(totals.spent) if limits.rollout_budget is not None else None
+        bounds = {
+            "max_turns": turns,
+            "max_sampled_tokens": left,
+            "max_active_seconds": seconds,
+            "rollout_budget": budget,
+        }
         return limits.model_copy(update=bounds)
 
     def limit_met(self, limits: Limits) -> str | None:
@@ -127,7 +157,11 @@ class RolloutState(FrozenModel):
             ("max_sampled_tokens", sampled, limits.max_sampled_tokens),
             ("max_active_seconds", totals.active_seconds, limits.max_active_seconds),
         )
-        return next((name for name, used, bound in spent if bound is not None and used >= bound), None)
+        met = next((name for name, used, bound in spent if bound is not None and used >= bound), None)
+        if met is None and limits.rollout_budget is not None:
+            bound = limits.rollout_budget.met(totals.spent)
+            return f"budget.{bound}" if bound is not None else None
+        return met
 
 
 class RolloutRequest(FrozenModel):

@@ -11,6 +11,7 @@ from clotho.frozen_model import FrozenModel, field_errors
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
 from clotho.rollouts.agent import Agent, AgentKind
+from clotho.rollouts.budget import Account
 from clotho.rollouts.group import GroupRequest, RepairBounds
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.task_queues import TaskQueues
@@ -36,7 +37,8 @@ OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "acquire", "on_reward_error")
 
 SETTINGS = {
     "selection": ("distribution",),
-    "limits": ("keep_diverged", "parallel_tools"),
+    "limits": ("keep_diverged", "parallel_tools", "rollout_budget"),
+    "account": ("budget", "prices"),
     "sandbox": (
         "backend",
         "memory_mb",
@@ -93,6 +95,8 @@ class RunManifest(FrozenModel):
     group_size: int
     send_seeds: bool = True
     """Whether requests to the model server carry seeds; some providers refuse them."""
+    account: Account = Account()
+    """As the run was begun with: no part of the fingerprint, since it may change (`clotho/runs/budgets.py`)."""
 
     def named(self, model: str) -> "RunManifest":
         """The manifest with the model's name, and the rendering that follows from it."""
@@ -123,13 +127,13 @@ class RunManifest(FrozenModel):
     def settings(self) -> dict[str, JsonValue]:
         """The values of the fields of RunSettings."""
         whole = self.model_dump(mode="json")
-        values = {name: whole[part][name] for part, names in SETTINGS.items() for name in names}
+        values = {name: whole[part].get(name) for part, names in SETTINGS.items() for name in names}
         del values["backend"]
         return {**_of(OWN_SETTINGS, whole), **values, "sandbox": str(self.sandbox.backend)}
 
     @property
     def fingerprint(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        return hashlib.sha256(self.model_dump_json(exclude={"account"}).encode()).hexdigest()[:16]
 
 
 def _changed(part: FrozenModel, asked: Mapping[str, Any]) -> FrozenModel:

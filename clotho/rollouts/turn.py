@@ -5,6 +5,7 @@ from typing import Annotated
 from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import CallDefects, ToolCall
+from clotho.rollouts.budget import Cost
 
 
 class ModelProcessRequest(FrozenModel):
@@ -44,6 +45,8 @@ class TurnResult(FrozenModel):
     prompt_tokens: int
     sampled_tokens: int
     seconds: Seconds
+    cost: Cost = 0.0
+    """US dollars, where the rollout has a budget of them."""
     defective_calls: int = 0
     """Calls that are not run, or not as the model wrote them."""
 

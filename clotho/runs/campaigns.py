@@ -69,6 +69,12 @@ async def read_campaign_request(journal: Journal, run: str) -> CampaignRequest:
     return request
 
 
+async def tell_campaign(client: Client, run: str) -> None:
+    """Tell the campaign of a pause, for its display and the groups it starts next; turns read the store."""
+    with ignore_unknown():
+        await client.get_workflow_handle(campaign_id(run)).signal("refresh_pause")
+
+
 async def start_requested(client: Client, request: CampaignRequest) -> CampaignHandle:
     """Start a campaign, or attach to it if it is running."""
     return await client.start_workflow(

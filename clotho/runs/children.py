@@ -34,8 +34,14 @@ async def delegated_task(journal: Journal, rollout: str, call: str) -> tuple[Del
 
 async def delegated_work(journal: Journal, child: str) -> DelegatedWork:
     end = await read_child_end(journal, child)
-    tokens = end.sampled_tokens + end.delegated_tokens
-    return DelegatedWork(sampled_tokens=tokens, active_seconds=end.active_seconds, left=end.left)
+    return DelegatedWork(
+        sampled_tokens=end.sampled_tokens + end.delegated_tokens,
+        active_seconds=end.active_seconds,
+        prompt_tokens=end.prompt_tokens + end.delegated_prompt_tokens,
+        cost=end.cost,
+        calls=end.budgeted_calls,
+        left=end.left,
+    )
 
 
 async def read_child_end(journal: Journal, child: str) -> RolloutSummary:

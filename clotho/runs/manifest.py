@@ -22,6 +22,7 @@ from clotho.journal import Journal
 from clotho.models.backend import ServerCapabilities, checked_base_url
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.run import RunManifest
+from clotho.runs.budgets import budget_asked, set_budget
 
 
 class Deleted(FrozenModel):
@@ -33,8 +34,9 @@ class Deleted(FrozenModel):
 async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint | None) -> None:
     """Write the run's manifest, or check that it is the one in the store; make `endpoint` the current one.
 
-    Settings may change until the run has items: a first try with a wrong model or tokenizer keeps no name taken.
-    Raises InvalidInput with both values of every field that may not change and did.
+    The budget and prices that it names become the current ones, too. Settings may change until the run has items: a
+    first try with a wrong model or tokenizer keeps no name taken. Raises InvalidInput with both values of every
+    field that may not change and did, and for a budget of cost without a price.
     """
     if endpoint is not None:
         checked_base_url(endpoint.base_url)
@@ -42,11 +44,13 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
         checked_variable_name(endpoint.api_key_variable)
     if await journal.read(deleted_key(manifest.run), Deleted) is not None:
         raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
+    entry = await budget_asked(journal, manifest, acts=endpoint is not None)
     stored = await journal.write(manifest_key(manifest.run), manifest)
     if stored.fingerprint != manifest.fingerprint and not await has_begun(journal, manifest.run):
         await journal.delete([manifest_key(manifest.run)])
         stored = await journal.write(manifest_key(manifest.run), manifest)
     require_unchanged(manifest, stored)
+    await set_budget(journal, manifest.run, entry)
     if endpoint is not None and await read_endpoint(journal, manifest.run) != endpoint:
         await journal.append(endpoint_prefix(manifest.run), endpoint)
 
@@ -54,8 +58,9 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
 def require_unchanged(manifest: RunManifest, stored: RunManifest) -> None:
     """Raise InvalidInput with both values of every field that differs from the run in the store."""
     if stored.fingerprint != manifest.fingerprint:
+        same = manifest.model_copy(update={"account": stored.account})
         raise InvalidInput(
-            f"run {manifest.run} exists with other settings ({difference(manifest, stored)}); "
+            f"run {manifest.run} exists with other settings ({difference(same, stored)}); "
             "give them again or choose another --run"
         )
 

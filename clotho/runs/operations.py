@@ -17,9 +17,11 @@ from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupRequest
 from clotho.rollouts.item import Delivery
 from clotho.rollouts.run import AdapterRunConfig
+from clotho.run_settings import RunSettings
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config, start_work
-from clotho.runs.campaigns import read_campaign_request, start_requested
-from clotho.runs.manifest import read_manifest
+from clotho.runs.budgets import budget_asked, budget_used_up, set_budget
+from clotho.runs.campaigns import read_campaign_request, start_requested, tell_campaign
+from clotho.runs.manifest import read_endpoint, read_manifest
 from clotho.runs.pauses import pause_run, resume_run
 from clotho.runs.targets import Target, running_rollouts
 from clotho.temporal.search_attributes import DELEGATING, OUTCOME, PAUSED, RUN
@@ -46,18 +48,33 @@ class Operations:
         await read_manifest(self._journal, target.run)
         if target.group is None:
             await pause_run(self._journal, target.run, "by hand")
-            await self._tell_campaign(target.run)
+            await tell_campaign(self._client, target.run)
         else:
             await self._update(target, "pause")
 
     async def resume(self, target: Target) -> bool:
-        """Resume, and start the unfinished groups of a run that has ended; returns whether anything was started."""
+        """Resume, and start the unfinished groups of a run that has ended; returns whether anything was started.
+
+        Raises InvalidInput for a run whose budget is used up.
+        """
         await read_manifest(self._journal, target.run)
         if target.group is not None:
             await self._update(target, "resume")
             return False
+        if (met := await budget_used_up(self._journal, target.run)) is not None:
+            raise InvalidInput(
+                f"{target.run}: {met}; raise it with `clotho resume {target.run} --budget JSON`"
+            )
         await resume_run(self._journal, target.run)
         return await self._start_run(target.run)
+
+    async def change_budget(self, target: Target, settings: RunSettings) -> None:
+        """Give a run another budget or other prices. Raises InvalidInput for a part of one, and unknown prices."""
+        manifest = (await read_manifest(self._journal, target.run)).with_settings(settings)
+        if target.group is not None:
+            raise InvalidInput(f"{target} is part of a run: a budget is one of {target.run}")
+        acts = await read_endpoint(self._journal, target.run) is not None
+        await set_budget(self._journal, target.run, await budget_asked(self._journal, manifest, acts=acts))
 
     async def cancel(self, target: Target) -> None:
         """Request cancellation. Raises InvalidInput if it isn't running."""
@@ -134,11 +151,6 @@ class Operations:
                 raise
             if required:
                 raise InvalidInput(f"{workflow} is not running") from error
-
-    async def _tell_campaign(self, run: str) -> None:
-        """Tell the campaign, for its display and the groups it starts next; turns read the store."""
-        with ignore_unknown():
-            await self._client.get_workflow_handle(campaign_id(run)).signal("refresh_pause")
 
     async def _start_run(self, run: str) -> bool:
         """Start what neither runs nor is scored; returns whether there was anything to start."""

@@ -114,6 +114,7 @@ class Viewer:
             wanted=wanted,
             others=[name for name in await list_runs(self._journal) if name != target.run],
             listed=await asyncio.to_thread(page_of, rows, wanted),
+            spending=await self._overview.spending(target.run),
             open_groups=await self._overview.open_groups(target.run) if facts.state != "scored" else [],
         )
 

@@ -13,6 +13,7 @@ from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignRequest
 from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.run import RunManifest
+from clotho.runs.budgets import RunLedger, budget_text
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.viewer.listing import RunSums
@@ -71,6 +72,7 @@ class Overview:
         self._journal = journal
         self._indexes = indexes
         self._workflows = workflows
+        self._ledgers: dict[str, RunLedger] = {}
 
     async def runs(self) -> list[RunFacts]:
         names = await list_runs(self._journal)
@@ -93,6 +95,11 @@ class Overview:
             await self._workflows.state(campaign_id(run)),
             await self._failures(run),
         )
+
+    async def spending(self, run: str) -> str | None:
+        """What a run with a budget or prices has spent, and of what; None for another run."""
+        ledger = self._ledgers.setdefault(run, RunLedger(self._journal, run))
+        return await budget_text(self._journal, run, ledger)
 
     async def open_groups(self, run: str) -> list[OpenGroup]:
         """Groups that have begun and aren't scored, the first forty."""

@@ -82,6 +82,8 @@ class Report:
     tools: Sequence[Phase]
     sampled: int
     effects: Sequence[Effect]
+    spending: str | None
+    """What it has spent, where it has a budget or prices."""
 
 
 async def write_report(
@@ -90,7 +92,8 @@ async def write_report(
     """The report on a run as HTML. Raises InvalidInput for a run without a scored group."""
     index = indexes.of(run)
     await index.look(None)
-    facts = await Overview(Journal(store), indexes, workflows).facts(run)
+    overview = Overview(Journal(store), indexes, workflows)
+    facts = await overview.facts(run)
     if not (rows := index.in_order):
         raise InvalidInput(f"run {run} has no scored group yet")
     rollouts = [each for row in rows for each in row.rollouts]
@@ -107,6 +110,7 @@ async def write_report(
         tools=tools,
         sampled=sampled,
         effects=effects(rollouts),
+        spending=await overview.spending(run),
     )
     style = Markup((FOLDER / "static" / "viewer.css").read_text())
     pages = Pages(store=store.identity, operating=False)

@@ -42,7 +42,7 @@ RUNS = """\
 
 What the rollouts of a run get. `clotho run` takes each as a flag (`--memory-mb 8192`), `clotho.yaml` and
 environment variables take it under `run`, and the adapter as `--env.memory_mb 8192`. It
-belongs to the run: it can't be changed when the run is resumed.
+belongs to the run: it can't be changed when the run is resumed, but for `budget` and `prices`.
 """
 ENVIRONMENTS = """\
 ## Environments
