@@ -60,7 +60,7 @@ def turn(prompt: int = 100, sampled: int = 10, *tools: str) -> TurnEntry:
 
 
 def called(tool: str) -> CallEntry:
-    fields = {"error": None, "state": {}, "lease": 0, "started": 0.0, "changes": True}
+    fields: dict[str, object] = {"error": None, "state": {}, "lease": 0, "started": 0.0, "changes": True}
     return CallEntry.model_validate({"tool": tool, "content": "", "seconds": 3.0, **fields})
 
 
