@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from activities.ttl_cache import TTLCache
-from clotho.errors import Unavailable
+from clotho.errors import ClothoError, Unavailable
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.ids import group_of
 from clotho.identifiers.rollout_keys import turn_key
@@ -90,7 +91,7 @@ class BudgetWatch:
                     continue
                 try:
                     await self._look(run, watched)
-                except Unavailable as error:
+                except (ClothoError, RPCError) as error:  # the run's own damage stops no other run
                     log.warning("the spending of %s can't be counted now: %s", run, error)
 
     async def _grown(self, request: TurnRequest) -> Spending:
