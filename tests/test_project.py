@@ -32,6 +32,7 @@ LAYERS = (
     "monitoring",
     "training",
     "orders",
+    "evaluation",
     "embedded",
     "atropos",
     "trainers",

@@ -12,10 +12,10 @@ from atroposlib.envs.base import EvalHandlingEnum
 
 from clotho.atropos.adapter_run import AdapterRun
 from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.evaluation_statistics import mean_of_items, pass_at
 from clotho.atropos.run_setup import evaluation_manifest, with_run_settings
 from clotho.environment.loading import make_environment
 from clotho.errors import GroupRejected
+from clotho.evaluation.statistics import mean_of_items, pass_at
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.run import RunManifest
@@ -103,9 +103,9 @@ def metrics_of(entries: list[GroupEntry], failed: int, success: float) -> Metric
         "eval/mean": estimate.mean,
         "eval/turns_mean": sum(sibling.turns for sibling in siblings) / len(siblings),
         "eval/tool_errors_count": sum(sibling.tool_errors for sibling in siblings),
-        **{f"eval/pass@{k}": pass_at(k, scores, success) for k in powers},
+        **{f"eval/pass@{k}": pass_at(k, scores, success).mean for k in powers},
     }
-    if len(entries) > 1:
+    if estimate.told:
         metrics |= {"eval/mean_ci95_low": estimate.low, "eval/mean_ci95_high": estimate.high}
     return metrics
 

@@ -8,8 +8,8 @@ from statistics import fmean, quantiles
 
 from markupsafe import Markup
 
-from clotho.atropos.evaluation_statistics import Estimate, mean_of_items, pass_at
 from clotho.errors import InvalidInput
+from clotho.evaluation.statistics import Estimate, mean_of_items, pass_at
 from clotho.journal import Journal
 from clotho.journal.store import Store
 from clotho.viewer.listing import Bar, histogram
@@ -73,7 +73,7 @@ class Report:
     facts: RunFacts
     interval: Estimate
     curve: Curve
-    passed: Mapping[int, float]
+    passed: Mapping[int, Estimate]
     """k -> pass@k."""
     success: float
     turns: Sequence[Bar]
@@ -117,7 +117,7 @@ async def write_report(
     return pages.text("report.html", report=report, sums=facts.sums, style=style)
 
 
-def passes(rows: Sequence[GroupRow], success: float) -> dict[int, float]:
+def passes(rows: Sequence[GroupRow], success: float) -> dict[int, Estimate]:
     """pass@k for powers of two up to the size of the smallest group."""
     smallest = min(len(row.rollouts) for row in rows)
     scores = [row.scores for row in rows]

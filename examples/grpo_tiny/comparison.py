@@ -4,9 +4,9 @@ import asyncio
 import time
 from pathlib import Path
 
-from clotho.atropos.evaluation_statistics import Estimate
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
+from clotho.evaluation.statistics import Estimate
 from clotho.frozen_model import FrozenModel
 from examples.grpo_tiny.chain import Training, chain_on
 from examples.grpo_tiny.fates import Fates, fates_of

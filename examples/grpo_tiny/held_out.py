@@ -6,10 +6,10 @@ from typing import Protocol
 
 import httpx
 
-from clotho.atropos.evaluation_statistics import Estimate, mean_of_items
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import Unavailable
+from clotho.evaluation.statistics import Estimate, mean_difference, mean_of_items
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference
 from clotho.models.rendering.rendering import Rendering
@@ -82,7 +82,7 @@ async def sampled_version(chain: Serving) -> str:
 
 def difference(one: HeldOut, other: HeldOut) -> Estimate:
     """The reward of `other` less that of `one`, paired by item, so that hard items don't widen the interval."""
-    return mean_of_items([[b - a] for a, b in zip(one.by_item, other.by_item, strict=True)])
+    return mean_difference(one.by_item, other.by_item)
 
 
 async def also_trained_on(chain: Chain, evaluations: Sequence[str]) -> int:

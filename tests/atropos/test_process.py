@@ -110,7 +110,7 @@ async def test_an_evaluation_of_a_held_out_set(cluster: Cluster, embedded_model:
         "evaluated",
         embedded_model.url,
         evaluation_config='{"seed": 7}',
-        evaluation_groups=3,
+        evaluation_groups=5,
         evaluation_group_size=2,
         data_dir_to_save_evals=folder,
     )
@@ -118,11 +118,11 @@ async def test_an_evaluation_of_a_held_out_set(cluster: Cluster, embedded_model:
     await adapter.start()
     assert await adapter.process.wait() == 0, adapter.process.output
     metrics = json.loads((folder / "metrics.json").read_text())["results"]["all"]
-    assert metrics["eval/groups"] == 3
+    assert metrics["eval/groups"] == 5
     assert 0 <= metrics["eval/pass@1"] <= metrics["eval/pass@2"] <= 1
     assert metrics["eval/mean_ci95_low"] <= metrics["eval/mean"] <= metrics["eval/mean_ci95_high"]
     assert "a-secret-key" not in (folder / "evaluate_config.yaml").read_text()
-    assert len(lines(folder / "samples.jsonl")) == 3
+    assert len(lines(folder / "samples.jsonl")) == 5
 
 
 async def test_a_misspelt_flag_is_one_line(cluster: Cluster) -> None:
