@@ -1,9 +1,18 @@
 """Small file tasks for a small model: create, append, read and count, verified in the real files."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
-from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, Reward, ToolContext
+from clotho.environment import (
+    AgentResult,
+    Environment,
+    EnvironmentConfig,
+    EvaluatedItem,
+    Item,
+    Reward,
+    ToolContext,
+)
 
 CREATE = (
     "Create a file at {path} containing exactly the text: {text}",
@@ -46,6 +55,7 @@ class FileTasks(Environment):
     """One short shell task an item; the reward is 1 if the files, or the answer, are right."""
 
     config_class = FileTasksConfig
+    held_out = {"seed": 20_000}
     config: FileTasksConfig
 
     async def setup(self) -> None:
@@ -76,6 +86,15 @@ class FileTasks(Environment):
         answer = str(result.messages[-1].get("content") or "")
         right = is_right(item, content, answer)
         return Reward(score=float(right), log=f"file: {content!r}\nanswer: {answer!r}")
+
+    def evaluate(self, items: Sequence[EvaluatedItem]) -> dict[str, float]:
+        """The mean reward of each kind of task."""
+        kinds = sorted({str(each.item["kind"]) for each in items})
+        of_kind = {kind: [each for each in items if each.item["kind"] == kind] for kind in kinds}
+        return {
+            f"reward of {kind}": fmean([rollout.score for each in of_kind[kind] for rollout in each.rollouts])
+            for kind in kinds
+        }
 
 
 def before(item: Item) -> str:

@@ -79,7 +79,7 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
     )
     evaluation_config: dict[str, Any] | str = Field(
         default_factory=dict,
-        description="Overrides of environment_config that make the held-out set, as JSON.",
+        description="Overrides of environment_config that make the held-out set, beside `held_out`, as JSON.",
     )
     evaluation_groups: int = Field(default=16, gt=0, description="Items of the held-out set.")
     evaluation_group_size: int = Field(default=4, gt=0, description="Rollouts of each of them.")
@@ -114,8 +114,8 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
 
     @property
     def held_out_set(self) -> dict[str, Any]:
-        """The environment's configuration as it is evaluated."""
-        return {**self.training_set, **cast(dict[str, Any], self.evaluation_config)}
+        """Changes to the environment's configuration that make the held-out set."""
+        return cast(dict[str, Any], self.evaluation_config)
 
     @model_validator(mode="after")
     def _named(self) -> "ClothoEnvConfig":

@@ -13,8 +13,10 @@ from atroposlib.envs.base import EvalHandlingEnum
 from clotho.atropos.adapter_run import AdapterRun
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.run_setup import evaluation_manifest, with_run_settings
+from clotho.environment.instances import Environments
 from clotho.environment.loading import make_environment
 from clotho.errors import GroupRejected
+from clotho.evaluation.own_metrics import own_metrics
 from clotho.evaluation.statistics import mean_of_items, pass_at
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
@@ -44,7 +46,7 @@ class Evaluating(Protocol):
 
 
 async def evaluate_held_out(env: Evaluating) -> Metrics:
-    """Roll the held-out set out and log mean, interval and pass@k."""
+    """Roll the held-out set out and log mean, interval, pass@k and the environment's own metrics."""
     started = time.time()
     training = env.adapter_run.manifest.run
     manifest = evaluation_manifest(env.config, env.adapter_run.manifest.model, env.curr_step)
@@ -52,7 +54,9 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
     async with paused(env.adapter_run.connections.journal, training) if stops else nullcontext():
         entries, failed = await roll_out_set(env, manifest)
+    own = await own_metrics(env.adapter_run.connections.journal, Environments(), manifest, entries)
     metrics = metrics_of(entries, failed, env.config.success_score)
+    metrics |= {f"eval/{name}": value for name, value in own.items()}
     log.info("evaluation at step %s: %s", env.curr_step, metrics)
     await env.evaluate_log(
         metrics,

@@ -13,6 +13,7 @@ from temporalio.client import Client
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.config import Settings, load_settings
 from clotho.dataset_config import DatasetConfig
+from clotho.environment.loading import load_environment
 from clotho.errors import InvalidInput
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
@@ -82,7 +83,9 @@ def manifest_of(config: ClothoEnvConfig, model: str) -> RunManifest:
 def evaluation_manifest(config: ClothoEnvConfig, model: str, step: int) -> RunManifest:
     """The manifest of the evaluation on the held-out set at the trainer's step `step`."""
     run = f"{config.run}-eval-{step}"
-    return _manifest(config, model, run, config.held_out_set, config.evaluation_group_size)
+    held_out = load_environment(config.environment).held_out
+    overrides = {**config.training_set, **held_out, **config.held_out_set}
+    return _manifest(config, model, run, overrides, config.evaluation_group_size)
 
 
 def with_run_settings(manifest: RunManifest, settings: Settings, config: ClothoEnvConfig) -> RunManifest:

@@ -43,6 +43,11 @@ COMMANDS = (
         "Start a run of ENV, or resume the one of that name, and follow it.",
     ),
     ImportedCommand(
+        "eval",
+        "clotho.cli.evaluation:app",
+        "Roll held-out items of ENV out and tell how good its policy is, and how surely; compare two runs.",
+    ),
+    ImportedCommand(
         "status",
         "clotho.cli.status:command",
         "Show the runs in the store, or one run: its progress, scored groups, and open and failed workflows.",

@@ -1,9 +1,10 @@
-"""The options of `clotho run` and `clotho try`, and their values."""
+"""The options of `clotho run`, `clotho try` and `clotho eval`, and their values."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -12,6 +13,7 @@ from pydantic import JsonValue
 from clotho.cli.assignments import checked_settings, parse_object, parse_overrides
 from clotho.cli.dataset_options import DatasetOptions
 from clotho.config import Settings, checked_variable_name
+from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import checked_run_name
 from clotho.models.backend import Inference, checked_base_url
@@ -212,10 +214,22 @@ class RunOptions(DatasetOptions):
     rollout_budget: Annotated[str | None, asked(BUDGETS, "rollout_budget", "JSON")] = None
     prices: Annotated[str | None, asked(BUDGETS, "prices", "JSON|FILE")] = None
 
-    def manifest(self, environment: str, run: str, group_size: int, settings: Settings) -> RunManifest:
-        """The run's manifest. Raises InvalidInput that names the option at fault."""
+    def manifest(
+        self,
+        environment: str,
+        run: str,
+        group_size: int,
+        settings: Settings,
+        defaults: Mapping[str, JsonValue] = MappingProxyType({}),
+    ) -> RunManifest:
+        """The run's manifest, where an environment's configuration has other `defaults`.
+
+        Raises InvalidInput that names the option at fault.
+        """
         environment, folder = named_environment(environment)
-        dataset, choice = self.dataset_config(settings.dataset), self.item_choice()
+        given = defaults.get("dataset")
+        default = DatasetConfig.model_validate(given) if given else settings.dataset
+        dataset, choice = self.dataset_config(default), self.item_choice()
         items: dict[str, JsonValue] = {}
         if dataset is not None:
             items["dataset"] = dataset.model_dump(mode="json")
@@ -226,7 +240,7 @@ class RunOptions(DatasetOptions):
             run,
             self.model_name or ("" if self.agent is AgentKind.MODEL else str(self.agent)),
             agent=self._agent(),
-            overrides={**folder, **items, **parse_overrides(self.config or [])},
+            overrides={**defaults, **folder, **items, **parse_overrides(self.config or [])},
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             extra_body=parse_object("--extra-body", self.extra_body) if self.extra_body else None,

@@ -11,13 +11,11 @@ from temporalio.service import RPCError
 from clotho.cli.terminal import sanitized_text
 from clotho.cli.waiting import is_polled, unserved
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.run_keys import campaign_request_prefix
 from clotho.journal import Journal
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
-from clotho.rollouts.campaign import CampaignRequest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
-from clotho.runs.groups import group_ids, scored_keys
+from clotho.runs.groups import scored_keys, target_groups
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.temporal.search_attributes import RUN
@@ -42,15 +40,6 @@ async def runs_table(journal: Journal, client: Client | None) -> Table:
             sanitized_text(manifest.model),
         )
     return table
-
-
-async def target_groups(journal: Journal, run: str) -> int | None:
-    """The number of groups that the run is to have; None where an adapter draws them one by one."""
-    order = await journal.latest(campaign_request_prefix(run), CampaignRequest)
-    if order is None:
-        return None
-    enumerated = len(await group_ids(journal, run))
-    return min(order.groups, enumerated) if enumerated else order.groups
 
 
 async def run_state(

@@ -2,6 +2,7 @@
 
 from clotho.environment.declarations import StatefulTools, tool
 from clotho.environment.environment import AgentResult, Environment, EnvironmentConfig, Reward, Solution
+from clotho.environment.evaluated import EvaluatedItem, EvaluatedRollout
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
@@ -13,6 +14,8 @@ __all__ = [
     "AsyncToolContext",
     "Environment",
     "EnvironmentConfig",
+    "EvaluatedItem",
+    "EvaluatedRollout",
     "Item",
     "ItemSandbox",
     "McpServer",

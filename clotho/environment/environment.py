@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from clotho.dataset_config import DatasetConfig, ItemChoice
 from clotho.datasets.items import chosen_items, dataset_items
+from clotho.environment.evaluated import EvaluatedItem
 from clotho.environment.tool_context import ToolContext
 from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.frozen_model import WHERE_SET, FrozenModel
@@ -133,6 +134,8 @@ class Environment:
     """
 
     config_class: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
+    held_out: ClassVar[Mapping[str, JsonValue]] = {}
+    """Fields of the configuration that make the held-out items of evaluations, such as a seed or a split."""
 
     _rows: Iterator[Item] | None = None
 
@@ -212,6 +215,10 @@ class Environment:
         """A finite number or a Reward; may be `async def`, with `ctx.aio`. An exception is no reward."""
         raise NotImplementedError
 
+    def evaluate(self, items: Sequence[EvaluatedItem]) -> Any:
+        """Metrics of an evaluation by name, beside those that every one has; may be `async def`."""
+        return {}
+
 
 def json_item(drawn: Any) -> Item:
     """The item that `get_next_item` returned; raises EnvironmentFailed for what isn't a JSON object."""
@@ -223,6 +230,18 @@ def json_item(drawn: Any) -> Item:
         return item
     except (ValidationError, ValueError) as error:
         raise EnvironmentFailed(f"get_next_item returned an item that isn't JSON: {error}") from error
+
+
+def checked_metrics(returned: object) -> dict[str, float]:
+    """The result of `evaluate`; raises EnvironmentFailed unless it is finite numbers by their names."""
+    if not isinstance(returned, Mapping):
+        raise EnvironmentFailed(f"evaluate returned {returned!r:.200}: return numbers by their names")
+    for name, value in returned.items():
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise EnvironmentFailed(
+                f"evaluate returned {value!r:.200} as {name!r:.200}: return finite numbers"
+            )
+    return {str(name): float(value) for name, value in returned.items()}
 
 
 def checked_reward(returned: object) -> Reward:

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
+from clotho.identifiers.run_keys import campaign_request_prefix
 from clotho.journal import Journal
-from clotho.rollouts.campaign import Unfinished, UnfinishedRequest
+from clotho.rollouts.campaign import CampaignRequest, Unfinished, UnfinishedRequest
 from clotho.rollouts.group import GroupEntry
 from clotho.runs.items import count_items
 
@@ -55,6 +56,15 @@ async def group_ids(journal: Journal, run: str) -> list[str]:
     if items := await count_items(journal, run):
         return [group_id(run, item) for item in range(items)]
     return [key.removesuffix("/scored") for key in await scored_keys(journal, run)]
+
+
+async def target_groups(journal: Journal, run: str) -> int | None:
+    """The number of groups that the run is to have; None where an adapter draws them one by one."""
+    order = await journal.latest(campaign_request_prefix(run), CampaignRequest)
+    if order is None:
+        return None
+    enumerated = len(await group_ids(journal, run))
+    return min(order.groups, enumerated) if enumerated else order.groups
 
 
 async def scored_keys(journal: Journal, run: str) -> list[str]:

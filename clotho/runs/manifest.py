@@ -78,9 +78,18 @@ def difference(ours: FrozenModel, theirs: FrozenModel) -> str:
     mine, other = _leaves(ours.model_dump(mode="json")), _leaves(theirs.model_dump(mode="json"))
     return "; ".join(
         f"{name}: {_shown(other, name)} in the store, {_shown(mine, name)} now"
+        for name in differing_fields(ours, theirs)
+    )
+
+
+def differing_fields(ours: FrozenModel, theirs: FrozenModel) -> list[str]:
+    """The paths of the fields in which two records of one kind differ."""
+    mine, other = _leaves(ours.model_dump(mode="json")), _leaves(theirs.model_dump(mode="json"))
+    return [
+        name
         for name in {**mine, **other}
         if name not in mine or name not in other or mine[name] != other[name]
-    )
+    ]
 
 
 def _leaves(value: Mapping[str, JsonValue], prefix: str = "") -> dict[str, JsonValue]:

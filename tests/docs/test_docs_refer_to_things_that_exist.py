@@ -18,6 +18,7 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 import worker
 from clotho.atropos.compat.config import HermesAgentEnvConfig
 from clotho.cli import COMMANDS
+from clotho.cli.evaluation import ENVIRONMENT
 from clotho.config import DELIMITER, PREFIX, Settings
 from clotho.tools.registry import ENTRY_POINTS
 from tests.docs.markdown import (
@@ -165,6 +166,10 @@ def check_make(words: list[str], makefile: str) -> None:
 
 
 def check_options(command: Any, words: list[str], whole: bool) -> None:
+    """Those of a group are its commands'; `clotho eval` has one for a first word that names none of them."""
+    if words and (commands := getattr(command, "commands", None)) is not None:
+        name = words[0] if words[0] in commands else ENVIRONMENT
+        command, words = commands[name], words[words[0] in commands :]
     if whole:
         try:
             command.make_context(command.name, list(words))

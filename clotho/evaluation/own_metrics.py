@@ -1,0 +1,44 @@
+"""The metrics that an environment computes itself of a finished evaluation."""
+
+from collections.abc import Sequence
+
+from clotho.environment import Environment, EvaluatedItem, EvaluatedRollout
+from clotho.environment.environment import checked_metrics
+from clotho.environment.instances import Environments
+from clotho.environment.loading import load_environment
+from clotho.identifiers.rollout_keys import reward_key
+from clotho.journal import Journal
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.verification import RewardEntry
+
+
+async def own_metrics(
+    journal: Journal, environments: Environments, manifest: RunManifest, groups: Sequence[GroupEntry]
+) -> dict[str, float]:
+    """The result of the environment's `evaluate` on these scored groups.
+
+    Raises InvalidInput where the environment isn't here, EnvironmentFailed for what its code raises.
+    """
+    if not groups or load_environment(manifest.environment).evaluate is Environment.evaluate:
+        return {}
+    environment = await environments.get(manifest)
+    items = [await _evaluated(journal, entry) for entry in groups]
+    return checked_metrics(await environments.run(environment.evaluate, items))
+
+
+async def _evaluated(journal: Journal, entry: GroupEntry) -> EvaluatedItem:
+    rewards = await journal.read_many([reward_key(each.rollout) for each in entry.siblings], RewardEntry)
+    rollouts = tuple(
+        EvaluatedRollout(
+            score=each.score,
+            breakdown=reward.breakdown if reward is not None else {},
+            outcome=each.ending.outcome,
+            limit=each.ending.limit,
+            turns=each.turns,
+            sampled_tokens=each.sampled_tokens,
+            tool_errors=each.tool_errors,
+        )
+        for each, reward in zip(entry.siblings, rewards, strict=True)
+    )
+    return EvaluatedItem(item=entry.item, rollouts=rollouts)

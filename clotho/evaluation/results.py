@@ -1,0 +1,82 @@
+"""The results of a run as the store has them: scored items, and what became of the others."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from clotho.frozen_model import FrozenModel
+from clotho.identifiers.group_keys import attempt_prefix
+from clotho.identifiers.ids import item_name
+from clotho.journal import Journal
+from clotho.rollouts.group import AttemptEntry, GroupEntry
+from clotho.rollouts.run import RunManifest
+from clotho.runs.disturbances import disturbances_of
+from clotho.runs.groups import group_ids, scored_among, target_groups
+from clotho.runs.manifest import read_manifest
+
+
+class RunResults(FrozenModel):
+    """The scored groups of a run, and counts of what has no score."""
+
+    manifest: RunManifest
+    items: int
+    """Items that the run is to roll out."""
+    groups: tuple[GroupEntry, ...]
+    """The scored ones."""
+    failed: dict[str, int] = {}
+    """Kind of failure -> rollouts that failed for it, in groups that aren't scored."""
+
+    @property
+    def scores(self) -> list[list[float]]:
+        return [[each.score for each in entry.siblings] for entry in self.groups]
+
+    @property
+    def unscored(self) -> int:
+        """Items without a score: not rolled out yet, or with a rollout that failed."""
+        return self.items - len(self.groups)
+
+    @property
+    def by_item(self) -> dict[str, list[float]]:
+        """The scores of all rollouts of each item, by the item's name."""
+        found: dict[str, list[float]] = {}
+        for entry, scores in zip(self.groups, self.scores, strict=True):
+            found.setdefault(item_name(entry.item), []).extend(scores)
+        return found
+
+    @property
+    def disturbances(self) -> dict[str, int]:
+        """Rollouts with each disturbance."""
+        return dict(
+            Counter(
+                str(kind)
+                for entry in self.groups
+                for each in entry.siblings
+                for kind in disturbances_of(each, entry.repairs)
+            )
+        )
+
+
+async def read_results(journal: Journal, run: str) -> RunResults:
+    """The run's results so far. Raises InvalidInput for a run that the store doesn't have."""
+    manifest = await read_manifest(journal, run)
+    groups = await group_ids(journal, run)
+    scored = {group: entry async for group, entry in scored_among(journal, groups)}
+    unscored = [group for group in groups if group not in scored]
+    target = await target_groups(journal, run)
+    return RunResults(
+        manifest=manifest,
+        items=max(len(scored), len(groups) if target is None else target),
+        groups=tuple(scored.values()),
+        failed=await _failures(journal, run, unscored),
+    )
+
+
+async def _failures(journal: Journal, run: str, groups: Sequence[str]) -> dict[str, int]:
+    """Failed rollouts of the last attempt at each of these groups, by the kind of failure."""
+    last: dict[str, str] = {}
+    if groups:
+        for key in await journal.keys(f"{run}/"):
+            last[key.rpartition("/")[0] + "/"] = key
+    keys = [last[prefix] for prefix in map(attempt_prefix, groups) if prefix in last]
+    attempts = await journal.read_many(keys, AttemptEntry)
+    found = [failure.kind for attempt in attempts if attempt is not None for failure in attempt.failures]
+    return dict(Counter(found).most_common())
