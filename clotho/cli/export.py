@@ -1,7 +1,8 @@
-"""`clotho export`: a run's scored groups as JSON lines, or as rows of tokens."""
+"""`clotho export`: a run's scored groups as JSON lines, rows of tokens, or in the formats of Inspect and Harbor."""
 
 import asyncio
 import sys
+from collections.abc import Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,11 @@ import typer
 from clotho.cli.options import Store, existing_journal
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
+from clotho.evaluation.figures import figures_of
+from clotho.evaluation.harbor_job import write_harbor_job
+from clotho.evaluation.inspect_log import write_inspect_log
+from clotho.evaluation.results import read_results
+from clotho.journal import Journal
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_artifacts, export_lines, export_run
 from clotho.training.export import TokenExport
@@ -21,13 +27,19 @@ class Written(StrEnum):
     SHAREGPT = Format.SHAREGPT.value
     GROUPS = Format.GROUPS.value
     TOKENS = "tokens"
+    INSPECT = "inspect"
+    HARBOR = "harbor"
+
+
+WHOLE = {Written.INSPECT: write_inspect_log, Written.HARBOR: write_harbor_job}
+"""Formats that are written as a whole, to a file or a folder."""
 
 
 def command(
     run: Annotated[str, typer.Argument(help="The run's name.")],
     form: Annotated[Written, typer.Option("--format", help="Format of the lines.")] = Written.MESSAGES,
     output: Annotated[
-        Path | None, typer.Option(help="File to write; standard output if absent.", metavar="FILE")
+        Path | None, typer.Option(help="File or folder to write; standard output if absent.", metavar="FILE")
     ] = None,
     artifacts: Annotated[
         Path | None,
@@ -42,10 +54,12 @@ def command(
     """Write the scored groups of a run as JSON lines.
 
     messages: one rollout per line, in the OpenAI format. sharegpt: one rollout per line, as from/value pairs.
-    groups: one group per line, with its item and all of its rollouts. tokens: one sequence of tokens per line, with
-    masks, logprobs and the reward; a Parquet file if the output ends in .parquet. A rollout's `disturbances` tell
-    what happened to it on its way: sandboxes that were lost and restored, interrupted turns, repairs, replacements.
-    `artifacts` name the files that it left, and the archive that has them.
+    groups: one group per line, with its item and all of its rollouts. tokens: one sequence of tokens per line,
+    with masks, logprobs and the reward; a Parquet file if the output ends in .parquet. inspect: a log of
+    Inspect, such as run.eval, for its viewer. harbor: a job folder of Harbor, with each rollout's trajectory
+    (ATIF) and reward. A rollout's `disturbances` tell what happened to it on its way: sandboxes that were lost
+    and restored, interrupted turns, repairs, replacements. `artifacts` name the files that it left, and the
+    archive that has them.
     """
     settings = load_settings(store)
 
@@ -54,6 +68,9 @@ def command(
         if artifacts is not None:
             archives = await export_artifacts(journal, run, artifacts)
             typer.echo(f"{archives} archives in {artifacts}", err=True)
+        if form in WHOLE:
+            await write_whole(journal, run, form, output, exclude or ())
+            return
         if form is Written.TOKENS:
             await write_tokens(TokenExport(journal, run, exclude or ()), output)
             return
@@ -71,6 +88,18 @@ def command(
         if output is None and artifacts is None:
             raise
         raise InvalidInput(f"{error.filename or output} can't be written: {error.strerror}") from error
+
+
+async def write_whole(
+    journal: Journal, run: str, form: Written, output: Path | None, exclude: Collection[Disturbance]
+) -> None:
+    if output is None:
+        raise InvalidInput(f"--format {form} is no lines: give --output")
+    results = await read_results(journal, run)
+    rollouts = await WHOLE[form](journal, results.manifest, figures_of(results), output, exclude)
+    typer.echo(f"{rollouts} rollouts in {output}", err=True)
+    if results.unscored:
+        typer.echo(f"{results.unscored} items have no score, and are left out", err=True)
 
 
 async def write_tokens(export: TokenExport, output: Path | None) -> None:

@@ -66,7 +66,10 @@ class Figures(FrozenModel):
 
 
 def figures_of(
-    results: RunResults, success: float, difference: float, own: Mapping[str, float] | None = None
+    results: RunResults,
+    success: float = 1.0,
+    difference: float = 0.05,
+    own: Mapping[str, float] | None = None,
 ) -> Figures:
     """The figures; `difference` is the one that the hint on power is about."""
     scores, manifest = results.scores, results.manifest

@@ -87,11 +87,10 @@ async def export_lines(
     Raises InvalidInput for an unknown run.
     """
     await read_manifest(journal, run)
-    for group, entry in await scored_groups(journal, run):
-        read = [await _read(journal, entry, summary) for summary in entry.siblings]
-        kept = [one for one in read if frozenset(exclude).isdisjoint(one.disturbances)]
+    async for group, entry, kept in recorded_groups(journal, run, exclude):
         siblings = [one.summary for one in kept]
-        lines = [await _rollout(journal, group, entry, one, form) for one in kept]
+        tools = await journal.read_required(tools_key(group), ToolManifest)
+        lines = [_rollout(group, entry, one, tools, form) for one in kept]
         if form is Format.GROUPS and lines:
             whole: Line = {
                 "group": group,
@@ -122,26 +121,35 @@ async def export_artifacts(journal: Journal, run: str, folder: Path) -> int:
 
 
 @dataclass(frozen=True)
-class _Rollout:
-    """A rollout with its children and what they did."""
+class RecordedRollout:
+    """A scored rollout with its children and what they did."""
 
     summary: RolloutSummary
     transcript: Transcript
+    reward: RewardEntry
     children: Sequence[Descendant]
     disturbances: tuple[Disturbance, ...]
 
 
-async def _read(journal: Journal, entry: GroupEntry, summary: RolloutSummary) -> _Rollout:
+async def recorded_groups(
+    journal: Journal, run: str, exclude: Collection[Disturbance] = ()
+) -> AsyncIterator[tuple[str, GroupEntry, list[RecordedRollout]]]:
+    """The run's scored groups with their rollouts, without those that were disturbed in a way to `exclude`."""
+    for group, entry in await scored_groups(journal, run):
+        read = [await _read(journal, entry, summary) for summary in entry.siblings]
+        yield group, entry, [one for one in read if frozenset(exclude).isdisjoint(one.disturbances)]
+
+
+async def _read(journal: Journal, entry: GroupEntry, summary: RolloutSummary) -> RecordedRollout:
     transcript = await read_transcript(journal, summary.rollout, summary.turns)
-    children = await all_descendants(journal, transcript)
-    ends = [end for end, _ in children]
-    return _Rollout(summary, transcript, children, disturbances_with_children(summary, ends, entry.repairs))
-
-
-async def _rollout(journal: Journal, group: str, entry: GroupEntry, read: _Rollout, form: Format) -> Line:
-    summary = read.summary
     reward = await journal.read_required(reward_key(summary.rollout), RewardEntry)
-    tools = await journal.read_required(tools_key(group), ToolManifest)
+    children = await all_descendants(journal, transcript)
+    disturbances = disturbances_with_children(summary, [end for end, _ in children], entry.repairs)
+    return RecordedRollout(summary, transcript, reward, children, disturbances)
+
+
+def _rollout(group: str, entry: GroupEntry, read: RecordedRollout, tools: ToolManifest, form: Format) -> Line:
+    summary, reward = read.summary, read.reward
     line: Line = {
         "rollout": summary.rollout,
         "disturbances": [str(kind) for kind in read.disturbances],

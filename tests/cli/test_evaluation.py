@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -45,6 +46,62 @@ async def test_held_out_items_are_rolled_out_and_their_figures_told(cluster: Clu
     assert {k: each["mean"] for k, each in figures["pass_all"].items()} == {"2": 0.0}
     assert figures["own"] == {"first number": 100.0, "turns in all": 20.0}
     assert "turns in all" in done.output
+    log, job = tmp_path / "evaluated.eval", tmp_path / "job"
+    export = ("export", "evaluated", "--store", str(cluster.store), "--format")
+    exported = await clotho_many(
+        {
+            "without": (*export, "inspect"),
+            "inspect": (*export, "inspect", "--output", str(log)),
+            "harbor": (*export, "harbor", "--output", str(job)),
+            "again": (*export, "harbor", "--output", str(job)),
+        },
+        tmp_path,
+    )
+    assert "give --output" in exported["without"].complaint
+    assert exported["again"].complaint == f"clotho: {job} exists: give the path of a new folder"
+    assert {exported[name].error for name in ("inspect", "harbor")} == {
+        f"10 rollouts in {log}\n",
+        f"10 rollouts in {job}\n",
+    }
+    check_log(log)
+    check_job(job)
+
+
+def check_log(log: Path) -> None:
+    with ZipFile(log) as opened:
+        header, summaries = (json.loads(opened.read(f"{name}.json")) for name in ("header", "summaries"))
+        samples = [json.loads(opened.read(name)) for name in opened.namelist() if "samples/" in name]
+    assert (header["status"], header["results"]["completed_samples"]) == ("success", 10)
+    [score] = header["results"]["scores"]
+    assert {name: each["value"] for name, each in score["metrics"].items()} == {
+        "mean": 0.4,
+        "pass@1": 0.4,
+        "pass@2": 0.8,
+        "pass^2": 0.0,
+    }
+    assert [(each["id"], each["epoch"]) for each in summaries[:3]] == [
+        ("g000000", 1),
+        ("g000000", 2),
+        ("g000001", 1),
+    ]
+    assert [each["role"] for each in samples[0]["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert samples[0]["messages"][1]["tool_calls"][0]["arguments"] == {"command": "echo -n 1.0 > /work/score"}
+    assert samples[0]["scores"]["reward"]["value"] == 1.0
+
+
+def check_job(job: Path) -> None:
+    result = json.loads((job / "result.json").read_text())
+    [figures] = result["stats"]["evals"].values()
+    assert (result["n_total_trials"], result["stats"]["n_pending_trials"]) == (10, 0)
+    assert (figures["metrics"], figures["pass_at_k"]) == ([{"mean": 0.4}], {"1": 0.4, "2": 0.8})
+    assert len(list(job.glob("*/config.json"))) == 10
+    trial = job / "g000000__1"
+    assert json.loads((trial / "verifier" / "reward.json").read_text()) == {"reward": 1.0}
+    assert (trial / "verifier" / "test-stdout.txt").read_text() == "2 turns"
+    steps = json.loads((trial / "agent" / "trajectory.json").read_text())["steps"]
+    assert [(each["step_id"], each["source"]) for each in steps] == [(1, "user"), (2, "agent"), (3, "agent")]
+    [result] = steps[1]["observation"]["results"]
+    assert result["source_call_id"] == steps[1]["tool_calls"][0]["tool_call_id"]
 
 
 async def write_runs(store: Path) -> None:
@@ -80,7 +137,7 @@ async def said(evaluations: Path) -> dict[str, Finished]:
             "same": ("eval", "compare", "before", "before", *place),
             "unknown": ("eval", "show", "no-such-run", *place),
             "environment": ("eval", "no_such_environment", "--run", "x", *place),
-            "nowhere": ("eval", "compare", "before", "after", "-o", "/proc/nowhere", *place),
+            "nowhere": ("eval", "compare", "before", "after", "-o", "/proc/nowhere/x", *place),
         },
         evaluations,
     )
