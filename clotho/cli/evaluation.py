@@ -43,6 +43,9 @@ Output = Annotated[
 ]
 
 
+DEFAULT_ITEMS = 32
+
+
 class EvaluationIncomplete(ClothoError):
     """Some items have no score; the message says how to get them."""
 
@@ -71,7 +74,7 @@ def evaluate(
     environment: option.Environment,
     run: option.Run,
     model: option.Model = None,
-    groups: option.Groups = 32,
+    groups: option.ChosenGroups = None,
     group_size: option.GroupSize = 4,
     max_open_groups: option.MaxOpenGroups = 16,
     items: option.Items = None,
@@ -84,7 +87,7 @@ def evaluate(
     *,
     asked: option.RunOptions,
 ) -> None:
-    """Roll held-out items of ENV out, or go on with the run of that name, and print its figures.
+    """Roll held-out items of ENV out, 32 by default, or go on with the run of that name, and print its figures.
 
     The environment's `held_out` configuration applies, then options as for `clotho run`. Exit status 1 where items
     have no score: a rollout that failed has no reward, and is never counted as 0.
@@ -94,7 +97,7 @@ def evaluate(
     order = RunRequest(
         manifest=asked.manifest(environment, run, group_size, settings, held_out),
         endpoint=asked.endpoint(model),
-        groups=groups,
+        groups=groups or asked.number_chosen or DEFAULT_ITEMS,
         max_open_groups=max_open_groups,
         items=asked.given_items(items),
     )
