@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm test-trl security-table sandbox-table tools-table bench bench-peers chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm test-trl test-formats security-table sandbox-table tools-table bench bench-peers chaos soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -52,6 +52,16 @@ test-trl: setup $(if $(TRL),,.venv/trl/.complete)
 .venv/trl/.complete: pyproject.toml
 	$(PYTHON) -m venv .venv/trl
 	.venv/trl/bin/pip install --quiet --disable-pip-version-check -e '.[trl]'
+	touch $@
+
+# INSPECT, HARBOR: interpreters that have these packages, by default ones made for them; Harbor needs Python 3.12.
+test-formats: setup $(if $(INSPECT),,.venv/inspect-ai/.complete) $(if $(HARBOR),,.venv/harbor/.complete)
+	INSPECT=$(abspath $(or $(INSPECT),.venv/inspect-ai/bin/python)) \
+	HARBOR=$(abspath $(or $(HARBOR),.venv/harbor/bin/python)) $(BIN)/python -m pytest tests/real_formats.py
+
+.venv/inspect-ai/.complete .venv/harbor/.complete: .venv/%/.complete:
+	$(PYTHON) -m venv .venv/$*
+	.venv/$*/bin/pip install --quiet --disable-pip-version-check $*
 	touch $@
 
 security-table: setup

@@ -53,13 +53,13 @@ def command(
 ) -> None:
     """Write the scored groups of a run as JSON lines.
 
-    messages: one rollout per line, in the OpenAI format. sharegpt: one rollout per line, as from/value pairs.
-    groups: one group per line, with its item and all of its rollouts. tokens: one sequence of tokens per line,
-    with masks, logprobs and the reward; a Parquet file if the output ends in .parquet. inspect: a log of
-    Inspect, such as run.eval, for its viewer. harbor: a job folder of Harbor, with each rollout's trajectory
-    (ATIF) and reward. A rollout's `disturbances` tell what happened to it on its way: sandboxes that were lost
-    and restored, interrupted turns, repairs, replacements. `artifacts` name the files that it left, and the
-    archive that has them.
+    messages: one rollout per line, in the OpenAI format, or a row per rollout in a Parquet file if the output
+    ends in .parquet. sharegpt: one rollout per line, as from/value pairs. groups: one group per line, with its
+    item and all of its rollouts. tokens: one sequence of tokens per line, with masks, logprobs and the reward,
+    or a Parquet file of them. inspect: a log of Inspect, such as run.eval, for its viewer. harbor: a job folder
+    of Harbor, with each rollout's trajectory (ATIF) and reward. A rollout's `disturbances` tell what happened
+    to it on its way: sandboxes that were lost and restored, interrupted turns, repairs, replacements.
+    `artifacts` name the files that it left, and the archive that has them.
     """
     settings = load_settings(store)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clotho.errors import JournalCorrupt
+from clotho.errors import InvalidInput, JournalCorrupt
 from clotho.escaping import json_line
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import reward_key
@@ -30,6 +30,7 @@ from clotho.runs.disturbances import (
 )
 from clotho.runs.groups import scored_groups
 from clotho.runs.manifest import read_manifest
+from clotho.runs.parquet import PARQUET, parquet_file, rollout_row, rollouts_schema
 
 Line = dict[str, JsonValue]
 SHAREGPT_ROLES = {
@@ -52,13 +53,21 @@ async def export_run(
 ) -> int:
     """Write the run's scored groups to `output`, as `export_lines` gives them; returns the number of lines.
 
-    A file appears whole or not at all; into a pipe or device lines go as they come. Raises InvalidInput for an
-    unknown run.
+    A file appears whole or not at all, with rows in place of lines if it ends in .parquet; into a pipe or device
+    lines go as they come. Raises InvalidInput for an unknown run, and for a form that has no rows.
     """
     lines = 0
+    if output.suffix == PARQUET:
+        if form is not Format.MESSAGES:
+            raise InvalidInput(f"Parquet files have rollouts or tokens: --format {form} has neither")
+        with placed(output) as path, parquet_file(path, rollouts_schema) as add:
+            async for line in _lines(journal, run, form, exclude):
+                add([rollout_row(line)])
+                lines += 1
+        return lines
     with placed(output) as path, path.open("w", encoding="utf-8") as file:
-        async for line in export_lines(journal, run, form, exclude):
-            file.write(line)
+        async for text in export_lines(journal, run, form, exclude):
+            file.write(text)
             lines += 1
     return lines
 
@@ -86,6 +95,13 @@ async def export_lines(
 
     Raises InvalidInput for an unknown run.
     """
+    async for line in _lines(journal, run, form, exclude):
+        yield json_line(line) + "\n"
+
+
+async def _lines(
+    journal: Journal, run: str, form: Format, exclude: Collection[Disturbance]
+) -> AsyncIterator[Line]:
     await read_manifest(journal, run)
     async for group, entry, kept in recorded_groups(journal, run, exclude):
         siblings = [one.summary for one in kept]
@@ -101,7 +117,7 @@ async def export_lines(
             }
             lines = [whole]
         for line in lines:
-            yield json_line(line) + "\n"
+            yield line
 
 
 async def export_artifacts(journal: Journal, run: str, folder: Path) -> int:

@@ -1,22 +1,21 @@
 """A run's finished groups as rows of tokens: lines of JSON, or a Parquet file."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
-from clotho.errors import GroupRejected, InvalidInput
+from clotho.errors import GroupRejected
 from clotho.escaping import json_line
 from clotho.journal import Journal
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import placed
 from clotho.runs.manifest import read_manifest
+from clotho.runs.parquet import PARQUET, parquet_file
 from clotho.training.rows import TrainingGroup, TrainingRow, training_groups
 from clotho.training.siblings import Exclusion
-
-PARQUET = ".parquet"
 
 
 class TokenExport:
@@ -55,21 +54,14 @@ class TokenExport:
                     file.write(line)
                     rows += 1
             return rows
-        with placed(output) as path, _parquet(path) as add:
+        with placed(output) as path, parquet_file(path, _schema) as add:
             async for group in self.groups():
-                add(group)
+                add(_plain(group))
                 rows += len(group.rows)
         return rows
 
 
-@contextmanager
-def _parquet(path: Path) -> Iterator[Callable[[TrainingGroup], None]]:
-    """A Parquet file, and what adds a group to it."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InvalidInput("Parquet files need pyarrow: pip install 'clotho-rollouts[datasets]'") from error
+def _schema(pyarrow: Any) -> Any:
     text, number, whole, truth = pyarrow.string(), pyarrow.float64(), pyarrow.int32(), pyarrow.bool_()
     version = pyarrow.struct([("version", text), ("start", whole), ("end", whole)])
     types = {
@@ -82,9 +74,7 @@ def _parquet(path: Path) -> Iterator[Callable[[TrainingGroup], None]]:
         "logprobs": pyarrow.list_(number),
         "versions": pyarrow.list_(version),
     }
-    schema = pyarrow.schema([(name, types.get(name, text)) for name in TrainingRow.model_fields])
-    with parquet.ParquetWriter(path, schema) as writer:
-        yield lambda group: writer.write_table(pyarrow.Table.from_pylist(_plain(group), schema=schema))
+    return pyarrow.schema([(name, types.get(name, text)) for name in TrainingRow.model_fields])
 
 
 def _plain(group: TrainingGroup) -> list[dict[str, JsonValue]]:

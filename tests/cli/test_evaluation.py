@@ -5,6 +5,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from pyarrow import parquet
 
 from clotho.environment.environment import checked_metrics
 from clotho.errors import EnvironmentFailed
@@ -54,6 +55,8 @@ async def test_held_out_items_are_rolled_out_and_their_figures_told(cluster: Clu
             "inspect": (*export, "inspect", "--output", str(log)),
             "harbor": (*export, "harbor", "--output", str(job)),
             "again": (*export, "harbor", "--output", str(job)),
+            "rows": (*export, "messages", "--output", "rows.parquet"),
+            "no rows": (*export, "sharegpt", "--output", "rows.parquet"),
         },
         tmp_path,
     )
@@ -63,8 +66,21 @@ async def test_held_out_items_are_rolled_out_and_their_figures_told(cluster: Clu
         f"10 rollouts in {log}\n",
         f"10 rollouts in {job}\n",
     }
+    assert "--format sharegpt has neither" in exported["no rows"].complaint
+    assert exported["rows"].error == "10 lines in rows.parquet\n"
+    check_rows(tmp_path / "rows.parquet")
     check_log(log)
     check_job(job)
+
+
+def check_rows(path: Path) -> None:
+    rows = parquet.read_table(path).to_pylist()
+    assert [row["reward"] for row in rows[:3]] == [1.0, 0.0, 1.0]
+    assert json.loads(rows[0]["item"]) == {"number": 100}
+    assert [each["role"] for each in rows[0]["messages"]] == ["user", "assistant", "tool", "assistant"]
+    [call] = rows[0]["messages"][1]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"command": "echo -n 1.0 > /work/score"}
+    assert rows[0]["messages"][-1]["content"] == "Done."
 
 
 def check_log(log: Path) -> None:
