@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm test-trl test-formats security-table sandbox-table tools-table bench bench-peers chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers chaos soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -62,6 +62,17 @@ test-formats: setup $(if $(INSPECT),,.venv/inspect-ai/.complete) $(if $(HARBOR),
 .venv/inspect-ai/.complete .venv/harbor/.complete: .venv/%/.complete:
 	$(PYTHON) -m venv .venv/$*
 	.venv/$*/bin/pip install --quiet --disable-pip-version-check $*
+	touch $@
+
+# VERIFIERS: an interpreter that has verifiers and Clotho, by default one made for it. Their dependencies contradict
+# each other: Clotho's part there needs no more than these.
+test-verifiers: setup $(if $(VERIFIERS),,.venv/verifiers/.complete)
+	VERIFIERS=$(abspath $(or $(VERIFIERS),.venv/verifiers/bin/python)) $(BIN)/python -m pytest tests/real_verifiers.py
+
+.venv/verifiers/.complete: pyproject.toml
+	$(PYTHON) -m venv .venv/verifiers
+	.venv/verifiers/bin/pip install --quiet --disable-pip-version-check 'verifiers==0.4.0' pydantic-settings zstandard
+	.venv/verifiers/bin/pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
 security-table: setup

@@ -15,5 +15,5 @@ def derived_seed(*parts: str | int) -> int:
 
 
 def job_key(*parts: str | int) -> str:
-    """The key of a job in a sandbox: 32 hexadecimal digits."""
+    """32 hexadecimal digits that stand for `parts`: the key of a job in a sandbox, or of a sequence of claims."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]

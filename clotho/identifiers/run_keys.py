@@ -24,6 +24,11 @@ registration_prefix = below("~registration/")
 run_lock_prefix = below("~lock/")
 
 
+def claims_prefix(run: str, sequence: str) -> str:
+    """The log of who claimed which of a sequence's groups."""
+    return f"{run}/~claims-{sequence}/"
+
+
 def artifact_key(run: str, digest: str) -> str:
     """The key of an archive of files that rollouts left."""
     return f"{run}/~artifact/{digest}"

@@ -65,6 +65,15 @@ class GroupOrder(FrozenModel):
     """The trainer's step, by which weights go whose server names no version."""
 
 
+class ClaimOrder(GroupOrder):
+    """The next group of a sequence, for a caller that has no names of its own."""
+
+    key: Annotated[str, Field(min_length=1)]
+    """The sequence: whatever tells its groups from others of the same run."""
+    life: str
+    """The caller's life: within one, each claim has a group of its own; the next life gets them again, in order."""
+
+
 class OrderState(StrEnum):
     OPEN = "open"
     FINISHED = "finished"

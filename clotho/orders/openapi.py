@@ -5,10 +5,18 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from clotho.orders.messages import Failure, Fetch, GroupAnswer, GroupOrder, OrderedGroups, RunOrder
+from clotho.orders.messages import (
+    ClaimOrder,
+    Failure,
+    Fetch,
+    GroupAnswer,
+    GroupOrder,
+    OrderedGroups,
+    RunOrder,
+)
 
 SCHEMAS = "#/components/schemas/"
-RUN, GROUP = "/runs/{run}", "/runs/{run}/groups/{name}"
+RUN, GROUP, CLAIM = "/runs/{run}", "/runs/{run}/groups/{name}", "/runs/{run}/claims/{claim}"
 OPERATIONS: tuple[tuple[str, str, str, type[BaseModel] | None, type[BaseModel]], ...] = (
     ("put", RUN, "Open a run, or check that it is the same.", RunOrder, RunOrder),
     ("get", f"{RUN}/groups", "Names that are neither acknowledged nor refused.", None, OrderedGroups),
@@ -16,6 +24,7 @@ OPERATIONS: tuple[tuple[str, str, str, type[BaseModel] | None, type[BaseModel]],
     ("get", GROUP, "Wait for a group, and take its rows.", None, GroupAnswer),
     ("delete", GROUP, "End a group without rows, unless they were acknowledged.", None, GroupAnswer),
     ("post", f"{GROUP}/acknowledge", "Note that the trainer has the rows.", None, GroupAnswer),
+    ("put", CLAIM, "Order the next group of a sequence, unless this claim did.", ClaimOrder, GroupAnswer),
 )
 """Method, path, summary, body and answer."""
 REFUSALS = {
@@ -27,7 +36,7 @@ REFUSALS = {
 
 
 def document() -> dict[str, Any]:
-    models: tuple[type[BaseModel], ...] = (RunOrder, GroupOrder, GroupAnswer, OrderedGroups, Failure)
+    models = (RunOrder, GroupOrder, ClaimOrder, GroupAnswer, OrderedGroups, Failure)
     _, schemas = models_json_schema(
         [(model, "validation") for model in models], ref_template=f"{SCHEMAS}{{model}}"
     )
@@ -45,7 +54,7 @@ def document() -> dict[str, Any]:
 def _operation(
     method: str, path: str, summary: str, body: type[BaseModel] | None, answer: type[BaseModel]
 ) -> dict[str, Any]:
-    named = [name for name in ("run", "name") if f"{{{name}}}" in path]
+    named = [name for name in ("run", "name", "claim") if f"{{{name}}}" in path]
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in named
     ]

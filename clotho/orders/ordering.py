@@ -7,7 +7,8 @@ from temporalio.client import Client
 from clotho.identifiers.ids import RUN_NAME
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
-from clotho.orders.messages import GroupAnswer, GroupOrder, RunOrder
+from clotho.orders.claims import Claims
+from clotho.orders.messages import ClaimOrder, GroupAnswer, GroupOrder, OrderState, RunOrder
 from clotho.orders.ordered_run import NotOrdered, OrderedRun
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.rollouts.task_queues import TaskQueues
@@ -55,6 +56,17 @@ class Orders:
         if order.step is not None:
             await note_step(self._journal, run, order.step)
         return await opened.order(name, order.item, order.step)
+
+    async def claim(self, run: str, claim: str, order: ClaimOrder) -> GroupAnswer:
+        """Order the next group of the order's sequence that isn't refused, unless `claim` did."""
+        await self.run(run)
+        claims = Claims(self._journal, run, order)
+        if (name := await claims.group_of(claim)) is not None:
+            return await self.order(run, name, order)
+        while True:
+            answer = await self.order(run, await claims.take(claim), order)
+            if answer.state is not OrderState.REFUSED:
+                return answer
 
     async def run(self, run: str) -> OrderedRun:
         """The orders of a run. Raises NotOrdered for one that wasn't opened here."""

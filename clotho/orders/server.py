@@ -19,7 +19,7 @@ from clotho.frozen_model import field_errors
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import Bodies, BodyLimits
 from clotho.listeners.refused import Refused
-from clotho.orders.messages import Failure, Fetch, GroupOrder, OrderedGroups, RunOrder
+from clotho.orders.messages import ClaimOrder, Failure, Fetch, GroupOrder, OrderedGroups, RunOrder
 from clotho.orders.openapi import document
 from clotho.orders.ordered_run import NotOrdered
 from clotho.orders.ordering import Orders
@@ -44,6 +44,7 @@ class RolloutApi:
             ("GET", group, self._fetch),
             ("DELETE", group, self._cancel),
             ("POST", f"{group}/acknowledge", self._acknowledge),
+            ("PUT", "/runs/{run}/claims/{claim}", self._claim),
         )
         self._app = Starlette(
             routes=[
@@ -69,6 +70,10 @@ class RolloutApi:
     async def _order(self, request: Request) -> BaseModel:
         order = await self._body(request, GroupOrder)
         return await self._orders.order(request.path_params["run"], request.path_params["name"], order)
+
+    async def _claim(self, request: Request) -> BaseModel:
+        order = await self._body(request, ClaimOrder)
+        return await self._orders.claim(request.path_params["run"], request.path_params["claim"], order)
 
     async def _list(self, request: Request) -> BaseModel:
         run = await self._orders.run(request.path_params["run"])

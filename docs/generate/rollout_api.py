@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
-from clotho.orders.messages import Fetch, GroupAnswer, GroupOrder, RunOrder
+from clotho.orders.messages import ClaimOrder, Fetch, GroupAnswer, GroupOrder, RunOrder
 from clotho.orders.openapi import OPERATIONS, REFUSALS
 from docs.generate.fields import code, default, described_fields, kind, table
 
@@ -47,6 +47,14 @@ WITHOUT_TABLE = """
 """
 
 
+CLAIMS = """
+For callers that have no names of their own. A claim, under an id that it makes up, orders the next group of a
+sequence: `key` names the sequence, and groups that are refused are passed over. Within one `life`, each claim has
+another group. In the next life they are counted from the first again: what was rolled out is given again, in the
+same order, and nothing is rolled out twice. The answer has the group's `name`. Beside the fields of a group:
+"""
+
+
 def rollout_api_page() -> str:
     operations = ((code(f"{verb.upper()} {path}"), summary) for verb, path, summary, *_ in OPERATIONS)
     refusals = ((status, meaning) for status, meaning in REFUSALS.items())
@@ -60,6 +68,9 @@ def rollout_api_page() -> str:
                 _fields(RunOrder) + "\n" + WITHOUT_TABLE.rstrip(),
                 "## A group",
                 _fields(GroupOrder),
+                "## A claim",
+                CLAIMS.strip(),
+                _fields(ClaimOrder),
                 "## Fetching",
                 "Fields of the query.",
                 _fields(Fetch),

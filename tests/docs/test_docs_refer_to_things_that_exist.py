@@ -117,9 +117,14 @@ def is_ours(module: str) -> bool:
 def resolved(name: str) -> bool:
     """Whether it is a module, or something in one."""
     module, _, inside = name.rpartition(".")
-    if not module or importlib.util.find_spec(module) is None:
+    spec = importlib.util.find_spec(module) if module else None
+    if spec is None:
         return False
-    return hasattr(importlib.import_module(module), inside) or importlib.util.find_spec(name) is not None
+    try:
+        return hasattr(importlib.import_module(module), inside) or importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # a trainer's package, which has an environment of its own
+        tree = ast.parse(Path(str(spec.origin)).read_text())
+        return inside in {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("page", NAMES)

@@ -15,8 +15,8 @@ from clotho.errors import InvalidInput
 from clotho.listeners.connections import HEADER_SECONDS
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
-from clotho.orders.client import RolloutClient
-from clotho.orders.messages import GroupAnswer, GroupOrder, OrderState
+from clotho.orders.client import AsyncRolloutClient, RolloutClient
+from clotho.orders.messages import ClaimOrder, GroupAnswer, GroupOrder, OrderState
 from clotho.processes.ports import free_port
 from tests.cluster import Cluster
 from tests.orders.service import RolloutService, file_item, file_tasks, serving_rollouts
@@ -115,6 +115,26 @@ async def test_a_cancelled_group_has_no_rows_and_stays_cancelled(
     assert await asked(client.unacknowledged, run) == ()
 
 
+async def test_each_life_claims_the_same_groups_in_the_same_order(
+    service: RolloutService, embedded_model: EmbeddedModelServer
+) -> None:
+    client, run = AsyncRolloutClient(service.url), "claimed"
+    await client.open_run(run, file_tasks(embedded_model, group_size=1))
+
+    async def claim(life: str, claim: str) -> str:
+        order = ClaimOrder(item=file_item(1), key="task 1 under policy 3", life=life)
+        return (await client.claim(run, claim, order)).name
+
+    first = sorted(await asyncio.gather(*(claim("one", each) for each in "abc")))
+    assert [name.rpartition("-")[2] for name in first] == ["0", "1", "2"]
+    assert await claim("one", "b") in first, "the same claim again"
+    assert [await claim("two", each) for each in "de"] == first[:2]
+    await client.cancel(run, first[1])
+    assert [await claim("three", each) for each in "fg"] == [first[0], first[2]]
+    assert (await client.wait(run, first[2])).state is OrderState.FINISHED
+    await client.close()
+
+
 async def test_groups_without_tokens_are_refused(
     client: RolloutClient, embedded_model: EmbeddedModelServer
 ) -> None:
@@ -162,7 +182,7 @@ async def test_the_document_has_every_operation(service: RolloutService) -> None
         document = (await http.get("/openapi.json")).json()
         assert document["openapi"].startswith("3.1")
         for path, operations in document["paths"].items():
-            filled = path.replace("{run}", "no-such-run").replace("{name}", "a")
+            filled = path.replace("{run}", "no-such-run").replace("{name}", "a").replace("{claim}", "a")
             for method in operations:
                 answer = await http.request(method, filled)
                 assert answer.status_code in (404, 422), (method, path)
