@@ -18,6 +18,7 @@ from clotho.orders.client import RolloutClient
 from clotho.orders.messages import GroupAnswer, GroupOrder, OrderState, RunOrder
 from clotho.rollouts.item import Item
 from clotho.runs.disturbances import Disturbance
+from clotho.trainers.prompts import item_of
 from clotho.training.rows import TrainingRow
 
 Output = dict[str, list[Any]]
@@ -209,17 +210,7 @@ def _groups(prompts: Sequence[Any], size: int) -> list[Item]:
             f"{len(prompts)} prompts aren't whole groups of {size}: choose a batch for each process that is a "
             "multiple of num_generations"
         )
-    return [_item(prompt) for prompt in items]
-
-
-def _item(prompt: Any) -> Item:
-    try:
-        item = json.loads(prompt)
-    except (TypeError, ValueError):
-        item = None
-    if not isinstance(item, dict):
-        raise InvalidInput(f"the prompt {str(prompt)[:80]!r} is no item: give the dataset items as JSON text")
-    return item
+    return [item_of(prompt) for prompt in items]
 
 
 def _digest(item: Item) -> str:

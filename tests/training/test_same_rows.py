@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from pyarrow import parquet
 
@@ -23,6 +25,7 @@ from clotho.rollouts.item import Item
 from clotho.runs.groups import scored_groups
 from clotho.testing.script import Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.trainers.slime import samples_of
 from clotho.trainers.trl import group_names, rollout_func
 from clotho.training.siblings import read_siblings
 from tests.cli.command import clotho
@@ -30,6 +33,7 @@ from tests.cluster import Cluster
 from tests.orders.service import serving_rollouts
 from tests.support import ONE_FILE, start
 from tests.token_scripts import FORGETFUL, TokenScript, calling, thinking
+from tests.trainers.samples import Sample
 from tests.unit.rendering.families import make_model
 from tests.workflows.scripts import scoring
 
@@ -150,6 +154,36 @@ async def test_rows_of_trl_are_those_of_atropos(rows: Rows, finished: Finished) 
         )
         branches = [row for (one, _), row in rows.items() if one == rollout]
         assert whole == max(reversed(branches), key=lambda row: sum(row[1]))
+
+
+async def test_samples_of_slime_are_those_rows(rows: Rows, finished: Finished) -> None:
+    found: Rows = {}
+    for index in range(GROUPS * SIZE):
+        sample = Sample(group_index=index // SIZE, index=index)
+        for branch, made in enumerate(samples_of(finished.answers[index // SIZE], sample, SIZE, 1.0)):
+            before = len(made.tokens) - made.response_length
+            mask = [False] * before + [bool(sampled) for sampled in made.loss_mask or ()]
+            logprobs = [0.0] * before + (made.rollout_log_probs or [])
+            found[made.metadata["clotho_rollout"], branch] = (made.tokens, mask, logprobs, made.reward or 0.0)
+    assert found == rows
+
+
+async def test_datums_of_tinker_are_those_rows(rows: Rows, finished: Finished) -> None:
+    """Its numbers have 32 bits."""
+    pytest.importorskip("tinker")
+    from clotho.trainers.tinker import datums
+
+    made = [each for answer in finished.answers for each in datums(answer)]
+    fetched = finished.fetched
+    assert len(made) == len(fetched) == len(rows)
+    score = mean((0.5, 1.0, 0.0, 0.0))
+    for each, row in zip(made, fetched, strict=True):
+        ids, mask, logprobs, reward = rows[row["rollout"], row["branch"]]
+        inputs = {name: value.tolist() for name, value in each.loss_fn_inputs.items()}
+        assert [*each.model_input.to_ints(), inputs["target_tokens"][-1]] == ids
+        assert inputs["target_tokens"] == ids[1:]
+        assert inputs["logprobs"] == np.asarray(logprobs[1:], np.float32).tolist()
+        assert inputs["advantages"] == [reward - score if sampled else 0.0 for sampled in mask[1:]]
 
 
 async def test_exported_rows_are_those_of_atropos(
