@@ -23,7 +23,7 @@ async def episode(client: EnvClient, asked: Asked, task: vf.Task) -> None:
         task=task.data.item["number"],
         same_task=(found.task.key, found.task.hash) == (task.key, task.hash),
         ok=found.ok,
-        errors=[error.type for error in found.errors],
+        errors=[f"{error.type}: {error.message}" for error in found.errors],
     )
     for trace in found.traces:
         branches = [
