@@ -121,6 +121,7 @@ async def test_an_evaluation_of_a_held_out_set(cluster: Cluster, embedded_model:
     assert metrics["eval/groups"] == 5
     assert 0 <= metrics["eval/pass@1"] <= metrics["eval/pass@2"] <= 1
     assert metrics["eval/mean_ci95_low"] <= metrics["eval/mean"] <= metrics["eval/mean_ci95_high"]
+    assert any(name.startswith("eval/reward of ") for name in metrics)
     assert "a-secret-key" not in (folder / "evaluate_config.yaml").read_text()
     assert len(lines(folder / "samples.jsonl")) == 5
 
