@@ -13,7 +13,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from pydantic import JsonValue
 
 from clotho.evaluation.figures import Figures
-from clotho.evaluation.inspect_messages import last_text, message_fields
+from clotho.evaluation.inspect_messages import all_text, last_text, message_fields
 from clotho.evaluation.recorded import (
     at,
     epoch_of,
@@ -63,7 +63,7 @@ async def write_inspect_log(
             for read in kept:
                 sample = _sample(sample_name(group, entry.item), entry.item, read, manifest)
                 log.writestr(f"samples/{sample['id']}_epoch_{sample['epoch']}.json", json.dumps(sample))
-                summaries.append(_summary(sample))
+                summaries.append(_summary(sample, all_text(read.transcript.prompt.messages)))
         header = _header(manifest, figures, summaries)
         start = {name: header[name] for name in ("version", "eval", "plan")}
         log.writestr("_journal/start.json", json.dumps(start))
@@ -138,13 +138,13 @@ def _limit(ending: Ending, limits: Limits) -> Fields | None:
     return {"type": LIMITS.get(name, "custom"), "limit": limits.model_dump().get(name) or 0}
 
 
-def _summary(sample: Fields) -> Fields:
+def _summary(sample: Fields, asked: str) -> Fields:
     kept = ("id", "epoch", "uuid", "target", "scores", "model_usage", "working_time", "turn_count")
     times = ("started_at", "completed_at", "total_time")
     messages, limit = sample["messages"], sample.get("limit")
     assert isinstance(messages, list)
     return {name: sample[name] for name in (*kept, *times) if name in sample} | {
-        "input": json.dumps(sample["input"], ensure_ascii=False)[:LISTED_CHARACTERS],
+        "input": asked[:LISTED_CHARACTERS],
         "limit": limit["type"] if isinstance(limit, dict) else None,
         "completed": True,
         "message_count": len(messages),

@@ -34,6 +34,12 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
     return last.content if last is not None and isinstance(last.content, str) else None
 
 
+def all_text(messages: Sequence[ChatMessage]) -> str:
+    """The texts of all messages; what is no text in them is JSON."""
+    texts = [each.content if isinstance(each.content, str) else json.dumps(each.content) for each in messages]
+    return "\n".join(texts)
+
+
 def _content(message: ChatMessage) -> JsonValue:
     content = message.content
     if not message.reasoning_content and (content is None or isinstance(content, str)):

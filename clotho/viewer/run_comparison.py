@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from clotho.evaluation.statistics import sign_test
 from clotho.viewer.compare import Row
 from clotho.viewer.listing import RunSums
 from clotho.viewer.rows import GroupRow, deviation
@@ -36,6 +37,8 @@ class Paired:
     better: int
     worse: int
     """Items with a higher mean reward in B, and in A."""
+    sign_test: float
+    """The two-sided p of as uneven a split."""
     most: Sequence[Pair]
     """Those that differ most."""
 
@@ -60,12 +63,14 @@ def paired(a: Sequence[GroupRow], b: Sequence[GroupRow]) -> Paired | None:
     if not pairs:
         return None
     differences = [pair.difference for pair in pairs]
+    better, worse = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
     return Paired(
         items=len(pairs),
         mean=fmean(differences),
         error=deviation(differences) / math.sqrt(max(1, len(pairs) - 1)),
-        better=sum(each > 0 for each in differences),
-        worse=sum(each < 0 for each in differences),
+        better=better,
+        worse=worse,
+        sign_test=sign_test(better, worse),
         most=sorted((each for each in pairs if each.difference), key=lambda pair: -abs(pair.difference))[
             :MOST_SHOWN
         ],

@@ -100,6 +100,7 @@ def check_log(log: Path) -> None:
         ("g000000", 2),
         ("g000001", 1),
     ]
+    assert summaries[0]["input"] == "task 100"
     assert [each["role"] for each in samples[0]["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert samples[0]["messages"][1]["tool_calls"][0]["arguments"] == {"command": "echo -n 1.0 > /work/score"}
     assert samples[0]["scores"]["reward"]["value"] == 1.0

@@ -34,7 +34,9 @@ async def test_the_page_of_two_runs(tmp_path: Path, view: StartViewer) -> None:
 
         async def read() -> bool:
             page = (await client.get("/compare-runs", params={"a": "first", "b": "second"})).text
-            return "B is better at 4 and worse at 0. The mean difference is +0.5," in page
+            return (
+                "B is better at 4 and worse at 0 (sign test: p = 0.125). The mean difference is +0.5," in page
+            )
 
         await eventually(read, "the comparison of both runs", PATIENCE_SECONDS)
         assert 'name="b"><option>second</option>' in (await client.get("/r/first")).text
