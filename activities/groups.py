@@ -30,6 +30,7 @@ from clotho.rollouts.group import (
     GroupAttempt,
     GroupEntry,
     GroupRequest,
+    GroupStart,
     GroupSummary,
     OfferedTool,
     PreparedGroup,
@@ -92,32 +93,40 @@ class Groups:
 
     @activity.defn
     async def find_scored(self, group: str) -> GroupSummary | None:
-        """The group's result, if it was scored before, possibly by another Temporal database."""
+        """The group's result, if it was scored before."""
         async with activity_guard(group):
-            entry = await self._journal.read(scored_key(group), GroupEntry)
+            return await self._scored(group)
+
+    async def _scored(self, group: str) -> GroupSummary | None:
+        entry = await self._journal.read(scored_key(group), GroupEntry)
         return GroupSummary(group=group, siblings=entry.siblings) if entry else None
 
     @activity.defn
-    async def prepare_group(self, request: GroupRequest) -> PreparedGroup:
-        """Resolve the group's tools once, and write every sibling's prompt."""
+    async def begin_group(self, request: GroupRequest) -> GroupStart:
+        """Look up the group's result; without one, resolve its tools once, and write every sibling's prompt."""
         async with activity_guard(request.group):
-            manifest = await read_manifest(self._journal, request.run)
-            tools = await self._journal.once(
-                tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request)
+            if (scored := await self._scored(request.group)) is not None:
+                return GroupStart(scored=scored)
+            return GroupStart(prepared=await self._prepared(request))
+
+    async def _prepared(self, request: GroupRequest) -> PreparedGroup:
+        manifest = await read_manifest(self._journal, request.run)
+        tools = await self._journal.once(
+            tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request)
+        )
+        item = await read_item(self._journal, request.run, request.item)
+        environment = await self._environments.get(manifest)
+        prompt = await self._environments.run(_prompt, environment, manifest, item)
+        for sibling in range(request.size):
+            rollout = rollout_id(request.group, sibling)
+            seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
+            planned = await with_plan(
+                self._journal, self._environments, environment, manifest, seeded, rollout
             )
-            item = await read_item(self._journal, request.run, request.item)
-            environment = await self._environments.get(manifest)
-            prompt = await self._environments.run(_prompt, environment, manifest, item)
-            for sibling in range(request.size):
-                rollout = rollout_id(request.group, sibling)
-                seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
-                planned = await with_plan(
-                    self._journal, self._environments, environment, manifest, seeded, rollout
-                )
-                await self._journal.write(prompt_key(rollout), planned)
-            seconds = await self._environments.run(environment.time_limit, item)
-            siblings = await current_siblings(self._journal, request.group, request.size)
-            attempts = await self._journal.keys(attempt_prefix(request.group))
+            await self._journal.write(prompt_key(rollout), planned)
+        seconds = await self._environments.run(environment.time_limit, item)
+        siblings = await current_siblings(self._journal, request.group, request.size)
+        attempts = await self._journal.keys(attempt_prefix(request.group))
         return PreparedGroup(
             siblings=siblings,
             attempt=len(attempts),

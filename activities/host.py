@@ -65,7 +65,7 @@ class Host:
         )
         self.of_groups: Activities = (
             groups.find_scored,
-            groups.prepare_group,
+            groups.begin_group,
             groups.conclude_group,
             groups.repair_sibling,
             groups.keep_attempt,
@@ -81,8 +81,7 @@ LOCAL: Activities = (
     Sandboxes.release,
     Tools.call_tool,
     Verifier.verify,
-    Groups.find_scored,
-    Groups.prepare_group,
+    Groups.begin_group,
     Groups.conclude_group,
     Rollouts.find_end,
     Rollouts.conclude,

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
         GroupAttempt,
         GroupFailure,
         GroupRequest,
+        GroupStart,
         GroupSummary,
         PreparedGroup,
         RepairRequest,
@@ -47,29 +48,27 @@ class RolloutGroup(Pausable):
 
     @workflow.run
     async def run(self, request: GroupRequest) -> GroupSummary:
-        if (scored := await self.find_scored()) is not None:
-            return scored
-        prepared = await self.prepare()
-        self.max_active_seconds = prepared.max_active_seconds
+        start = await self.begin()
+        if start.scored is not None:
+            return start.scored
+        prepared = start.prepared
+        assert prepared is not None
+        self.note_prepared(prepared)
         await all_of(self.run_sibling(rollout, prepared.attempt) for rollout in prepared.siblings)
         await all_of(self.recheck_failed(failure) for failure in tuple(self.failures))
         if self.failures:
             raise await self.incomplete(prepared.attempt)
         return await self.conclude()
 
-    async def find_scored(self) -> GroupSummary | None:
-        group = self.request.group
-        return await run_activity_here_first(
-            Groups.find_scored, group, self.environment, "look up scored group"
-        )
-
-    async def prepare(self) -> PreparedGroup:
+    async def begin(self) -> GroupStart:
         run = run_activity if self.request.task_queues.are_an_adapters else run_activity_here_first
-        prepared = await run(Groups.prepare_group, self.request, self.environment, "resolve tools")
+        return await run(Groups.begin_group, self.request, self.environment, "look up group, resolve tools")
+
+    def note_prepared(self, prepared: PreparedGroup) -> None:
         dropped = f"; unavailable: {names(prepared.unavailable)}" if prepared.unavailable else ""
         self.tools = f"tools: {names(prepared.tools) or 'none'}{dropped}"
+        self.max_active_seconds = prepared.max_active_seconds
         self.show()
-        return prepared
 
     async def run_sibling(self, rollout: str, attempt: int) -> None:
         """Run a sibling until it is scored, with as many repairs as the bounds allow."""

@@ -125,6 +125,14 @@ class GroupSummary(FrozenModel):
     siblings: tuple[RolloutSummary, ...]
 
 
+class GroupStart(FrozenModel):
+    """The start of a group's workflow: exactly one of the two."""
+
+    scored: GroupSummary | None = None
+    """The result, if the group was scored before, possibly by another Temporal database."""
+    prepared: PreparedGroup | None = None
+
+
 class ServerTool(FrozenModel):
     """A tool of an MCP server: the server's name in the run's settings, and the tool's name there."""
 

@@ -138,7 +138,7 @@ async def test_only_the_adapter_makes_its_environment_and_only_its_host_the_sand
     cleanup_vm("made-here")
     queues = notes.task_queues(notes.adapter_run.connections.settings)
     steps = (
-        (group, "resolve tools", queues.environment.queue),
+        (group, "look up group, resolve tools", queues.environment.queue),
         (f"{group}/r0", "create sandbox", queues.sandbox.queue),
     )
     for workflow, step, queue in steps:
