@@ -136,10 +136,11 @@ class Composition:
             return backends.at(endpoint, key, manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if sizes.show_commands else None
-        model = Model(self.journal, backend, own_queue, previews, self.metrics, budgets)
+        most_calls = sizes.max_model_calls
+        model = Model(self.journal, backend, own_queue, previews, self.metrics, budgets, most_calls)
         served: dict[str, list[Callable[..., Any]]] = {
             self.task_queues.model.queue: [
-                model.begin,
+                model.sample_first_turn,
                 model.choose_process,
                 model.check_model,
                 pauses.await_resume,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +16,7 @@ from clotho import failpoints
 from clotho.errors import ContextOverflow, InvalidInput, TokenizerUnavailable
 from clotho.identifiers.hashed import derived_seed
 from clotho.identifiers.ids import displayable, run_of
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.identifiers.rollout_keys import process_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
 from clotho.models.endpoint import Endpoint
@@ -28,7 +29,15 @@ from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
-from clotho.rollouts.turn import ModelProcessRequest, ToolCallReference, TurnEntry, TurnRequest, TurnResult
+from clotho.rollouts.turn import (
+    ChosenProcess,
+    FirstTurnRequest,
+    ModelProcessRequest,
+    ToolCallReference,
+    TurnEntry,
+    TurnRequest,
+    TurnResult,
+)
 from clotho.run_settings import Acquire
 from clotho.runs.budgets import sampled_spending
 from clotho.runs.manifest import note_capabilities, read_endpoint, read_manifest, read_new_manifest
@@ -67,10 +76,15 @@ class Model:
         previews: CommandPreviews | None,
         metrics: Metrics,
         budgets: BudgetWatch,
+        most_calls: int,
     ) -> None:
-        """`previews` summarize calls in histories, which otherwise have the tool's name only."""
+        """`previews` summarize calls in histories, which otherwise have the tool's name only.
+
+        `most_calls` bounds the model calls that are open at once, whichever queue they come from.
+        """
         self._budgets = budgets
         self._previews = previews
+        self._free = asyncio.Semaphore(most_calls)
         self._journal = journal
         self._backends = backends
         self._queue = queue
@@ -82,26 +96,50 @@ class Model:
         self._steps = TTLCache(partial(known_step, journal))
 
     @activity.defn
+    async def sample_first_turn(self, request: FirstTurnRequest) -> RolloutStart:
+        """The rollout's result, if an earlier workflow was scored; else choose a process, which samples a turn.
+
+        The process of the first attempt stays chosen: it alone finds a call that is still in flight.
+        """
+        key = process_key(request.rollout, activity.info().workflow_run_id or "")
+        async with self._guard(request):
+            entry = await read_end(self._journal, request.rollout)
+            if entry is not None:
+                return RolloutStart(scored=entry.summary)
+            chosen = await self._journal.write(key, ChosenProcess(queue=self._queue))
+            early = await self._acquires_at_start(request.rollout)
+            here = request.sample and not early and chosen.queue == self._queue
+            turn = await self._turn(request) if here else None
+        return RolloutStart(model_queue=chosen.queue, acquire_at_start=early, turn=turn)
+
+    @activity.defn
     async def sample_turn(self, request: TurnRequest) -> TurnResult | None:
         """Sample a rollout's next turn, or find it in the journal; None while the run is paused."""
+        async with self._guard(request):
+            return await self._turn(request)
+
+    def _guard(self, request: TurnRequest) -> AbstractAsyncContextManager[None]:
         key = turn_key(request.rollout, request.turn)
-        async with activity_guard(request.rollout, on_cancel=lambda: self._journal.cancel_flight(key)):
-            try:
-                turn = await self._journal.once_from(
-                    key,
-                    TurnEntry,
-                    lambda: self._inputs(request),
-                    lambda inputs: self._sample(request, inputs),
-                )
-            except RunPaused:
-                return None
-            await failpoints.reach("turn.journalled", key)
-            await self._note_served(request.run)
-            await self._budgets.note(request)
-            tools = await read_tools(self._journal, request.rollout)
-            manifest = await read_manifest(self._journal, request.run)
-            result = _result(turn, tools, manifest.limits, self._commands(turn, manifest))
-            return result.model_copy(update={"cost": await self._cost(request.run, turn, manifest.limits)})
+        return activity_guard(request.rollout, on_cancel=lambda: self._journal.cancel_flight(key))
+
+    async def _turn(self, request: TurnRequest) -> TurnResult | None:
+        key = turn_key(request.rollout, request.turn)
+        try:
+            turn = await self._journal.once_from(
+                key,
+                TurnEntry,
+                lambda: self._inputs(request),
+                lambda inputs: self._sample(request, inputs),
+            )
+        except RunPaused:
+            return None
+        await failpoints.reach("turn.journalled", key)
+        await self._note_served(request.run)
+        await self._budgets.note(request)
+        tools = await read_tools(self._journal, request.rollout)
+        manifest = await read_manifest(self._journal, request.run)
+        result = _result(turn, tools, manifest.limits, self._commands(turn, manifest))
+        return result.model_copy(update={"cost": await self._cost(request.run, turn, manifest.limits)})
 
     async def _cost(self, run: str, turn: TurnEntry, limits: Limits) -> float:
         """The cost of a turn in dollars, where rollouts have a budget of them."""
@@ -120,16 +158,6 @@ class Model:
         """The queue for a rollout's turns: its current one while that process is alive, else this process's."""
         async with activity_guard(request.rollout):
             return await self._queue_for(request)
-
-    @activity.defn
-    async def begin(self, request: ModelProcessRequest) -> RolloutStart:
-        """The rollout's result, if an earlier workflow was scored; else how it begins."""
-        async with activity_guard(request.rollout):
-            entry = await read_end(self._journal, request.rollout)
-            if entry is not None:
-                return RolloutStart(scored=entry.summary)
-            queue, early = await self._queue_for(request), await self._acquires_at_start(request.rollout)
-            return RolloutStart(model_queue=queue, acquire_at_start=early)
 
     @activity.defn
     async def check_model(self, run: str) -> None:
@@ -181,12 +209,13 @@ class Model:
         call = _call(request, inputs)
         if manifest.rendering is not None:
             call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
-        await failpoints.reach("turn.asking", call.key)
-        try:
-            sampled = within_limit(await backend.sample_turn(call), manifest.limits.max_calls_per_turn)
-        except ContextOverflow as overflow:
-            self._metrics.count_turn(manifest.environment, None)
-            return TurnEntry(sampled=None, context_overflow=str(overflow))
+        async with self._free:
+            await failpoints.reach("turn.asking", call.key)
+            try:
+                sampled = within_limit(await backend.sample_turn(call), manifest.limits.max_calls_per_turn)
+            except ContextOverflow as overflow:
+                self._metrics.count_turn(manifest.environment, None)
+                return TurnEntry(sampled=None, context_overflow=str(overflow))
         await failpoints.reach("turn.answered", call.key)
         self._metrics.count_turn(manifest.environment, sampled)
         if backend.capabilities is not None:

@@ -26,8 +26,8 @@ from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTu
 from tests.cluster import Cluster, cluster_in
 
 LOOP, GRADED = "benchmarks.environments:Loop", "benchmarks.environments:Graded"
-AROUND = 3
-"""Activities of a rollout without a sandbox beside its turns: look up end, verify, write end."""
+AROUND = 2
+"""Steps of a rollout without a sandbox beside its turns and calls: verify, write end."""
 NO_OP = ScriptedTurn(calls=(ScriptedCall(name="todo", arguments={}),))
 DONE = ScriptedTurn(content="Done.")
 

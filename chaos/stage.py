@@ -45,7 +45,7 @@ ROLES = (LLM, TOOLS)
 STORE, SANDBOXES = "store", "sandboxes"
 DISK_MEGABYTES = {STORE: 16, SANDBOXES: 512}
 
-SHORT_HISTORIES = {"limit.historyCount.suggestContinueAsNew": 18}
+SHORT_HISTORIES = {"limit.historyCount.suggestContinueAsNew": 16}
 """Events: fewer than two turns leave behind, and more than a campaign needs to note the first group it adopts."""
 
 CONTAINED = RunSettings(

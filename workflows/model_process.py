@@ -7,7 +7,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.llm import Model
     from clotho.rollouts.rollout import RolloutStart
     from clotho.rollouts.task_queues import ActivityQueue
-    from clotho.rollouts.turn import ModelProcessRequest, TurnRequest, TurnResult
+    from clotho.rollouts.turn import FirstTurnRequest, ModelProcessRequest, TurnRequest, TurnResult
 
 from workflows.steps import QUEUE_TIMEOUT, run_activity, timed_out_in_queue
 
@@ -21,11 +21,10 @@ class ModelProcess:
         self._activity_queue = activity_queue
         self._queue_timed_out = False
 
-    async def begin(self) -> RolloutStart:
-        """Look up the rollout's end; without one, choose a process."""
-        start = await run_activity(
-            Model.begin, self._request(), self._activity_queue, "look up end, choose model process"
-        )
+    async def begin(self, request: FirstTurnRequest) -> RolloutStart:
+        """Look up the rollout's end; without one, choose a process, which samples the first turn."""
+        what = f"turn {request.turn}" if request.sample else "look up end, choose model process"
+        start = await run_activity(Model.sample_first_turn, request, self._activity_queue, what)
         self.queue = start.model_queue
         return start
 

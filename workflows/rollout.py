@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.rollouts.lease import Lease
     from clotho.rollouts.outcome import Ending, Outcome
     from clotho.rollouts.rollout import ConcludeRequest, RolloutRequest, RolloutState, RolloutSummary
-    from clotho.rollouts.turn import ToolCallReference, TurnRequest, TurnResult
+    from clotho.rollouts.turn import FirstTurnRequest, ToolCallReference, TurnRequest, TurnResult
     from clotho.rollouts.verification import RewardRequest, RewardResult
     from clotho.temporal.search_attributes import PAUSED
     from clotho.tools.shell import SLOT
@@ -52,17 +52,16 @@ class Rollout(Pausable):
         self.sandbox = SandboxSession(request)
         self.delegation = Delegation(request, self.sandbox, lambda: self.paused)
         self.acquires_at_start = False
+        self.first_turn: TurnResult | None = None
         self.keeps_sandbox = False
         self.releasing: asyncio.Task[None] | None = None
         self.paused = request.paused
 
     @workflow.run
     async def run(self, request: RolloutRequest) -> RolloutSummary:
-        start = await self.model.begin()
-        if start.scored is not None:
-            return start.scored
-        self.acquires_at_start = start.acquire_at_start
         try:
+            if (scored := await self.begin()) is not None:
+                return scored
             ending = await self.agent_loop()
             if request.parent is None:  # only what it is part of has a reward
                 await self.verify(ending)
@@ -73,6 +72,18 @@ class Rollout(Pausable):
         finally:
             if not self.keeps_sandbox:
                 await clean_up(self.release_sandbox(), "release of the sandbox")
+
+    async def begin(self) -> RolloutSummary | None:
+        """Find the result of an earlier workflow; without one, sample the first turn in the same step."""
+        if self.model.queue is not None:  # continued as new
+            return None
+        run, turn = self.request.run, self.state.turn
+        sample = not self.paused and self.state.limit_met(self.request.limits) is None
+        self.show(f"sampling turn {turn}")
+        request = FirstTurnRequest(run=run, rollout=self.rollout, turn=turn, sample=sample)
+        start = await self.model.begin(request)
+        self.acquires_at_start, self.first_turn = start.acquire_at_start, start.turn
+        return start.scored
 
     async def agent_loop(self) -> Ending:
         while (limit := self.state.limit_met(self.request.limits)) is None:
@@ -98,6 +109,9 @@ class Rollout(Pausable):
         return turn
 
     async def turn_unless_paused(self, request: TurnRequest) -> TurnResult | None:
+        if (sampled := self.first_turn) is not None:
+            self.first_turn = None
+            return sampled
         if self.paused:
             return None
         first = request.turn == 0 and self.sandbox.lease is None and self.sandbox.acquiring is None

@@ -22,6 +22,11 @@ def is_turn_key(key: str) -> bool:
     return "/turn/" in key
 
 
+def process_key(rollout: str, run_id: str) -> str:
+    """The key of the model process that one run of the rollout's workflow has chosen."""
+    return f"{rollout}/process/{run_id}"
+
+
 def stream_prefix(turn: str) -> str:
     """Prefix of the write-ahead of the turn at key `turn`."""
     rollout, _, number = turn.rpartition("/turn/")

@@ -206,6 +206,8 @@ class RolloutStart(FrozenModel):
     """The queue of the process that samples its turns, if there are any left."""
     acquire_at_start: bool = False
     """Whether its sandbox is made while its first turn is sampled."""
+    turn: TurnResult | None = None
+    """The first turn, if it was sampled."""
 
 
 class ConcludeRequest(FrozenModel):

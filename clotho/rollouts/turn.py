@@ -21,6 +21,19 @@ class TurnRequest(FrozenModel):
     turn: int
 
 
+class FirstTurnRequest(TurnRequest):
+    """A request to begin a rollout, with the first turn that its workflow samples."""
+
+    sample: bool
+    """Whether the turn is sampled, if the rollout has no end yet."""
+
+
+class ChosenProcess(FrozenModel):
+    """The process that samples the turns of one run of a rollout's workflow."""
+
+    queue: str
+
+
 class ToolCallReference(FrozenModel):
     """One tool call of a turn. Its arguments stay in the journal."""
 

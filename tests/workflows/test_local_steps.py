@@ -48,8 +48,10 @@ async def score_of(cluster: Cluster, rollout: str) -> float | None:
 async def test_only_turns_are_regular_activities_where_nothing_is_slow(cluster: Cluster) -> None:
     async with serving(ScriptedModel(Script(conversations=(scoring(0.5),)))) as url:
         await (await start(cluster, "quick-steps", url)).result()
-    turns = ["look up end, choose model process", "turn 0", "turn 1"]
-    for workflow, regular in (("quick-steps/g000000/r0", turns), ("quick-steps/g000000", [])):
+    for workflow, regular in (
+        ("quick-steps/g000000/r0", ["turn 0", "turn 1"]),
+        ("quick-steps/g000000", []),
+    ):
         history = await events(cluster, workflow)
         slow = beyond_the_budget(history)
         assert [step for step in scheduled(history) if step not in slow] == regular

@@ -1,18 +1,36 @@
 """Several processes that call models: a rollout stays with one, and leaves it only when it is gone."""
 
+import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
-from clotho.identifiers.rollout_keys import turn_key
+from activities.budgets import BudgetWatch
+from activities.llm import Model
+from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.rollout_keys import prompt_key, turn_key
+from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
+from clotho.models.backend import ModelBackend, SampledTurn, TurnCall, Usage
+from clotho.models.endpoint import Endpoint
+from clotho.models.messages import ChatMessage
+from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import Liveness, heartbeat_age
 from clotho.processes.process_slots import ProcessSlot
+from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.turn import FirstTurnRequest, TurnRequest
+from clotho.runs.manifest import open_run
+from clotho.runs.request import run_manifest
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
-from tests.support import eventually, start
+from tests.support import ONE_FILE, eventually, start
 from tests.workflows.scripts import run, say
 
 
@@ -81,6 +99,91 @@ async def test_the_rollouts_of_a_dead_process_move_to_another(private_cluster: C
         assert survivor.running
     assert 0 < len(paid) < 21, "it must die on the way"
     assert model.calls.paid_twice == {}
+
+
+class Backend:
+    """Answers after a while, and counts how many calls are open."""
+
+    capabilities = None
+    open = most_open = 0
+
+    async def sample_turn(self, call: TurnCall) -> SampledTurn:
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        await asyncio.sleep(0.05)
+        self.open -= 1
+        return SampledTurn(
+            message=ChatMessage(role="assistant", content="Done."),
+            finish_reason="stop",
+            usage=Usage(),
+            model="scripted",
+            sampling=call.sampling,
+            started=0.0,
+            seconds=0.0,
+        )
+
+    async def check(self, model: str) -> None: ...
+
+    def __call__(self, manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
+        return self
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> Journal:
+    journal = Journal(FilesystemStore(tmp_path))
+    await open_run(
+        journal, run_manifest(ONE_FILE, "agreed", "scripted"), Endpoint(base_url="http://127.0.0.1:1/v1")
+    )
+    await journal.write(tools_key("agreed/g000000"), ToolManifest(toolsets=(), tools=(), unavailable={}))
+    return journal
+
+
+def model_process(cluster: Cluster, journal: Journal, backend: Backend, queue: str, most_calls: int) -> Model:
+    budgets = BudgetWatch(journal, cluster.client, queue)
+    return Model(journal, backend, queue, None, Metrics(), budgets, most_calls)
+
+
+async def test_attempts_of_a_workflow_agree_on_the_process_of_its_turns(
+    cluster: Cluster, journal: Journal
+) -> None:
+    """Temporal may have given up on the first, whose call is still in flight."""
+    backend, rollout = Backend(), "agreed/g000000/r0"
+    await journal.write(prompt_key(rollout), Prompt(item={}, messages=(), seed=0))
+    one, other = (model_process(cluster, journal, backend, queue, 1) for queue in ("one", "other"))
+    request = FirstTurnRequest(run="agreed", rollout=rollout, turn=0, sample=True)
+    attempt = ActivityEnvironment()
+    first = await attempt.run(one.sample_first_turn, request.model_copy(update={"sample": False}))
+    second = await attempt.run(other.sample_first_turn, request)
+    assert first.model_queue == second.model_queue == "one"
+    assert second.turn is None, "left to the process that may have a call in flight"
+    assert (await attempt.run(one.sample_first_turn, request)).turn is not None
+    attempt.info = replace(attempt.info, workflow_run_id="another-run")
+    assert (await attempt.run(other.sample_first_turn, request)).model_queue == "other"
+    assert backend.most_open == 1
+
+
+async def test_a_process_bounds_its_model_calls_whichever_queue_they_come_from(
+    cluster: Cluster, journal: Journal
+) -> None:
+    backend = Backend()
+    model = model_process(cluster, journal, backend, "one", most_calls=2)
+    rollouts = [f"agreed/g000000/r{number}" for number in range(8)]
+    for rollout in rollouts:
+        await journal.write(prompt_key(rollout), Prompt(item={}, messages=(), seed=0))
+    await asyncio.gather(
+        *(
+            ActivityEnvironment().run(
+                model.sample_first_turn,
+                FirstTurnRequest(run="agreed", rollout=rollout, turn=0, sample=True),
+            )
+            for rollout in rollouts[::2]
+        ),
+        *(
+            ActivityEnvironment().run(model.sample_turn, TurnRequest(run="agreed", rollout=rollout, turn=0))
+            for rollout in rollouts[1::2]
+        ),
+    )
+    assert backend.most_open <= 2
 
 
 async def test_presence_is_seen_and_its_signs_do_not_pile_up(private_cluster: Cluster) -> None:

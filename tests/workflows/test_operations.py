@@ -236,7 +236,7 @@ async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Clus
     name = f"activity-{act}"
     model = ScriptedModel(Script(conversations=(Conversation(variants=((say("Done."),),)),), latency=7.0))
     service, execution = cluster.client.workflow_service, WorkflowExecution(workflow_id=f"{name}/g000000/r0")
-    namespace, turn = cluster.client.namespace, "sample_turn"
+    namespace, turn = cluster.client.namespace, "sample_first_turn"
     async with serving(model) as url:
         handle = await start(cluster, name, url)
         await asked(model, 1)
