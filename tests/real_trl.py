@@ -3,38 +3,63 @@
 Not part of the suite: it needs an interpreter with TRL and torch (`TRL`: its path), which are several GB.
 """
 
-import json
+import asyncio
 import os
 from pathlib import Path
-from statistics import mean
 
-from clotho.embedded.model.checkpoint import read_checkpoint
-from clotho.runs.groups import scored_groups
-from examples.grpo_tiny.kills import Strike
-from examples.trl_tiny.chain import Training, chain_in
-from examples.trl_tiny.fates import fates_of
+from clotho.orders.client import RolloutClient
+from clotho.orders.messages import GroupOrder
+from clotho.trainers.trl import group_names
+from examples.trl_tiny.chain import Chain, Training, chain_in
+from examples.trl_tiny.comparison import play
+from examples.trl_tiny.fates import Fates, fates_of, read_log
+from examples.trl_tiny.task import draw_items, run_order
 
-SHORT = Training(python=os.environ["TRL"], steps=4, groups=2, group_size=4)
-STRIKES = (
-    Strike("trainer", step=2, delay=1.0),
-    Strike("rollout API", step=3),
-    Strike("model server", step=4),
-)
+TRL = os.environ["TRL"]
+KILLS = 8
 
 
-async def test_training_goes_on_over_kills_and_every_group_is_sampled_once(folder: Path) -> None:
+async def test_a_group_that_failed_counts_in_no_mean(folder: Path) -> None:
     said: list[str] = []
-    async with chain_in(folder, SHORT, said.append) as chain:
-        await chain.train(STRIKES, said.append)
+    training = Training(steps=1, groups=3, group_size=2)
+    async with chain_in(folder, TRL, training, said.append) as chain:
+        await chain.api.start()
+        failed = await asyncio.to_thread(cancel_first_group, chain)
+        await chain.train((), said.append)
         fates = await fates_of(chain)
-        groups = await scored_groups(chain.cluster.open_journal(), SHORT.run)
-        log = [json.loads(line) for line in (chain.output / "log.jsonl").read_text().splitlines()]
-        served = read_checkpoint(chain.weights).version
-    assert (fates.ordered, fates.scored, fates.acknowledged, fates.rollouts) == (8, 8, 8, 32)
-    assert served == "4"
-    rewards = {entry["step"]: entry["reward"] for entry in log if "reward" in entry}
-    for step in range(SHORT.steps):
-        began = f"{SHORT.run}/i-s{step}-c0-"
-        scores = [one.score for name, entry in groups if name.startswith(began) for one in entry.siblings]
-        assert len(scores) == SHORT.groups * SHORT.group_size
-        assert abs(rewards[step + 1] - mean(scores)) < 1e-6
+        (entry,) = read_log(chain.log)
+    assert failed.startswith("s0-c0-p0-")
+    assert (fates.ordered, fates.scored, fates.lost, fates.trained_twice) == (3, 2, 0, 0)
+    assert 0 <= entry.reward <= 1
+
+
+async def test_random_kills_lose_no_group_and_train_on_none_twice(folder: Path) -> None:
+    said: list[str] = []
+    training = Training()
+    run = await play(folder, TRL, training, KILLS, said.append)
+    groups = training.steps * training.groups
+    assert run.fates == Fates(
+        ordered=groups,
+        scored=groups,
+        acknowledged=groups,
+        rollouts=groups * training.group_size,
+        lost=0,
+        trained_twice=0,
+    ), said
+    assert len(run.rewards) == training.steps
+    assert set(run.kills) == {"trainer", "rollout API", "model server", "model worker", "tool worker"}
+
+
+def cancel_first_group(chain: Chain) -> str:
+    """Before the trainer orders it, under the name that it will have."""
+    training = chain.training
+    names = group_names(0, 0, 0, draw_items(training.groups, training.seed))
+    name, item = next(iter(names.items()))
+    with RolloutClient(chain.api_url) as client:
+        client.open_run(
+            training.run,
+            run_order(chain.model.url, chain.model.model, training.group_size, training.seed),
+        )
+        client.order(training.run, name, GroupOrder(item=item, step=0))
+        client.cancel(training.run, name)
+    return name

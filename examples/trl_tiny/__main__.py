@@ -1,72 +1,78 @@
-"""`python -m examples.trl_tiny --python TRL_PYTHON`: train the damaged policy with TRL, with kills on the way."""
+"""`python -m examples.trl_tiny --python TRL_PYTHON`: train with TRL, with and without kills, and compare."""
 
 import argparse
 import asyncio
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from clotho.errors import ClothoError
 from examples.grpo_tiny.__main__ import say, working_folder
-from examples.grpo_tiny.comparison import shown
-from examples.grpo_tiny.held_out import Size, difference, evaluate
-from examples.grpo_tiny.kills import draw_strikes
-from examples.trl_tiny.chain import Training, chain_in
-from examples.trl_tiny.fates import fates_of
+from examples.grpo_tiny.whole_files import write_whole
+from examples.trl_tiny.chain import Training
+from examples.trl_tiny.comparison import Comparison, play, table
 
-LOG = "log.jsonl"
-BEFORE, AFTER = "held-out-before", "held-out-after"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+RESULTS = Path(".clotho/trl-tiny.json")
 
 
 def main() -> None:
-    made = argparse.ArgumentParser(prog="python -m examples.trl_tiny", description=__doc__)
-    made.add_argument("--python", required=True, help="the interpreter that has TRL")
-    made.add_argument("--steps", type=int, default=8)
-    made.add_argument("--rate", type=float, default=3e-4, help="of learning")
-    made.add_argument("--groups", type=int, default=4, help="of each step")
-    made.add_argument("--group-size", type=int, default=8)
-    made.add_argument("--kills", type=int, default=0)
-    made.add_argument("--seed", type=int, default=0, help="of the damage, the items and the kills")
-    made.add_argument("--held-out", type=int, default=32, help="items of the evaluations before and after")
-    made.add_argument(
-        "--folder", type=Path, help="a new one to leave everything in; default: a temporary one"
-    )
-    asked = made.parse_args()
-    training = Training(
-        python=asked.python,
-        steps=asked.steps,
-        rate=asked.rate,
-        group_size=asked.group_size,
-        groups=asked.groups,
-        seed=asked.seed,
-    )
+    options = parser()
+    asked = options.parse_args()
+    if not 0 < asked.kills < asked.steps:
+        options.error(
+            "each kill comes in a step of its own after the first: give from 1 to fewer --kills than --steps"
+        )
+    trainings = [
+        Training(
+            seed=seed, steps=asked.steps, rate=asked.rate, groups=asked.groups, group_size=asked.group_size
+        )
+        for seed in asked.seeds
+    ]
     try:
-        with working_folder(asked.folder) as folder:
-            asyncio.run(train(folder, training, asked.kills, Size(items=asked.held_out)))
+        compare(asked.results, asked.python, trainings, asked.kills)
     except ClothoError as error:
         sys.exit(f"examples.trl_tiny: {error}")
+    lines = "\n".join(table(Comparison.model_validate_json(asked.results.read_bytes())))
+    say(lines)
+    if asked.write:
+        head, _, rest = asked.write.read_text().partition(BEGIN)
+        tail = rest.partition(END)[2]
+        asked.write.write_text(f"{head}{BEGIN}\n\n{lines}\n\n{END}{tail}")
 
 
-async def train(folder: Path, training: Training, kills: int, held_out: Size) -> None:
-    async with chain_in(folder, training, say) as chain:
-        before = await evaluate(chain, BEFORE, held_out)
-        strikes = draw_strikes(tuple(chain.parts), kills, training.steps, training.seed)
-        seconds = await chain.train(strikes, say)
-        for entry in map(json.loads, (chain.output / LOG).read_text().splitlines()):
-            if "reward" in entry:
-                say(line(entry))
-        after = await evaluate(chain, AFTER, held_out)
-        say(
-            f"{training.steps} steps in {seconds:.0f} s, {len(strikes)} kills; groups: {await fates_of(chain)}"
-        )
-        say(f"held out, before {shown(before.score)}, after {shown(after.score)}")
-        say(f"rise, item by item: {shown(difference(before, after))}; weights {after.version}")
+def compare(results: Path, python: str, trainings: list[Training], kills: int) -> None:
+    """Play what `results` lacks of each training without kills, and with them. Each run is kept as it ends."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    for training in trainings:
+        for number in (0, kills):
+            kept = Comparison.model_validate_json(results.read_bytes()) if results.exists() else Comparison()
+            if kept.run(training, number > 0) is None:
+                say(f"seed {training.seed}, {number} kills")
+                with working_folder(None) as folder:
+                    run = asyncio.run(play(folder, python, training, number, say))
+                say(
+                    f"{' '.join(f'{reward:.2f}' for reward in run.rewards)}; {run.seconds:.0f} s; {run.fates}"
+                )
+                write_whole(results, Comparison(runs=(*kept.runs, run)).model_dump_json(indent=1).encode())
 
 
-def line(entry: dict[str, Any]) -> str:
-    step, reward = entry["step"], entry["reward"]
-    return f"step {step}: reward {reward:.3f}, gradient norm {entry['grad_norm']:.2f}"
+def parser() -> argparse.ArgumentParser:
+    training = Training()
+    made = argparse.ArgumentParser(prog="python -m examples.trl_tiny", description=__doc__)
+    made.add_argument("--python", required=True, help="the interpreter that has TRL")
+    made.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="of damage, items, rollouts, kills"
+    )
+    made.add_argument("--kills", type=int, default=8, help="in each seed's second run")
+    made.add_argument("--steps", type=int, default=training.steps, help="of each run")
+    made.add_argument("--rate", type=float, default=training.rate, help="of learning")
+    made.add_argument("--groups", type=int, default=training.groups, help="of each step")
+    made.add_argument("--group-size", type=int, default=training.group_size)
+    made.add_argument(
+        "--results", type=Path, default=RESULTS, help="file of the runs; those in it aren't repeated"
+    )
+    made.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
+    return made
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from clotho.embedded.model import EmbeddedModelServer
@@ -14,6 +13,7 @@ from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.errors import Unavailable
+from clotho.frozen_model import FrozenModel
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from examples.grpo_tiny.kills import Announce, Strike
@@ -25,34 +25,39 @@ PATIENCE = 600.0
 """Seconds without another step after which training counts as stuck."""
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(FrozenModel):
     """The settings of a training run."""
 
-    python: str
-    """The interpreter that has TRL."""
     run: str = "trl-tiny"
-    steps: int = 8
+    steps: int = 20
     rate: float = 3e-4
-    group_size: int = 8
+    group_size: int = 4
     groups: int = 4
-    """Groups of each step."""
+    """Groups of each step: all steps have the same items."""
     damage: float = 0.25
     """Noise on the matrices at the start, in deviations of their entries."""
     seed: int = 0
+    """Seed of the damage, the items and the rollouts."""
 
 
 class Chain:
     """One training run in a cluster's folder. Every part may be killed and started again."""
 
-    def __init__(self, cluster: Cluster, training: Training, workers: dict[str, ChildProcess]) -> None:
+    def __init__(
+        self, cluster: Cluster, python: str, training: Training, workers: dict[str, ChildProcess]
+    ) -> None:
         self.cluster = cluster
         self.training = training
+        self.killed: list[str] = []
+        """Names of the parts that were killed so far."""
+        self._python = python
         self.folder = cluster.folder / training.run
         self.start_weights, self.weights = self.folder / "start", self.folder / "weights"
         self.output = self.folder / "output"
+        self.log = self.output / "log.jsonl"
         self.model = EmbeddedModelServer(self._log("model"), port=free_port(), weights=self.weights)
         self._port = free_port()
+        self.api_url = f"http://127.0.0.1:{self._port}"
         self.api = ChildProcess(self._api(), self._log("api"))
         self.trainer = ChildProcess(self._trainer(), self._log("trainer"))
         self.parts: dict[str, EmbeddedModelServer | ChildProcess] = {
@@ -71,7 +76,8 @@ class Chain:
     async def train(self, strikes: Sequence[Strike], announce: Announce) -> float:
         """Train to the last step, with kills on the way; returns the seconds. Raises Unavailable if it is stuck."""
         started = time.monotonic()
-        await self.api.start()
+        if not self.api.running:
+            await self.api.start()
         await self.trainer.start()
         for strike in strikes:
             await self._until(strike.step - 1)
@@ -80,6 +86,7 @@ class Chain:
                 break
             await self.parts[strike.part].kill()
             await self.parts[strike.part].start()
+            self.killed.append(strike.part)
             announce(f"in step {strike.step}, killed and started again: {strike.part}")
         await self._until(None)
         return time.monotonic() - started
@@ -107,12 +114,13 @@ class Chain:
 
     def _trainer(self) -> list[str]:
         options = {
-            "api": f"http://127.0.0.1:{self._port}",
+            "api": self.api_url,
             "server": self.model.url,
             "model": self.model.model,
             "start": self.start_weights,
             "weights": self.weights,
             "output": self.output,
+            "log": self.log,
             "run": self.training.run,
             "steps": self.training.steps,
             "rate": self.training.rate,
@@ -120,12 +128,12 @@ class Chain:
             "groups": self.training.groups,
             "seed": self.training.seed,
         }
-        program = ["env", "TRL_EXPERIMENTAL_SILENCE=1", self.training.python, "-m", "examples.trl_tiny.train"]
+        program = ["env", "TRL_EXPERIMENTAL_SILENCE=1", self._python, "-m", "examples.trl_tiny.train"]
         return [*program, *(f"--{name}={value}" for name, value in options.items())]
 
 
 @asynccontextmanager
-async def chain_in(folder: Path, training: Training, announce: Announce) -> AsyncIterator[Chain]:
+async def chain_in(folder: Path, python: str, training: Training, announce: Announce) -> AsyncIterator[Chain]:
     """All but the trainer and the API running, with damaged weights served."""
     server = TemporalServer(
         await temporal_binary(announce), folder / "temporal.log", ui_port=None, db=folder / "temporal.db"
@@ -135,7 +143,7 @@ async def chain_in(folder: Path, training: Training, announce: Announce) -> Asyn
             "model worker": await cluster.start_worker("llm"),
             "tool worker": await cluster.start_worker("workflows,tools"),
         }
-        chain = Chain(cluster, training, workers)
+        chain = Chain(cluster, python, training, workers)
         await asyncio.to_thread(
             write_damaged, BUNDLED, chain.start_weights, damage=training.damage, seed=training.seed
         )

@@ -4,7 +4,6 @@ It needs TRL, and Clotho in the same environment.
 """
 
 import argparse
-import asyncio
 import json
 from pathlib import Path
 
@@ -13,17 +12,9 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-from clotho.models.backend import Inference
-from clotho.models.endpoint import Endpoint
-from clotho.models.rendering.rendering import Rendering
-from clotho.orders.messages import RunOrder
-from clotho.rollouts.item import Item
 from clotho.trainers.trl import given_reward, rollout_func
 from clotho.trainers.weights import ServedWeights
-from environments.file_tasks import FileTasks, FileTasksConfig
-
-ENVIRONMENT = "file_tasks"
-LOG = "log.jsonl"
+from examples.trl_tiny.task import TEMPERATURE, draw_items, run_order
 
 
 def main() -> None:
@@ -33,13 +24,14 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="the model's name there")
     parser.add_argument("--start", type=Path, required=True, help="the folder of the first weights")
     parser.add_argument("--weights", type=Path, required=True, help="the folder that the server reads")
-    parser.add_argument("--output", type=Path, required=True, help="the folder for checkpoints and the log")
+    parser.add_argument("--output", type=Path, required=True, help="the folder for checkpoints")
+    parser.add_argument("--log", type=Path, required=True, help="the file for the log, as JSON lines")
     parser.add_argument("--run", required=True)
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--rate", type=float, default=3e-4)
-    parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--groups", type=int, default=4, help="of each step")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--group-size", type=int, required=True)
+    parser.add_argument("--groups", type=int, required=True, help="of each step")
+    parser.add_argument("--seed", type=int, required=True)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     publish = ServedWeights(asked.weights, asked.server)
@@ -57,7 +49,9 @@ def main() -> None:
             max_steps=asked.steps,
             learning_rate=asked.rate,
             lr_scheduler_type="constant",
-            temperature=1.0,
+            temperature=TEMPERATURE,
+            # Started again after the first epoch, TRL would shuffle otherwise than before.
+            shuffle_dataset=False,
             beta=0.0,
             save_steps=1,
             save_total_limit=2,
@@ -67,42 +61,36 @@ def main() -> None:
             seed=asked.seed,
             gradient_checkpointing=False,
         ),
-        train_dataset=dataset(asked.steps * asked.groups, asked.seed),
+        train_dataset=dataset(asked.groups, asked.seed),
         rollout_func=rollout_func(
             asked.api,
             asked.run,
-            RunOrder(
-                environment=ENVIRONMENT,
-                model=asked.model,
-                endpoint=Endpoint(base_url=f"{asked.server}/v1", inference=Inference.TOKENS),
-                rendering=Rendering(tool_call_parser="hermes"),
-                temperature=1.0,
-                group_size=asked.group_size,
-            ),
+            run_order(asked.server, asked.model, asked.group_size, asked.seed),
             publish=publish,
         ),
     )
     trainer.train(resume_from_checkpoint=last_checkpoint(asked.output))
     publish(trainer)
-    log = [json.dumps(entry) for entry in trainer.state.log_history]
-    (asked.output / LOG).write_text("\n".join(log) + "\n")
+    asked.log.write_text("\n".join(map(json.dumps, trainer.state.log_history)) + "\n")
 
 
 def dataset(size: int, seed: int) -> Dataset:
     """Items of the environment, each as a prompt of JSON."""
-
-    async def draw() -> list[Item]:
-        environment = FileTasks(FileTasksConfig(seed=seed))
-        await environment.setup()
-        return [await environment.get_next_item() for _ in range(size)]
-
-    return Dataset.from_dict({"prompt": [json.dumps(item) for item in asyncio.run(draw())]})
+    return Dataset.from_dict({"prompt": [json.dumps(item) for item in draw_items(size, seed)]})
 
 
 def last_checkpoint(output: Path) -> str | None:
     """The last that was written whole: its trainer_state.json comes last."""
-    whole = [path.parent for path in output.glob("checkpoint-*/trainer_state.json") if path.stat().st_size]
+    whole = [path.parent for path in output.glob("checkpoint-*/trainer_state.json") if _is_json(path)]
     return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default="")) or None
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

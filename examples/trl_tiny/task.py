@@ -1,0 +1,34 @@
+"""The task of the training: its items, and the run that its groups are ordered from."""
+
+import asyncio
+
+from clotho.models.backend import Inference
+from clotho.models.endpoint import Endpoint
+from clotho.models.rendering.rendering import Rendering
+from clotho.orders.messages import RunOrder
+from clotho.rollouts.item import Item
+from environments.file_tasks import FileTasks, FileTasksConfig
+
+TEMPERATURE = 1.0
+
+
+def draw_items(number: int, seed: int) -> list[Item]:
+    async def draw() -> list[Item]:
+        environment = FileTasks(FileTasksConfig(seed=seed))
+        await environment.setup()
+        return [await environment.get_next_item() for _ in range(number)]
+
+    return asyncio.run(draw())
+
+
+def run_order(server: str, model: str, group_size: int, seed: int) -> RunOrder:
+    """Groups sampled from `model` of the embedded server at the URL `server`."""
+    return RunOrder(
+        environment="file_tasks",
+        model=model,
+        endpoint=Endpoint(base_url=f"{server}/v1", inference=Inference.TOKENS),
+        rendering=Rendering(tool_call_parser="hermes"),
+        temperature=TEMPERATURE,
+        group_size=group_size,
+        seed=seed,
+    )
