@@ -37,7 +37,7 @@ async def test_held_out_items_are_rolled_out_and_their_figures_told(cluster: Clu
     script = Script(conversations=(scoring("task 102", 0.0, 0.0), scoring("task 10", 1.0, 0.0)))
     place = ("--store", str(cluster.store), "--temporal", cluster.address)
     async with serving(ScriptedModel(script)) as url:
-        order = ("--run", "evaluated", "--model", url, "--groups", "5", "--group-size", "2", "-o")
+        order = ("--run", "held-out-cli", "--model", url, "--groups", "5", "--group-size", "2", "-o")
         done = await clotho("eval", HELD_OUT, *order, tmp_path / "figures.json", *place)
     assert (done.status, done.error) == (0, "")
     assert "5 of 5 items scored, 10 rollouts; 10 completed" in done.output
@@ -48,7 +48,7 @@ async def test_held_out_items_are_rolled_out_and_their_figures_told(cluster: Clu
     assert figures["own"] == {"first number": 100.0, "turns in all": 20.0}
     assert "turns in all" in done.output
     log, job = tmp_path / "evaluated.eval", tmp_path / "job"
-    export = ("export", "evaluated", "--store", str(cluster.store), "--format")
+    export = ("export", "held-out-cli", "--store", str(cluster.store), "--format")
     exported = await clotho_many(
         {
             "without": (*export, "inspect"),
