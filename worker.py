@@ -205,9 +205,10 @@ def measured_journal(store: Store, metrics: Metrics) -> Journal:
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     host = host_name(settings)
-    runtime = open_runtime(settings.metrics, {"host": host, "roles": "+".join(roles)})
-    metrics = Metrics(runtime.metric_meter)
-    client, store = await reach(settings, runtime)
+    served = open_runtime(settings.metrics, {"host": host, "roles": "+".join(roles)})
+    metrics = Metrics(served.runtime.metric_meter)
+    client, store = await reach(settings, served.runtime)
+    served.log()
     journal = measured_journal(store, metrics)
     parts = Composition(settings, client, journal, TaskQueues(), metrics)
     workers: list[Worker] = []

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
@@ -14,20 +15,31 @@ PORTS = 32
 log = logging.getLogger("clotho")
 
 
-def open_runtime(settings: MetricsSettings, labels: Mapping[str, str]) -> Runtime:
+class Served(NamedTuple):
+    runtime: Runtime
+    address: str | None
+    refusal: str = ""
+    """Why there is no address."""
+
+    def log(self) -> None:
+        if self.address is not None:
+            log.info("metrics at http://%s/metrics", self.address)
+        else:
+            log.log(logging.WARNING if self.refusal else logging.INFO, "no metrics%s", self.refusal)
+
+
+def open_runtime(settings: MetricsSettings, labels: Mapping[str, str]) -> Served:
     """The SDK's runtime with the endpoint, every metric having `labels`; without one where no port can be had."""
-    refusal = "the settings ask for none"
+    refusal = ""
     for port in range(settings.port, min(settings.port + PORTS, 2**16)) if settings.port else ():
         address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{port}"
         try:
             runtime = Runtime(telemetry=_telemetry(address, labels))
         except ValueError as error:
-            refusal = f"ports from {settings.port} on at {settings.host}: {error}"
+            refusal = f": ports from {settings.port} on at {settings.host}: {error}"
             continue
-        log.info("metrics at http://%s/metrics", address)
-        return runtime
-    log.log(logging.WARNING if settings.port else logging.INFO, "no metrics: %s", refusal)
-    return Runtime(telemetry=TelemetryConfig())
+        return Served(runtime, address)
+    return Served(Runtime(telemetry=TelemetryConfig()), None, refusal)
 
 
 def _telemetry(address: str, labels: Mapping[str, str]) -> TelemetryConfig:

@@ -97,6 +97,7 @@ async def test_a_run_has_its_environments_name(
         assert await read_manifest(cluster.open_journal(), run) == env.adapter_run.manifest
 
 
+@pytest.mark.slow
 async def test_the_old_result_budget_bounds_what_models_are_shown(notes: Notes) -> None:
     asked = notes.config.build_budget_config()
     assert asked == BudgetConfig(turn_budget=50_000, tool_overrides={"terminal": 9_000})

@@ -78,6 +78,7 @@ async def test_rewards_and_evaluations_ask_the_served_model_to_judge(
 
 
 @pytest.mark.parametrize("inference", ["chat", "vllm-completions"])
+@pytest.mark.slow
 async def test_an_evaluation_of_boxed_tasks(
     cluster: Cluster, model: str, monkeypatch: pytest.MonkeyPatch, inference: str
 ) -> None:

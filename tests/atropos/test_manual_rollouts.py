@@ -55,6 +55,7 @@ async def test_rewards_run_on_the_one_instance_and_wait_while_it_is_down(
         assert adapter.process.running
 
 
+@pytest.mark.slow
 async def test_what_wraps_its_hooks_sees_every_rollout_and_group(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:

@@ -51,6 +51,7 @@ async def test_a_killed_process_goes_on_with_the_same_file(
     assert "a-secret-key" not in adapter.process.log.read_text()
 
 
+@pytest.mark.slow
 async def test_chat_groups_are_written_with_empty_rows_by_whichever_server_answers(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
@@ -77,6 +78,7 @@ async def test_chat_groups_are_written_with_empty_rows_by_whichever_server_answe
     assert "a-secret-key" not in adapter.process.log.read_text()
 
 
+@pytest.mark.slow
 async def test_task_folders_are_rolled_out_for_a_trainer(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
@@ -102,6 +104,7 @@ async def test_task_folders_are_rolled_out_for_a_trainer(
     assert scored.item["id"] == "hello-file" and "digest" in scored.item
 
 
+@pytest.mark.slow
 async def test_an_evaluation_of_a_held_out_set(cluster: Cluster, embedded_model: EmbeddedModelServer) -> None:
     folder = cluster.folder / "evaluation"
     argv = command(
@@ -126,6 +129,7 @@ async def test_an_evaluation_of_a_held_out_set(cluster: Cluster, embedded_model:
     assert len(lines(folder / "samples.jsonl")) == 5
 
 
+@pytest.mark.slow
 async def test_a_misspelt_flag_is_one_line(cluster: Cluster) -> None:
     argv = command(cluster, "serve", "misspelt", "http://127.0.0.1:1", environment="file_tsks")
     adapter = Adapter(cluster, cluster.folder / "misspelt.log", argv)

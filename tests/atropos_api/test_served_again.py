@@ -18,6 +18,7 @@ def numbers(batch: Batch) -> list[int]:
     return [number_of(each) for each in batch]
 
 
+@pytest.mark.slow
 async def test_a_batch_outlives_any_number_of_kills_until_the_next_is_fetched(api: Api) -> None:
     env = await api.register()
     await api.post("/scored_data_list", [group(n, env_id=env) for n in range(4)])
@@ -37,6 +38,7 @@ async def test_a_batch_outlives_any_number_of_kills_until_the_next_is_fetched(ap
     assert await api.batch() is None
 
 
+@pytest.mark.slow
 async def test_a_group_sent_after_a_kill_does_not_cost_a_served_batch_its_place(api: Api) -> None:
     env = await api.register()
     await api.post("/scored_data_list", [group(n, env_id=env) for n in range(2)])
@@ -51,6 +53,7 @@ async def test_a_group_sent_after_a_kill_does_not_cost_a_served_batch_its_place(
     assert numbers(await api.batch()) == [2, 3]
 
 
+@pytest.mark.slow
 async def test_groups_keep_their_order_when_a_batch_is_served_again(api: Api) -> None:
     """With minimum allocations a batch is not in the order of the queue."""
     await api.register(batch_size=16)
@@ -65,6 +68,7 @@ async def test_groups_keep_their_order_when_a_batch_is_served_again(api: Api) ->
 
 
 @pytest.mark.parametrize("padding", [10, 16_000_000], ids=["small", "large"])
+@pytest.mark.slow
 async def test_a_trainer_that_hangs_up_in_mid_answer_is_served_the_batch_again(
     api: Api, padding: int
 ) -> None:

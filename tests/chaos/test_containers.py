@@ -45,6 +45,7 @@ def import_image(engine: PodmanEngine, name: str) -> None:
 
 
 @needs_podman
+@pytest.mark.slow
 async def test_what_is_left_of_an_engine_is_seen(tmp_path: Path) -> None:
     async with engine_in(tmp_path / "engine") as engine:
         assert await engine.left() == []
@@ -71,6 +72,7 @@ exec runc "$@"
 
 
 @needs_podman
+@pytest.mark.slow
 async def test_an_engine_that_dies_while_it_makes_a_container_leaves_nothing_of_it(tmp_path: Path) -> None:
     runtime, hold, held = tmp_path / "runtime", tmp_path / "hold", tmp_path / "held"
     runtime.write_text(HOLDING_RUNTIME.format(folder=tmp_path))

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from clotho.identifiers.rollout_keys import call_key
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.testing.script import Conversation, Fault, Script
@@ -28,6 +30,7 @@ async def leases(cluster: Cluster) -> list[str]:
     return sorted(held.lease for held in await cluster.sandboxes().leases())
 
 
+@pytest.mark.slow
 async def test_orphans_are_told_from_live_sandboxes_and_only_they_are_destroyed(
     private_cluster: Cluster,
 ) -> None:
@@ -101,6 +104,7 @@ async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_e
     assert "temporal operator search-attribute create --name ClothoRun --type Keyword" in cleaned.output
 
 
+@pytest.mark.slow
 async def test_steps_that_fail_again_and_again_or_wait_where_nobody_serves_are_shown(
     private_cluster: Cluster,
 ) -> None:

@@ -30,6 +30,7 @@ async def rolled_out(cluster: Cluster) -> ScriptedModel:
     return ScriptedModel(ANSWER)
 
 
+@pytest.mark.slow
 async def test_three_rollouts_are_tried_and_nothing_is_kept(folder: Path) -> None:
     own = folder / "dry-run"
     own.mkdir(mode=0o711)
@@ -53,6 +54,7 @@ async def test_three_rollouts_are_tried_and_nothing_is_kept(folder: Path) -> Non
     assert list((own / "sandboxes").glob("*")) == []
 
 
+@pytest.mark.slow
 async def test_a_run_that_has_rollouts_is_estimated_from_them(
     cluster: Cluster, rolled_out: ScriptedModel
 ) -> None:

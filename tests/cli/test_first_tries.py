@@ -68,6 +68,7 @@ async def start(cluster: Cluster, *order: str | Path, command: str = "run") -> F
     return await clotho(command, *order, *place, folder=cluster.folder.parent, environment=variables)
 
 
+@pytest.mark.slow
 async def test_a_wrong_model_takes_no_name(beginners: Cluster, embedded_model: EmbeddedModelServer) -> None:
     order = ("word_count", "--run", "named", "--model", f"{embedded_model.url}/v1", *ONE)
     wrong = await start(beginners, *order, "--model-name", "no-such-model", "--temperature", "0.5")
@@ -82,6 +83,7 @@ async def test_a_wrong_model_takes_no_name(beginners: Cluster, embedded_model: E
     )
 
 
+@pytest.mark.slow
 async def test_a_tokenizer_that_can_not_be_fetched_fails_at_once_and_takes_no_name(
     beginners: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
@@ -118,6 +120,7 @@ async def test_fewer_items_than_groups_and_a_mended_environment_are_said(beginne
         assert (done.status, done.error) == (0, "")
 
 
+@pytest.mark.slow
 async def test_no_seeds_are_sent_where_none_are_wanted(beginners: Cluster) -> None:
     asked: list[Question] = []
 

@@ -39,6 +39,7 @@ async def test_services_are_not_started_on_a_disk_that_is_nearly_full(folder: Pa
     assert "is on a disk with 8 MiB left, and services need 64 MiB" in refused.complaint
 
 
+@pytest.mark.slow
 async def test_a_full_disk_holds_a_run_up_and_loses_nothing(
     private_cluster: Cluster, small_disk: Path
 ) -> None:

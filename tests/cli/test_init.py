@@ -36,6 +36,7 @@ async def test_nothing_is_overwritten(begun: Path) -> None:
     assert "/proc/nowhere can't be written" in nowhere.complaint
 
 
+@pytest.mark.slow
 async def test_the_tests_that_it_writes_pass(begun: Path) -> None:
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     done = await run(*command, folder=begun, environment={"CLOTHO_SANDBOX__ROOT": str(begun / "sandboxes")})
@@ -43,6 +44,7 @@ async def test_the_tests_that_it_writes_pass(begun: Path) -> None:
     assert "4 passed" in done.output
 
 
+@pytest.mark.slow
 async def test_try_and_run_work_on_what_it_writes(
     begun: Path, temporal: TemporalServer, embedded_model: EmbeddedModelServer
 ) -> None:

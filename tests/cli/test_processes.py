@@ -135,6 +135,7 @@ async def test_workers_load_no_library_that_only_some_of_them_use() -> None:
     assert loaded.output == "set()\n", loaded.error
 
 
+@pytest.mark.slow
 async def test_adapters_load_nothing_that_only_some_of_them_use() -> None:
     """A trainer waits for its environments: beyond Atropos itself, an adapter is there in two seconds."""
     heavy = "{'temporalio.worker', 'activities', 'clotho.sandbox.local', 'clotho.models.backends', 'boto3'}"

@@ -87,6 +87,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+@pytest.mark.slow
 async def test_each_is_refused_in_one_line(here: Path) -> None:
     answers = await clotho_many({what: arguments for what, (arguments, _) in REFUSED.items()}, here)
     for what, (_, reason) in REFUSED.items():

@@ -159,6 +159,7 @@ async def test_a_failed_run_says_why(cluster: Cluster, embedded_model: EmbeddedM
     assert "Traceback" not in keyless.error + unknown.error
 
 
+@pytest.mark.slow
 async def test_ctrl_c_leaves_the_run_going_and_it_can_be_followed_again(cluster: Cluster) -> None:
     async with serving(ScriptedModel(scoring(1.0, held=True))) as url:
         order = ("run", ONE_FILE, "--run", "left", "--model", url, "--groups", "1", "--group-size", "1")
@@ -184,6 +185,7 @@ async def test_ctrl_c_leaves_the_run_going_and_it_can_be_followed_again(cluster:
         assert (await handle.result()).scored == 1
 
 
+@pytest.mark.slow
 async def test_a_run_without_workers_says_so(private_cluster: Cluster) -> None:
     cluster = private_cluster
     async with serving(ScriptedModel(scoring(1.0))) as url:

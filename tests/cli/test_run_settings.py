@@ -136,6 +136,7 @@ async def test_what_is_asked_of_a_run_is_what_it_gets(keyed: Cluster, tmp_path: 
     assert "memory_mb 64 · disk_mb 40 · max_processes 33 · limits best_effort" in shown
 
 
+@pytest.mark.slow
 async def test_limits_that_a_host_cannot_keep_fail_the_run_that_requires_them(
     private_cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ async def dev(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Dev
     started.terminal.close()
 
 
+@pytest.mark.slow
 async def test_commands_find_the_services_of_their_store(dev: Dev) -> None:
     """On ports that nobody names again, in links too; until `dev` is gone, even if it was killed."""
     await dev.ready()
@@ -141,6 +142,7 @@ async def test_ctrl_c_waits_for_calls_in_flight_and_a_second_one_does_not(dev: D
     assert "Traceback" not in dev.terminal.shown
 
 
+@pytest.mark.slow
 async def test_nothing_outlives_killed_parents(dev: Dev) -> None:
     """The command and the workers' own parent are killed: neither can stop what it started."""
     started = await dev.ready()
@@ -186,6 +188,7 @@ async def test_workers_that_never_serve_are_given_up_with_their_last_words(
         await worker.kill()
 
 
+@pytest.mark.slow
 async def test_the_demo_keeps_its_services_until_one_of_them_dies(folder: Path) -> None:
     store = folder / "demo" / "store"
     options = ("--groups", "1", "--group-size", "2", "--keep", "--store", store)

@@ -67,6 +67,7 @@ def left(author: Path) -> list[str]:
     return beside + [path.name for path in (author / "sandboxes").glob("*")]
 
 
+@pytest.mark.slow
 async def test_a_rollout_is_printed_with_its_reward_and_nothing_is_kept(author: Path) -> None:
     done = await tried(author, "echo 2 | tee ~/number", "--item", "2")
     assert (done.status, done.error) == (0, "")
@@ -79,6 +80,7 @@ async def test_a_rollout_is_printed_with_its_reward_and_nothing_is_kept(author: 
     assert left(author) == []
 
 
+@pytest.mark.slow
 async def test_a_verifier_that_raises_shows_its_traceback(author: Path) -> None:
     done = await tried(author, "true")
     assert done.status == 1
@@ -89,6 +91,7 @@ async def test_a_verifier_that_raises_shows_its_traceback(author: Path) -> None:
     assert left(author) == []
 
 
+@pytest.mark.slow
 async def test_what_can_not_be_tried_is_refused(author: Path) -> None:
     beyond = await tried(author, "true", "--item", "3")
     assert (beyond.status, beyond.complaint) == (1, "clotho: --item 3: there are 3 items, counted from 0")
@@ -104,6 +107,7 @@ async def test_what_can_not_be_tried_is_refused(author: Path) -> None:
     assert "KeyError: 'digit'" in unasked.output
 
 
+@pytest.mark.slow
 async def test_ctrl_c_ends_everything_that_was_started(author: Path) -> None:
     variables = [f"CLOTHO_SANDBOX__ROOT={author / 'sandboxes'}", f"TMPDIR={author}"]
     async with serving(ScriptedModel(policy("sleep 600"))) as url:

@@ -1,5 +1,7 @@
 """The environment of the how-to page, rolled out as the page says."""
 
+import pytest
+
 from clotho.runs.groups import scored_groups
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -16,6 +18,7 @@ def writes(program: str) -> tuple[ScriptedTurn, ...]:
     return ScriptedTurn(calls=(call,)), say("Done.")
 
 
+@pytest.mark.slow
 async def test_programs_are_judged_by_what_they_print(cluster: Cluster) -> None:
     variants = (writes(RIGHT), writes(HALF), writes("print(open('example.txt').read())"), (say("No."),))
     place = ("--store", str(cluster.store), "--temporal", cluster.address)

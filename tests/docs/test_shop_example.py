@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from clotho.identifiers.rollout_keys import call_key
 from clotho.rollouts.call import CallEntry
 from clotho.runs.rollouts import read_end
@@ -33,6 +35,7 @@ def test_a_list_is_bought() -> None:
         assert task.reward().score == 1.0
 
 
+@pytest.mark.slow
 async def test_calls_whose_worker_died_are_repeated_as_declared(private_cluster: Cluster) -> None:
     """The worker dies twice, each time between a call and its journal entry."""
     cluster, calls = private_cluster, (put("apple", 3), put("milk", 1), CHECK_OUT)

@@ -73,6 +73,7 @@ def call(name: str, **arguments: str) -> ScriptedTurn:
     return ScriptedTurn(calls=(ScriptedCall(name=name, arguments={**arguments}),))
 
 
+@pytest.mark.slow
 async def test_the_shop_is_rewarded_by_its_state(cluster: Cluster) -> None:
     script = Script(conversations=(Conversation(variants=((ScriptedTurn(),),)),))
     async with serving(ScriptedModel(script, policy)) as url:

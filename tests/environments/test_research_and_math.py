@@ -129,6 +129,7 @@ def test_every_question_can_be_answered_from_the_pages_that_its_search_finds() -
         assert answers[0] in texts or answers[0] == str(2_086 - 1_872)
 
 
+@pytest.mark.slow
 async def test_mathematics_is_rewarded_by_its_answer(cluster: Cluster) -> None:
     rights = ("95,428", "1709600813", "-pi + 22/7", "(n**4 + 6*n^3 + 11*n**2 + 6*n)/4", "98411")
     conversations = [

@@ -23,6 +23,7 @@ def test_a_repository_is_right_when_mended_only(name: str) -> None:
         assert task.reward().score == 1.0
 
 
+@pytest.mark.slow
 def test_code_that_ends_the_process_or_prints_answers_earns_nothing() -> None:
     cheats = ("import os; os._exit(0)", "print('[[], []]\\n' * 9)", "raise SystemExit", "syntax error")
     for cheat in cheats:

@@ -78,6 +78,7 @@ def test_a_batch_of_the_wrong_size_is_a_fault() -> None:
     assert "8 rows instead of 4" in check_batch(groups, LIMITS).faults
 
 
+@pytest.mark.slow
 async def test_the_trainer_prints_a_line_a_batch_and_waits_while_the_api_is_down(tmp_path: Path) -> None:
     async with running(tmp_path) as api:
         options = ["--batch-size", "4", "--batches", "4", "--max-staleness", "0"]

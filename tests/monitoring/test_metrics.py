@@ -71,6 +71,7 @@ async def exported_by(worker: ChildProcess) -> list[Sample]:
     return samples(answer.text)
 
 
+@pytest.mark.slow
 async def test_every_metric_of_the_dashboard_is_exported_by_a_worker_that_rolls_out(
     private_cluster: Cluster,
 ) -> None:
@@ -109,18 +110,20 @@ def listener() -> Iterator[socket.socket]:
 def test_the_next_free_port_is_taken(listener: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
     taken = listener.getsockname()[1]
     with caplog.at_level(logging.INFO):
-        runtime = open_runtime(MetricsSettings(port=taken), {})  # which holds the port while it lives
+        served = open_runtime(MetricsSettings(port=taken), {})  # which holds the port while it lives
+        served.log()
     found = ADDRESS.search(caplog.text)
     assert found is not None
     assert taken < int(found[1].split(":")[2].split("/")[0]) < taken + PORTS
     assert httpx.get(found[1]).status_code == 200
-    del runtime
+    del served
 
 
 def test_without_a_port_the_worker_says_so_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    runtime = open_runtime(MetricsSettings(port=9464, host="192.0.2.1"), {})
+    served = open_runtime(MetricsSettings(port=9464, host="192.0.2.1"), {})
+    served.log()
     assert "no metrics: ports from 9464 on at 192.0.2.1" in caplog.text
-    runtime.metric_meter.create_counter("counted").add(1)
+    served.runtime.metric_meter.create_counter("counted").add(1)
 
 
 async def test_a_turn_that_another_process_was_paid_for_is_counted(tmp_path: Any) -> None:

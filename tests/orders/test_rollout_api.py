@@ -65,6 +65,7 @@ async def test_a_name_is_rolled_out_once(client: RolloutClient, embedded_model: 
     assert (aged.state, aged.reason) == (OrderState.REFUSED, "unknown_version")
 
 
+@pytest.mark.slow
 async def test_orders_outlive_their_server(cluster: Cluster, embedded_model: EmbeddedModelServer) -> None:
     run = "ordered-killed"
     async with serving_rollouts(cluster) as service:

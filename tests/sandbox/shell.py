@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+import os
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from clotho.identifiers.hashed import job_key
@@ -17,6 +19,12 @@ from tests.sandbox.remote_host import control_of
 
 SECONDS = 20.0
 _runs = itertools.count()
+
+
+def control_groups(name: str) -> list[Path]:
+    """Those of a sandbox, whatever other groups come and go meanwhile."""
+    folders = (Path(folder) for folder, _, _ in os.walk("/sys/fs/cgroup"))
+    return [path for path in folders if path.parent.name == "clotho" and path.name.startswith(name)]
 
 
 class Ended(NamedTuple):

@@ -161,6 +161,7 @@ async def test_shell_with_job_control_notices_nothing(own: Shell, copies: Copies
     assert b"Stopped" not in await own.sandbox.output(job.key)
 
 
+@pytest.mark.slow
 async def test_processes_that_come_and_go_are_all_stopped(own: Shell, kind: str) -> None:
     """Among them such as are being started by vfork(2)."""
     storm = (

@@ -231,6 +231,7 @@ async def test_commands_are_the_images_user(made: Made, context: Path, sdk: dock
     assert await shell.text("id -un; touch x; stat -c %U x") == "nobody\nnobody"
 
 
+@pytest.mark.slow
 async def test_files_keep_their_owners(
     made: Made, containers: ContainerBackend, lease: str, context: Path, tmp_path: Path
 ) -> None:
@@ -589,6 +590,7 @@ async def test_a_step_that_fails_shows_the_end_of_its_log(context: Path, engine:
         await asyncio.to_thread(build, Engine(engine), context, "Dockerfile", folder / "build-locks")
 
 
+@pytest.mark.slow
 async def test_a_registry_that_cant_be_reached_is_an_outage_to_a_build(
     engine: str, context: Path, folder: Path
 ) -> None:

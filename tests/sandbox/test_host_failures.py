@@ -155,6 +155,7 @@ async def play(rollout: Rollout) -> int:
 
 
 @needs_root
+@pytest.mark.slow
 async def test_errors_at_calls_to_the_host_are_retried(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import SPECS, Fresh, needs_root
-from tests.sandbox.shell import Shell
+from tests.sandbox.shell import Shell, control_groups
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +313,7 @@ async def test_destroy_removes_what_a_sandbox_left(
     assert subprocess.run(["pgrep", "-u", user, "-r", "D,R,S,T"], capture_output=True).stdout == b""
     assert not list((folder / "sandboxes-local").glob(f"*/{name}"))
     assert name not in Path("/proc/mounts").read_text()
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/clotho/{name}*"))
+    assert not control_groups(name)
 
 
 UNPRIVILEGED = """

@@ -172,6 +172,7 @@ async def test_a_claim_that_was_cut_off_is_finished(opened: Open, monkeypatch: p
     assert (await Shell(taken).run("true")).code == 0
 
 
+@pytest.mark.slow
 async def test_members_end_with_a_worker_that_is_killed(opened: Open, engine: str) -> None:
     backend = opened(0)
     command = [sys.executable, "-c", DIES, str(backend._root), engine]

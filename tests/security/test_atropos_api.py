@@ -69,6 +69,7 @@ def peak_megabytes(api: Api) -> int:
 
 
 @pytest.mark.attack("listeners", "a small gzip body that decompresses to 700 MB")
+@pytest.mark.slow
 async def test_a_decompression_bomb_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
     bomb = gzip.compress(b"[" + b" " * 700_000_000, 1)
     async with running(tmp_path) as api:
@@ -122,6 +123,7 @@ async def test_bodies_have_a_size_before_and_after_decompression(api: Api) -> No
 
 
 @pytest.mark.attack("listeners", "a request sent by half, which others would wait for")
+@pytest.mark.slow
 async def test_a_body_that_never_ends_holds_up_nobody(api: Api) -> None:
     lines = ["POST /scored_data", "POST /register-env", "GET /status-env", "GET /batch", "GET /reset_data"]
     async with AsyncExitStack() as stack:
@@ -162,6 +164,7 @@ async def test_headers_that_never_end_are_given_up(api: Api) -> None:
 
 
 @pytest.mark.attack("listeners", "more bodies at once than fit into memory")
+@pytest.mark.slow
 async def test_bodies_that_wait_together_have_a_size(api: Api) -> None:
     connections = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(6)]
     head = b"POST /scored_data HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900001\r\n\r\n"

@@ -14,7 +14,7 @@ from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.cgroups import usable
 from tests.sandbox.conftest import SPECS, needs_root
-from tests.sandbox.shell import Shell
+from tests.sandbox.shell import Shell, control_groups
 
 needs_groups = pytest.mark.skipif(not usable(), reason="this process can make no control groups")
 SPINNERS, SECONDS = 100, 2
@@ -60,7 +60,7 @@ async def test_processors_are_shared_by_sandbox_not_by_process(
 @needs_groups
 async def test_disk_traffic_is_that_of_its_sandboxs_group(isolated: Shell) -> None:
     """It has a weight, for disks whose scheduler heeds one; a bound on the same group shows that it counts."""
-    found = Path("/sys/fs/cgroup").glob(f"**/clotho/{isolated.control.path.parent.name}-*")
+    found = control_groups(f"{isolated.control.path.parent.name}-")
     bounds = [path for group in found if (path := group / "blkio.throttle.write_bps_device").exists()]
     if not bounds:
         pytest.skip("no control groups of version 1 for the traffic of disks")
@@ -80,8 +80,9 @@ async def seconds_of(shell: Shell, script: str) -> float:
 
 def seconds_of_group(shell: Shell) -> float:
     """Of processor time that the processes of a sandbox have had."""
-    (group,) = Path("/sys/fs/cgroup").glob(f"**/clotho/{shell.control.path.parent.name}-*/cpu.stat")
-    stats = [Path(f"/proc/{pid}/stat") for pid in (group.parent / "cgroup.procs").read_text().split()]
+    groups = control_groups(f"{shell.control.path.parent.name}-")
+    (group,) = (group for group in groups if (group / "cpu.stat").exists())
+    stats = [Path(f"/proc/{pid}/stat") for pid in (group / "cgroup.procs").read_text().split()]
     ticks = (stat.read_text().rpartition(")")[2].split()[11:13] for stat in stats if stat.exists())
     return sum(sum(map(int, each)) for each in ticks) / os.sysconf("SC_CLK_TCK")
 

@@ -51,12 +51,14 @@ pytest_plugins = ["pytester"]
 
 
 @pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "two processes"])
+@pytest.mark.slow
 def test_the_page_shows_what_became_of_each_attack(pytester: pytest.Pytester, processes: tuple[str]) -> None:
     page = _prepared(pytester, ATTACKS)
     _run(pytester, "--write-attacks", page, *processes)
     assert page.read_text() == TABLE
 
 
+@pytest.mark.slow
 def test_an_unknown_threat_is_refused(pytester: pytest.Pytester) -> None:
     page = _prepared(pytester, ATTACKS.replace('"sandbox"', '"sandbags"'))
     result = _run(pytester, "--write-attacks", page)

@@ -156,6 +156,7 @@ async def test_numbers_of_more_digits_are_later_ones(store: Store) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["appends", "dies", "is behind"]), st.integers(0, 7)), max_size=12))
+@pytest.mark.slow
 async def test_whatever_becomes_of_writers_the_last_counts_and_no_number_comes_again(
     tmp_path_factory: pytest.TempPathFactory, story: list[tuple[str, int]]
 ) -> None:

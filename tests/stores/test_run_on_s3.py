@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.journal import Journal
 from clotho.rollouts.outcome import Outcome
@@ -32,6 +34,7 @@ class ClusterOnS3(Cluster):
         return Journal(self.place.open())
 
 
+@pytest.mark.slow
 async def test_an_outage_costs_a_run_nothing_but_time(
     temporal: TemporalServer,
     folder: Path,

@@ -4,6 +4,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import Finished, run
 
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
@@ -106,6 +108,7 @@ async def pytest_in(folder: Path) -> Finished:
     return await run(*command, folder=folder, environment=variables)
 
 
+@pytest.mark.slow
 async def test_an_author_tests_an_environment(folder: Path) -> None:
     own = folder / "author-kit"
     own.mkdir(mode=0o711)
@@ -118,6 +121,7 @@ async def test_an_author_tests_an_environment(folder: Path) -> None:
     assert list((own / "sandboxes").iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_the_documented_examples_pass(folder: Path) -> None:
     own = folder / "documented-kit"
     own.mkdir(mode=0o711)

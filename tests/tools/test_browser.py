@@ -35,6 +35,7 @@ NEVER = "/never?by-a-dying-worker"
 pytestmark = pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
 
 
+@pytest.mark.slow
 async def test_pages_are_read_clicked_and_typed_in(browse: Browse) -> None:
     home = await browse.to("/")
     assert (home["success"], home["title"], home["url"]) == (True, "Looms", f"{browse.site.url}/"), home
@@ -52,6 +53,7 @@ async def test_pages_are_read_clicked_and_typed_in(browse: Browse) -> None:
     assert (await browse("back"))["title"] == "Order"
 
 
+@pytest.mark.slow
 async def test_a_rollout_uses_the_browser_and_leaves_none_behind(cluster: Cluster, site: Site) -> None:
     calls = (
         ScriptedCall(name="browser_navigate", arguments={"url": f"{site.url}/form"}),
@@ -93,6 +95,7 @@ async def test_dynamic_pages_frames_and_dialogs_are_handled(browse: Browse) -> N
     assert not (await browse("dialog", action="accept"))["success"]
 
 
+@pytest.mark.slow
 async def test_what_the_page_writes_and_its_images_are_read(browse: Browse) -> None:
     await browse.to("/")
     said = await browse("console", clear=True)
@@ -108,6 +111,7 @@ async def test_what_the_page_writes_and_its_images_are_read(browse: Browse) -> N
     assert not (await browse("click", ref="e99"))["success"]
 
 
+@pytest.mark.slow
 async def test_pages_reach_no_address_that_the_run_does_not_allow(browse: Browse) -> None:
     for path in ("/away", "/subresources"):
         shown = await browse.to(path)
@@ -234,6 +238,7 @@ async def test_a_page_that_never_loads_is_given_up(browse: Browse) -> None:
     assert "within 0.5 s" in (await browse.to("/never"))["error"]
 
 
+@pytest.mark.slow
 async def test_a_huge_page_is_cut(browse: Browse) -> None:
     shown = await browse.to("/huge")
     assert len(json.dumps(shown)) < 10_000
@@ -243,6 +248,7 @@ async def test_a_huge_page_is_cut(browse: Browse) -> None:
 
 
 @pytest.mark.parametrize("what", ["/relay.py", "clotho.browser.server"])
+@pytest.mark.slow
 async def test_a_browser_that_ended_is_started_again_as_it_was(browse: Browse, what: str) -> None:
     folder = cache_folder() / "browsers" / OWN_SCOPE[:SCOPE_CHARS]
     dynamic = await browse.to("/dynamic")
@@ -260,6 +266,7 @@ async def test_a_browser_that_ended_is_started_again_as_it_was(browse: Browse, w
     assert (await browse("click", ref=ref(refused, "Load")))["success"]
 
 
+@pytest.mark.slow
 async def test_a_browser_is_started_while_the_last_one_still_writes() -> None:
     scope = f"writing-{os.getpid()}"[:SCOPE_CHARS]
     folder = cache_folder() / "browsers" / scope

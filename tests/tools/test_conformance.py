@@ -99,6 +99,7 @@ async def test_a_second_attempt_finds_the_first(name: str, row: Row, calls: Tool
         assert await calls.effect(row.shows) == row.prints
 
 
+@pytest.mark.slow
 async def test_the_worker_dies_at_any_step(name: str, row: Row, calls: ToolCalls) -> None:
     """Before or after each request: the next attempt ends as one that nobody disturbed, or tells the model."""
     if not tool_of(name).sandboxed and row.effect != "told":

@@ -175,6 +175,7 @@ with open(os.path.join(clotho_tools._folder, "0.request"), "w") as file:
     assert (await sandbox.read_file("/work/late", 1)).error == "not_found"
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_while_code_runs_does_nothing_twice(private_cluster: Cluster) -> None:
     cluster, rollout = private_cluster, "code/g000000/r0"
     code = """

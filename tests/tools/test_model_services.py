@@ -428,6 +428,7 @@ async def test_an_answer_of_a_judge_that_is_empty_or_cut_off_is_an_outage(
     assert await verdict(server, parts) == "Yes."
 
 
+@pytest.mark.slow
 def test_a_reward_without_a_judge_or_with_one_that_fails(server: ModelServer) -> None:
     with sandboxed_context(Judged(EnvironmentConfig(enabled_toolsets=()))) as task:
         assert task.verifier().ask_judge("Is it?") is None

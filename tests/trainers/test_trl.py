@@ -118,6 +118,7 @@ def test_chat_mode_is_refused_before_training(embedded_model: EmbeddedModelServe
         rollout_func("http://127.0.0.1:9", "trl-chat", file_tasks(embedded_model, endpoint=chat))
 
 
+@pytest.mark.slow
 async def test_a_trainer_that_is_started_again_gets_what_it_had(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
@@ -153,6 +154,7 @@ async def test_a_trainer_that_is_started_again_gets_what_it_had(
     assert sorted(rewards) == sorted([*started["reward"], *stepped["reward"]])
 
 
+@pytest.mark.slow
 async def test_only_the_main_process_publishes_and_each_orders_its_own_groups(
     cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:
@@ -171,6 +173,7 @@ async def test_only_the_main_process_publishes_and_each_orders_its_own_groups(
     assert len(await scored_groups(cluster.open_journal(), "trl-ranks")) == 2
 
 
+@pytest.mark.slow
 async def test_a_group_that_is_given_up_has_no_rewards_and_says_why(
     cluster: Cluster, embedded_model: EmbeddedModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,6 +202,7 @@ async def test_a_group_that_is_given_up_has_no_rewards_and_says_why(
         (["Do it.", "Do it."], "no item"),
     ],
 )
+@pytest.mark.slow
 async def test_prompts_that_are_no_groups_of_items_are_refused(
     cluster: Cluster, embedded_model: EmbeddedModelServer, given: list[str], why: str
 ) -> None:

@@ -24,6 +24,7 @@ FAILED_GROUP = group_id(RUN, 5_000)
     ("groups", "repaired", "is_repaired"),
     [(10, 199, True), (10, 200, False), (1_000, 200, True), (1_000, 999, True), (1_000, 1_000, False)],
 )
+@pytest.mark.slow
 async def test_a_large_run_is_repaired_more_often_than_a_small_one(
     tmp_path: Path, groups: int, repaired: int, is_repaired: bool
 ) -> None:

@@ -3,6 +3,7 @@
 import threading
 
 import httpx
+import pytest
 from playwright.async_api import Browser
 
 from clotho.runs.pauses import paused_because
@@ -17,6 +18,7 @@ from tests.workflows.scripts import run, say
 RUN = "operated"
 
 
+@pytest.mark.slow
 async def test_a_run_is_paused_and_resumed_by_hand(
     cluster: Cluster, browser: Browser, view: StartViewer
 ) -> None:

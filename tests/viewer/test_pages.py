@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.async_api import Browser, Page
 
 from clotho.embedded.model import EmbeddedModelServer
@@ -86,6 +87,7 @@ async def test_a_models_text_is_shown_and_nothing_else(
     assert wrong == []
 
 
+@pytest.mark.slow
 async def test_tokens_are_shown_with_their_probabilities_and_masks(
     cluster: Cluster, embedded_model: EmbeddedModelServer, browser: Browser, view: StartViewer
 ) -> None:
@@ -109,6 +111,7 @@ async def test_tokens_are_shown_with_their_probabilities_and_masks(
     assert wrong == []
 
 
+@pytest.mark.slow
 async def test_a_page_follows_a_run_that_goes_on(tmp_path: Path, browser: Browser, view: StartViewer) -> None:
     journal = Journal(FilesystemStore(tmp_path / "store"))
     await write_run(journal, "live", 3)

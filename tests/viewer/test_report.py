@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Browser
 
 from clotho.journal import Journal
@@ -35,6 +36,7 @@ def test_a_curve_of_many_groups_has_few_points() -> None:
     assert curve_of([0.5]).points == [(0.0, 0.0)]
 
 
+@pytest.mark.slow
 async def test_a_report_is_one_file_that_loads_nothing(tmp_path: Path, browser: Browser) -> None:
     journal, report = Journal(FilesystemStore(tmp_path / "store")), tmp_path / "report.html"
     await write_run(journal, "told", 3)

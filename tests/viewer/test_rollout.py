@@ -97,6 +97,7 @@ async def test_a_damaged_entry_hides_no_other(journal: Journal, tmp_path: Path, 
         assert entry.text == "<b>damaged</b>\n"
 
 
+@pytest.mark.slow
 async def test_a_long_rollout_is_shown_in_parts(journal: Journal, tmp_path: Path, view: StartViewer) -> None:
     for number in range(120):
         await journal.write(turn_key(ROLLOUT, number), turn("terminal", {"command": f"step {number}."}))

@@ -41,6 +41,7 @@ async def held(cluster: Cluster, rollout: str) -> bool:
     return any(each.lease.startswith(rollout) for each in await cluster.sandboxes().leases())
 
 
+@pytest.mark.slow
 async def test_the_sandbox_is_made_beside_the_first_turn(cluster: Cluster) -> None:
     rollout = "early/g000000/r0"
     async with serving(ScriptedModel(Script(conversations=(scoring(0.75),)))) as url:
@@ -99,6 +100,7 @@ async def test_one_that_cannot_be_made_fails_what_needs_it(cluster: Cluster, nee
     assert (end is None) == needed
 
 
+@pytest.mark.slow
 async def test_one_that_is_being_made_is_released_after_a_cancel(private_cluster: Cluster) -> None:
     """The model never answers, and the sandbox is made when the rollout has been cancelled."""
     cluster, rollout = private_cluster, "cancelled/g000000/r0"

@@ -50,6 +50,7 @@ async def transcript(cluster: Cluster, rollout: str, turns: int) -> Transcript:
     return await read_transcript(cluster.open_journal(), rollout, turns)
 
 
+@pytest.mark.slow
 async def test_the_oracle_runs_the_solution_and_nop_does_nothing(cluster: Cluster) -> None:
     oracle = await start_agent(cluster, "oracle", Agent(kind=AgentKind.ORACLE))
     nop = await start_agent(cluster, "nop", Agent(kind=AgentKind.NOP))

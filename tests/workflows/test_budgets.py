@@ -36,6 +36,7 @@ async def test_a_rollout_that_meets_its_budget_is_scored(
     assert end.summary.score == 0.5
 
 
+@pytest.mark.slow
 async def test_a_run_that_meets_its_budget_pauses_and_goes_on_with_a_larger_one(
     private_cluster: Cluster,
 ) -> None:

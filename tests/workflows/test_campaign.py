@@ -176,6 +176,7 @@ async def test_a_run_that_has_ended_goes_on_with_added_items(cluster: Cluster, s
     assert (done.groups, done.skipped, done.scored) == (5, 3, 2)
 
 
+@pytest.mark.slow
 async def test_a_campaign_continues_as_new_under_running_groups(
     impatient_cluster: Cluster, slow: HoldsOne
 ) -> None:

@@ -13,6 +13,7 @@ TURNS = (run("echo hidden-value-1 \x1b[2J | tee /dev/null"), say("Done."))
 
 
 @pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.slow
 async def test_a_command_is_shown_redacted_or_not_at_all(private_cluster: Cluster, shown: bool) -> None:
     cluster = private_cluster
     await cluster.start_worker(TOOL_KEY="hidden-value-1", CLOTHO_WORKER__SHOW_COMMANDS=str(shown).lower())

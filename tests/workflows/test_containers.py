@@ -74,6 +74,7 @@ async def test_a_rollout_in_a_container_earns_its_reward(workers: Cluster, engin
     await eventually(nothing_left, "the containers gone")
 
 
+@pytest.mark.slow
 async def test_a_system_that_was_changed_beyond_its_bound_scores_0(workers: Cluster) -> None:
     config = DockerConfig(image=IMAGE, system_changes_mb=1)
     turns = (run("head -c 4M /dev/zero > /usr/large; echo -n 1 > /app/score"), say("Done."))
@@ -84,6 +85,7 @@ async def test_a_system_that_was_changed_beyond_its_bound_scores_0(workers: Clus
     assert end is not None and (end.summary.score, end.summary.losses) == (0.0, ())
 
 
+@pytest.mark.slow
 async def test_containers_made_ahead_end_with_their_worker(private_cluster: Cluster, engine: str) -> None:
     """The second rollout takes one of them."""
     cluster = private_cluster

@@ -178,6 +178,7 @@ async def test_a_child_that_fails_is_its_parents_failure(cluster: Cluster) -> No
 
 
 @pytest.mark.parametrize("sandbox", ["own", "shared"])
+@pytest.mark.slow
 async def test_a_cancel_reaches_the_child(cluster: Cluster, sandbox: str) -> None:
     name = f"cancelled-{sandbox}"
     rollout, child = f"{name}/g000000/r0", f"{name}/g000000/r0~0000-00"
@@ -248,6 +249,7 @@ async def test_a_pause_reaches_the_child(cluster: Cluster) -> None:
     assert (await shown(cluster, rollout, "0000-00"))["result"] == "Waited."
 
 
+@pytest.mark.slow
 async def test_a_run_whose_rollouts_delegate_can_be_paused(cluster: Cluster) -> None:
     """Turns see a run's pause within a second, which five turns take longer than."""
     child, target = "paused-run/g000000/r0~0000-00", Target.named("paused-run")

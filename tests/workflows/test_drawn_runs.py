@@ -68,6 +68,7 @@ def test_what_names_no_drawn_group_is_refused(name: str) -> None:
         Target.named(name)
 
 
+@pytest.mark.slow
 async def test_a_run_that_an_adapter_draws_is_operated_by_the_command(
     cluster: Cluster, tmp_path: Path
 ) -> None:

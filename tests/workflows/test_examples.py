@@ -3,6 +3,8 @@
 import asyncio
 import statistics
 
+import pytest
+
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.identifiers.rollout_keys import reward_key
 from clotho.rollouts.verification import RewardEntry
@@ -43,6 +45,7 @@ async def test_file_tasks_give_groups_of_mixed_rewards(
     assert any(sibling.tool_calls > 1 for siblings in groups for sibling in siblings)
 
 
+@pytest.mark.slow
 async def test_a_run_is_what_its_name_and_seed_make_it(
     cluster: Cluster, private_cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:

@@ -1,5 +1,7 @@
 """A rollout whose workflow has lost its history goes on in the last of its sandboxes."""
 
+import pytest
+
 from clotho.identifiers.rollout_keys import call_key, lease_key
 from clotho.rollouts.lease import LeaseEntry
 from clotho.runs.rollouts import read_end
@@ -15,6 +17,7 @@ from tests.workflows.test_operations import operations, stopped
 LOSSES = 3
 
 
+@pytest.mark.slow
 async def test_fenced_leases_are_no_losses_of_the_step_that_meets_them(cluster: Cluster) -> None:
     """So many losses at one step would count as the command's doing."""
     name, rollout = "fenced-leases", "fenced-leases/g000000/r0"

@@ -67,6 +67,7 @@ async def test_a_rollout_that_loses_each_sandbox_for_grading_is_replaced_without
     assert repair.failure.kind == "GradingRepeatedlyLost" and "5 sandboxes" in repair.failure.reason
 
 
+@pytest.mark.slow
 async def test_outages_are_none_of_the_times_that_a_verifier_may_raise(cluster: Cluster) -> None:
     """It raises once, after as many losses as it may raise times: it has not failed for good."""
     rollout = "flaky-graded/g000000/r0"
@@ -85,6 +86,7 @@ async def test_outages_are_none_of_the_times_that_a_verifier_may_raise(cluster: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="disks of their own need root")
+@pytest.mark.slow
 async def test_files_that_use_up_each_sandbox_for_grading_are_the_agents_doing(cluster: Cluster) -> None:
     rollout = "grading-used-up/g000000/r0"
     async with serving(ScriptedModel(SCRIPT)) as url:

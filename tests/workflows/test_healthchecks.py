@@ -20,6 +20,7 @@ LOSSES = 3
 """As many of one step are the policy's doing, where a command of its own is that step."""
 
 
+@pytest.mark.slow
 async def test_sandboxes_lost_during_their_healthcheck_are_nobodys_score(cluster: Cluster) -> None:
     rollout = "lost-probing/g000000/r0"
     turns = (run("echo -n 1 > /work/score"), say("Done."))

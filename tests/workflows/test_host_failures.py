@@ -3,6 +3,8 @@
 import asyncio
 import resource
 
+import pytest
+
 from clotho.identifiers.ids import rollout_id
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.groups import scored_groups
@@ -52,6 +54,7 @@ def require_undisturbed(rewards: list[float], shown: list[str]) -> None:
         assert not any(bad in content for bad in ("Error", "Errno", "/tmp/clotho")), content
 
 
+@pytest.mark.slow
 async def test_without_descriptors_for_seconds_no_reward_is_wrong(private_cluster: Cluster) -> None:
     """In tool calls and in verification, again and again until the run is complete."""
     cluster = private_cluster

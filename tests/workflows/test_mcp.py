@@ -96,6 +96,7 @@ async def test_a_server_keeps_its_state_through_a_rollout(cluster: Cluster, tmp_
     assert tools.toolsets == ("mcp-notes", "terminal")
 
 
+@pytest.mark.slow
 async def test_a_call_whose_worker_died_is_not_made_again(private_cluster: Cluster, tmp_path: Path) -> None:
     cluster = private_cluster
     worker = await cluster.start_worker()
@@ -123,6 +124,7 @@ async def test_a_server_that_changed_its_tools_fails_the_group(cluster: Cluster,
     assert not (tmp_path / "calls").exists()
 
 
+@pytest.mark.slow
 async def test_a_verification_that_was_interrupted_in_a_call_begins_anew(
     private_cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ async def keeper_looking(cluster: Cluster) -> AsyncIterator[None]:
     looking.cancel()
 
 
+@pytest.mark.slow
 async def test_a_run_closed_in_one_namespace_keeps_its_sandboxes_in_the_other(
     private_cluster: Cluster, other: Cluster
 ) -> None:

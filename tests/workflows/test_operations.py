@@ -48,6 +48,7 @@ async def stopped(cluster: Cluster, name: str, rollouts: int) -> None:
     await eventually(all_have, f"{rollouts} rollouts of {name} at a boundary")
 
 
+@pytest.mark.slow
 async def test_a_paused_run_stops_at_turn_boundaries_and_goes_on(cluster: Cluster) -> None:
     model, target = ScriptedModel(SLOW), Target.named("paused")
     async with serving(model) as url:
@@ -86,6 +87,7 @@ async def test_a_paused_run_outlives_its_workers(private_cluster: Cluster) -> No
     assert set(model.calls.requests.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) -> None:
     model = ScriptedModel(SLOW)
     group, rollout = Target.named("apart-paused/g000000"), Target.named("apart-paused/g000001/r1")
@@ -205,6 +207,7 @@ async def test_a_deleted_run_is_gone_and_its_name_stays_taken(cluster: Cluster, 
             await start(cluster, "unwanted", url)
 
 
+@pytest.mark.slow
 async def test_limits_count_no_outage_and_no_pause(cluster: Cluster) -> None:
     """The model server is out for longer than the rollout may be active, and then the run is paused as long."""
     faults = (Fault(kind="status", status=503, headers={"retry-after": "1"}, requests=(2, 3, 4)),)
@@ -232,6 +235,7 @@ async def test_limits_count_no_outage_and_no_pause(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("act", ["pause", "reset"])
+@pytest.mark.slow
 async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Cluster, act: str) -> None:
     name = f"activity-{act}"
     model = ScriptedModel(Script(conversations=(Conversation(variants=((say("Done."),),)),), latency=7.0))

@@ -91,6 +91,7 @@ async def outputs(cluster: Cluster) -> list[str]:
     return [held.lease for held in await cluster.sandboxes().leases()]
 
 
+@pytest.mark.slow
 async def test_a_worker_told_to_stop_finishes_its_calls(private_cluster: Cluster) -> None:
     """SIGTERM in the middle of a model call: the call is journalled, and the next worker doesn't ask again."""
     cluster, rollout = private_cluster, ROLLOUT.format(run="drained")

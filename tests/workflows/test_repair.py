@@ -74,6 +74,7 @@ async def test_two_of_eight_fail_and_six_stay_untouched(cluster: Cluster) -> Non
     assert [sibling.replacement_of for sibling in entry.siblings] == [None] * 8
 
 
+@pytest.mark.slow
 async def test_repairs_are_bounded_and_the_failed_attempt_is_kept(cluster: Cluster) -> None:
     """The model server is out for longer than a rollout waits, again and again."""
     outage = Fault(kind="status", status=503, requests=tuple(range(3, 30)))
@@ -95,6 +96,7 @@ async def test_repairs_are_bounded_and_the_failed_attempt_is_kept(cluster: Clust
     assert model.calls.paid_twice == {}
 
 
+@pytest.mark.slow
 async def test_the_bound_of_a_run_holds_over_its_groups(cluster: Cluster) -> None:
     outage = Fault(kind="status", status=503, first_attempts=1000)
     model = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(outage,)))
@@ -108,6 +110,7 @@ async def test_the_bound_of_a_run_holds_over_its_groups(cluster: Cluster) -> Non
     assert len(await cluster.open_journal().keys("run-bound/~repairs/")) == 1
 
 
+@pytest.mark.slow
 async def test_replacements_are_flagged_and_the_bias_shows(cluster: Cluster, tmp_path: Path) -> None:
     """Long rollouts lose a sandbox that can't be made again; what stands in for them is short, and is marked."""
     group, long, short = "biased/g000000", (0, 1), (2, 3)
@@ -161,6 +164,7 @@ async def lose_for_good(cluster: Cluster, rollout: str) -> None:
     await cluster.sandboxes().destroy(lease_key(rollout, 0))
 
 
+@pytest.mark.slow
 async def test_a_run_that_fails_throughout_pauses_and_goes_on_when_mended(cluster: Cluster) -> None:
     """The key stops working in the middle; the run stops with that reason, and needs no more than `resume`."""
     operate = Operations(cluster.open_journal(), cluster.client)
@@ -184,6 +188,7 @@ async def test_a_run_that_fails_throughout_pauses_and_goes_on_when_mended(cluste
     assert not before.calls.completed.keys() & after.calls.completed.keys()
 
 
+@pytest.mark.slow
 async def test_a_run_that_stops_takes_back_all_that_failed_alike(cluster: Cluster) -> None:
     """Also what failed before others were scored, but not what somebody cancelled."""
     operate = Operations(cluster.open_journal(), cluster.client)

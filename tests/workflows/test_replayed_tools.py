@@ -61,6 +61,7 @@ async def shown(cluster: Cluster, name: str, call: str) -> str:
     return entry.content
 
 
+@pytest.mark.slow
 async def test_what_a_tool_without_a_replay_wrote_is_gone_and_on_record(noting: Cluster) -> None:
     taken = ("take_note", {"note": "remember"})
     found = await losses(noting, "not-replayed", calls(taken, terminal(WAITS)), calls(("read_note", {})))

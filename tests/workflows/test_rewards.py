@@ -83,6 +83,7 @@ async def test_a_verifier_whose_commands_differ_starts_again_in_a_new_epoch(clus
     assert found is not None and (found.score, found.epoch) == (1.0, 1)
 
 
+@pytest.mark.slow
 async def test_an_author_sees_the_line_that_raised(cluster: Cluster) -> None:
     async with serving(ScriptedModel(SCRIPT)) as url:
         handle = await cluster.start("traceback", url, environment=f"{VERIFIERS}:Raises", model="scripted")
@@ -110,6 +111,7 @@ async def test_an_author_s_exception_is_not_repaired(cluster: Cluster) -> None:
     assert await cluster.open_journal().keys(repairs_prefix("unrepaired")) == []
 
 
+@pytest.mark.slow
 async def test_a_run_may_score_failed_verifiers_zero_and_has_them_flagged(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -323,6 +323,7 @@ async def test_what_would_fail_every_rollout_fails_at_once(
         assert await cluster.open_journal().keys(f"{order['run']}/g000000/") == []
 
 
+@pytest.mark.slow
 async def test_cancelling_a_run_ends_everything_canceled_without_rewards(cluster: Cluster) -> None:
     script = Script(conversations=(Conversation(variants=((run("sleep 600"),),)),))
     async with serving(ScriptedModel(script)) as url:

@@ -65,6 +65,7 @@ async def test_a_lost_sandbox_is_restored_where_it_was(cluster: Cluster) -> None
     assert asked.count("acquire") == 1
 
 
+@pytest.mark.slow
 async def test_a_command_lost_with_its_sandbox_runs_in_the_next(cluster: Cluster) -> None:
     """It starts from the checkpoint before it: what it did half the first time is not there."""
     rollout = "lost-inside/g000000/r0"
@@ -112,6 +113,7 @@ async def test_calls_since_the_checkpoint_are_replayed(cluster: Cluster) -> None
     assert end is not None and (end.summary.score, end.summary.losses) == (1.0, (Fidelity.REPLAYED,))
 
 
+@pytest.mark.slow
 async def test_a_replay_that_comes_to_something_else_is_marked(cluster: Cluster) -> None:
     rollout = "diverged/g000000/r0"
     calls = tuple(
@@ -157,6 +159,7 @@ async def test_a_command_that_ends_its_sandbox_every_time_is_the_policys_doing(c
     assert end.summary.score == 0.5
 
 
+@pytest.mark.slow
 async def test_a_loss_stays_on_record_when_its_workflow_does_not(private_cluster: Cluster) -> None:
     """The workflow is terminated after its reward: the next one finds everything done, and meets no loss."""
     cluster, rollout = private_cluster, "remembered/g000000/r0"
@@ -215,6 +218,7 @@ async def test_a_command_that_memory_ends_is_told_and_one_that_takes_its_sandbox
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="disks of their own need root")
+@pytest.mark.slow
 async def test_a_command_that_fills_its_sandbox_with_output_every_time_is_scored(cluster: Cluster) -> None:
     rollout = "flooded/g000000/r0"
     script = played(run("echo -n 0.5 > /work/score"), run("head -c 1G /dev/zero"))
@@ -238,6 +242,7 @@ async def start_in(cluster: Cluster, name: str, url: str, spec: SandboxSpec) -> 
     return await start_campaign(cluster.client, cluster.open_journal(), order)
 
 
+@pytest.mark.slow
 async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(cluster: Cluster) -> None:
     rollout = "lost-verifying/g000000/r0"
     script = played(run("echo agent > /work/made"))
@@ -256,6 +261,7 @@ async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(clus
     assert (reward.score, reward.log, reward.epoch) == (1.0, "first second", 1)
 
 
+@pytest.mark.slow
 async def test_a_sandbox_that_verification_opened_itself_may_be_lost(private_cluster: Cluster) -> None:
     """A rollout without commands has none before: what it sampled is verified in another one."""
     cluster, rollout = private_cluster, "commandless/g000000/r0"
@@ -273,6 +279,7 @@ async def test_a_sandbox_that_verification_opened_itself_may_be_lost(private_clu
     assert end is not None and end.summary.losses == (Fidelity.EXACT,)
 
 
+@pytest.mark.slow
 async def test_what_an_attempt_in_a_lost_sandbox_journals_late_is_done_in_the_next(
     private_cluster: Cluster,
 ) -> None:

@@ -46,6 +46,7 @@ async def lose_at(cluster: Cluster, paused: Path, lease: str) -> None:
 
 
 @pytest.mark.parametrize("acquire", Acquire)
+@pytest.mark.slow
 async def test_a_sandbox_lost_with_the_item_s_files_half_there(
     private_cluster: Cluster, acquire: Acquire
 ) -> None:
@@ -72,6 +73,7 @@ async def test_a_sandbox_lost_with_the_item_s_files_half_there(
     assert end is not None and (end.summary.score, end.summary.losses) == (1.0, ())
 
 
+@pytest.mark.slow
 async def test_a_sandbox_lost_while_calls_are_replayed_in_it(private_cluster: Cluster) -> None:
     cluster, rollout = private_cluster, "lost-replaying/g000000/r0"
     calls = ("echo one > /work/log", WAITS, COUNTS)

@@ -86,6 +86,7 @@ async def test_a_diverged_rollout_is_replaced_where_the_run_keeps_none(cluster: 
 
 
 @pytest.mark.parametrize("used_up", [False, True])
+@pytest.mark.slow
 async def test_losses_are_bounded_over_all_steps(cluster: Cluster, used_up: bool) -> None:
     """One more than the bound fails the rollout without a reward, unless its command had used its sandbox up."""
     name = f"bound-{used_up}".lower()

@@ -111,6 +111,7 @@ async def test_a_sandbox_lost_after_a_child_is_restored_with_what_that_did(clust
     assert (parent.score, parent.losses) == (1.0, (Fidelity.REPLAYED,))
 
 
+@pytest.mark.slow
 async def test_a_repaired_parent_restores_what_its_unfinished_child_did(cluster: Cluster) -> None:
     rollout, child = "repaired-shared/g000000/r0", "repaired-shared/g000000/r0~0001-00"
     turns = (adds("one"), delegates("first"), run(f"{LOG}; echo -n 1 > /work/score"), say("Done."))

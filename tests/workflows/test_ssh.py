@@ -25,6 +25,7 @@ def sshd(private_cluster: Cluster) -> Iterator[SshServer]:
         yield server
 
 
+@pytest.mark.slow
 async def test_a_rollout_on_another_host_goes_on_when_its_connection_is_cut(
     private_cluster: Cluster, sshd: SshServer
 ) -> None:

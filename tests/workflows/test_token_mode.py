@@ -1,6 +1,7 @@
 """Runs whose tokens are known: as the server sampled them, whatever dies on the way."""
 
 import httpx
+import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.identifiers.rollout_keys import stream_prefix, turn_key
@@ -100,6 +101,7 @@ async def test_turns_name_the_trainers_step_where_the_server_has_no_versions(
     assert served is not None and served.weight_version is None
 
 
+@pytest.mark.slow
 async def test_a_turn_whose_worker_is_killed_goes_on_from_its_tokens(
     private_cluster: Cluster, embedded_model: EmbeddedModelServer
 ) -> None:

@@ -35,6 +35,7 @@ async def generated(
     return choice["token_ids"], [each["logprob"] for each in choice["logprobs"]["content"]]
 
 
+@pytest.mark.slow
 async def test_alone_and_sixteen_at_once(http: httpx.AsyncClient, policy: Policy) -> None:
     together = await asyncio.gather(*(generated(http, p, seed) for seed, p in enumerate(prompts(16))))
     for seed, (prompt, expected) in enumerate(zip(prompts(16), together, strict=True)):

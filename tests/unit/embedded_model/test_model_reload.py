@@ -47,6 +47,7 @@ def logprobs_of(policy: Policy, prompt: list[int], sampled: list[int]) -> list[f
     return [float(log_softmax(row)[token]) for row, token in zip(rows, sampled, strict=True)]
 
 
+@pytest.mark.slow
 async def test_a_generation_goes_on_with_the_new_weights(
     tmp_path: Path, weights: Path, reference: dict[str, ReferenceCase]
 ) -> None:
