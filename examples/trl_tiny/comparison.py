@@ -47,11 +47,12 @@ class Comparison(FrozenModel):
         found = (run for run in self.runs if run.training == training and bool(run.kills) == killed)
         return next(found, None)
 
-    def with_kills(self, killed: bool) -> list[TrainingRun]:
-        """In the order of their seeds."""
-        return sorted(
-            (run for run in self.runs if bool(run.kills) == killed), key=lambda run: run.training.seed
-        )
+    @property
+    def pairs(self) -> list[tuple[TrainingRun, TrainingRun]]:
+        """Trainings that were played both ways, without kills and with them, in the order of their seeds."""
+        both = [(run, self.run(run.training, True)) for run in self.runs if not run.kills]
+        found = [(run, killed) for run, killed in both if killed is not None]
+        return sorted(found, key=lambda pair: pair[0].training.seed)
 
 
 async def play(folder: Path, python: str, training: Training, kills: int, announce: Announce) -> TrainingRun:
@@ -70,17 +71,15 @@ async def play(folder: Path, python: str, training: Training, kills: int, announ
 
 def table(comparison: Comparison) -> list[str]:
     """Markdown, each line a run, and below the rise with its interval at 95 % over seeds."""
-    plain, killed = comparison.with_kills(False), comparison.with_kills(True)
-    steps = len(plain[0].rewards)
+    pairs = comparison.pairs
+    steps = len(pairs[0][0].rewards)
     size = math.ceil(steps / PARTS)
     parts = [f"steps {at + 1}–{min(at + size, steps)}" for at in range(0, steps, size)]
     head = ["seed", "SIGKILLs", *parts, "rise", "groups", "lost", "trained on twice", "seconds"]
-    lines = [_row(head), _row(["---"] * len(head))]
-    for without, under in zip(plain, killed, strict=True):
-        lines += [_row(_cells(without)), _row(_cells(under))]
-    rises = [[run.rise for run in runs] for runs in (plain, killed)]
-    apart = [under - without for without, under in zip(*rises, strict=True)]
-    same = [_same_steps(*pair) for pair in zip(plain, killed, strict=True)]
+    lines = [_row(head), _row(["---"] * len(head)), *(_row(_cells(run)) for pair in pairs for run in pair)]
+    rises = [[run.rise for run in runs] for runs in zip(*pairs, strict=True)]
+    apart = [killed.rise - plain.rise for plain, killed in pairs]
+    same = [_same_steps(*pair) for pair in pairs]
     return [
         *lines,
         "",

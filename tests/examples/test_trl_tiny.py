@@ -21,14 +21,14 @@ def played(seed: int, rewards: tuple[float, ...], kills: tuple[str, ...] = ()) -
     return TrainingRun(training=training, kills=kills, rewards=rewards, seconds=60.0, fates=FATES)
 
 
-def test_a_table_has_both_runs_of_each_seed_and_the_interval_over_seeds() -> None:
+def test_a_table_has_both_runs_of_each_seed_that_has_both_and_the_interval_over_seeds() -> None:
     runs = (
         played(1, (0.0, 0.0, 0.5, 1.0), ("trainer", "trainer")),
         played(1, (0.0, 0.25, 0.5, 1.0)),
         played(0, (0.0, 0.5, 0.5, 0.5)),
         played(0, (0.0, 0.5, 0.5, 0.75), ("trainer",)),
     )
-    lines = table(Comparison(runs=runs))
+    lines = table(Comparison(runs=(*runs, played(2, (0.0, 0.0, 0.0, 0.0)))))
     assert [line.split(" | ")[:2] for line in lines[2:6]] == [
         ["| 0", "0"],
         ["| 0", "1"],
