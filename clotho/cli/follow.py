@@ -38,9 +38,14 @@ class RunFailed(ClothoError):
 
 
 async def follow(
-    console: Console, client: Client, handle: CampaignHandle, journal: Journal, order: RunRequest
+    console: Console,
+    client: Client,
+    handle: CampaignHandle,
+    journal: Journal,
+    order: RunRequest,
+    also: Display = lambda view: None,
 ) -> CampaignProgress:
-    """Show the campaign until it ends, then its groups; raises RunFailed if it failed."""
+    """Show the campaign until it ends, `also` elsewhere, then its groups; raises RunFailed if it failed."""
     run, told = order.manifest.run, False
     result = asyncio.ensure_future(handle.result())
     troubles, time_left, counting = (
@@ -63,6 +68,7 @@ async def follow(
                     )
                     told = True
                 display(replace(view, seconds_left=time_left.seconds_left(view)))
+                also(view)
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
         result.cancel()

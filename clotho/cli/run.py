@@ -8,8 +8,9 @@ from rich.console import Console
 from temporalio.client import Client
 
 from clotho.cli import run_options as option
+from clotho.cli import wandb_log
 from clotho.cli.dry_run import DryRun
-from clotho.cli.follow import follow
+from clotho.cli.follow import RunFailed, follow
 from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
 from clotho.cli.options import Address, Store, open_journal
@@ -40,6 +41,7 @@ def command(
     items: option.Items = None,
     detach: option.Detach = False,
     dry_run: option.DryRun = False,
+    wandb: wandb_log.Project = None,
     store: Store = None,
     temporal: Address = None,
     *,
@@ -50,6 +52,7 @@ def command(
     Ctrl-C stops following; the run goes on. Options under Sandbox, Rewards and tool results may also be in
     clotho.yaml, under `run`.
     """
+    wandb_log.check(wandb, detach=detach)
     settings = load_settings(store, temporal)
     order = RunRequest(
         manifest=asked.manifest(environment, run, group_size, settings),
@@ -61,7 +64,7 @@ def command(
     if dry_run:
         asyncio.run(shown(DryRun(settings, make_console(), order)))
     else:
-        asyncio.run(Following(settings, make_console()).run(order, detach))
+        asyncio.run(Following(settings, make_console(), wandb).run(order, detach))
 
 
 async def shown(dry_run: DryRun) -> None:
@@ -74,6 +77,8 @@ class Following:
 
     settings: Settings
     console: Console
+    wandb: str | None = None
+    """The project of Weights & Biases to log to; None: don't."""
 
     async def run(self, order: RunRequest, detach: bool) -> None:
         """Exits with 130 when interrupted."""
@@ -87,7 +92,7 @@ class Following:
             if detach:
                 self.say(f"it goes on by itself; to see how: {rerun_command(f'status {run}', self.settings)}")
             else:
-                await interruption.ends(follow(self.console, client, handle, journal, order))
+                await interruption.ends(self.follow(client, handle, journal, order))
         except Interrupted:
             if started:
                 self.say(
@@ -95,6 +100,22 @@ class Following:
                     f"{rerun_command(f'status {run}', self.settings)}"
                 )
             raise
+
+    async def follow(
+        self, client: Client, handle: CampaignHandle, journal: Journal, order: RunRequest
+    ) -> None:
+        if self.wandb is None:
+            await follow(self.console, client, handle, journal, order)
+            return
+        async with wandb_log.wandb_log(self.wandb, journal, order.manifest) as log:
+            if log.run.url is not None:
+                self.say(f"wandb: {log.run.url}")
+            try:
+                await follow(self.console, client, handle, journal, order, log.show)
+            except RunFailed:
+                await log.conclude(journal, order.manifest.run)
+                raise
+            await log.conclude(journal, order.manifest.run)
 
     async def start(self, order: RunRequest) -> tuple[Journal, Client, CampaignHandle]:
         journal = await open_journal(self.settings)
