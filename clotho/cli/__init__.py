@@ -67,6 +67,11 @@ COMMANDS = (
         "clotho.cli.view:command",
         "Show runs, groups and rollouts in a browser, live: `clotho view`, then open the address that it prints.",
     ),
+    ImportedCommand(
+        "codec",
+        "clotho.cli.codec:command",
+        "Let the Temporal UI show what its payloads refer to: prompts, turns, calls and rewards.",
+    ),
     ImportedCommand("export", "clotho.cli.export:command", "Write the scored groups of a run as JSON lines."),
     ImportedCommand(
         "doctor",

@@ -1,1 +1,1 @@
-"""What others look at runs with: metrics of worker processes, and a dashboard of them."""
+"""What others look at runs with: metrics and a dashboard of them, and a codec for the Temporal UI."""
