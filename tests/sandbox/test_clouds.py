@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.sandbox.clouds.config import ModalConfig
 from clotho.sandbox.clouds.pace import Pace
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.relay.instances import MAKING_SECONDS
@@ -166,6 +168,26 @@ async def test_the_cloud_is_told_when_a_machine_ends_and_what_it_may_use(
     assert made.network
     if machines.max_lifetime_seconds is not None:
         assert made.lifetime_seconds == machines.max_lifetime_seconds
+
+
+async def test_the_cloud_is_told_which_hosts_commands_may_reach(machines: Machine, cloud: Cloud) -> None:
+    spec = cloud.spec(network=["example.org", "*.example.com", "192.0.2.7", "198.51.100.0/24"])
+    await machines.create("m1", await machines.base(spec), spec, LABELS, LIFETIME_SECONDS)
+    (made,) = cloud.server.running("m1")
+    assert made.network == {"example.org", "*.example.com", "192.0.2.7/32", "198.51.100.0/24"}
+
+
+@pytest.mark.parametrize(
+    "host", ["https://example.org", "example.org:80", "*", "Example.org", "2001:db8::1", "a/b", ""]
+)
+def test_what_is_no_host_is_refused(host: str) -> None:
+    with pytest.raises(ValidationError, match="is no domain in small letters"):
+        ModalConfig.model_validate({"image": "x", "network": ["example.org", host]})
+
+
+def test_an_empty_list_of_hosts_is_refused() -> None:
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        ModalConfig.model_validate({"image": "x", "network": []})
 
 
 async def test_an_image_is_built_once(machines: Machine, others: Machine, cloud: Cloud) -> None:

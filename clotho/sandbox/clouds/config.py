@@ -1,12 +1,28 @@
 """The configurations of sandboxes in clouds: what a run asks of them. Accounts are the workers' affair."""
 
-from typing import Literal
+import re
+from ipaddress import IPv4Network
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.containers.config import require_apart
 from clotho.sandbox.places import AGENT_HOME, PATH, TMP, WORKSPACE
+
+DOMAIN = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def _host(value: str) -> str:
+    """A domain, `*.` and a domain, or IPv4 addresses as a network."""
+    if DOMAIN.fullmatch(value):
+        return value
+    try:
+        return str(IPv4Network(value))
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is no domain in small letters, no `*.` and a domain, and no IPv4 network"
+        ) from None
 
 
 class CloudConfig(FrozenModel):
@@ -21,8 +37,11 @@ class CloudConfig(FrozenModel):
     """The path of the agent's home."""
     user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
     """The user of commands, by name or id; None: root."""
-    network: Literal["none", "default"] = "none"
-    """Whether commands have the cloud's network, unfiltered."""
+    network: (
+        Literal["none", "default"]
+        | Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(min_length=1)]
+    ) = "none"
+    """Whether commands have the cloud's network: unfiltered, or to a list of domains and IPv4 networks alone."""
 
     @property
     def name(self) -> str:
@@ -30,6 +49,20 @@ class CloudConfig(FrozenModel):
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.image})"
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Those of the list."""
+        return tuple(host for host in self._hosts if DOMAIN.fullmatch(host))
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Those of the list, as `1.2.3.4/32`."""
+        return tuple(host for host in self._hosts if not DOMAIN.fullmatch(host))
+
+    @property
+    def _hosts(self) -> tuple[str, ...]:
+        return () if isinstance(self.network, str) else self.network
 
     @field_validator("workdir", "home")
     @classmethod

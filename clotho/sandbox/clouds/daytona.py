@@ -91,6 +91,8 @@ class DaytonaMachines:
                 disk=_gibibytes(min(spec.disk_mb, self._account.max_disk_mb)),
             ),
             network_block_all=config.network == "none",
+            domain_allow_list=",".join(config.domains) or None,
+            network_allow_list=",".join(config.networks) or None,
             auto_stop_interval=0,
             auto_delete_interval=0,
             ttl_minutes=_minutes(lifetime_seconds),

@@ -107,6 +107,7 @@ class E2bMachines:
                 timeout=self._seconds(lifetime_seconds),
                 metadata={**labels, NAME: name},
                 allow_internet_access=config.network != "none",
+                **_filtered(config),
                 **self._options(),
             )
             first, *_ = [each.sandbox_id for each in await self._listed({NAME: name})] or [made.sandbox_id]
@@ -283,6 +284,13 @@ def _config(spec: SandboxSpec) -> E2bConfig:
     if spec.limits == "required":
         raise IsolationUnavailable("the disk of a sandbox at E2B can't be bounded (limits: required)")
     return spec.backend
+
+
+def _filtered(config: E2bConfig) -> dict[str, Any]:
+    """What is allowed goes before what is denied."""
+    if isinstance(config.network, str):
+        return {}
+    return {"network": {"allow_out": list(config.network), "deny_out": [e2b.ALL_TRAFFIC]}}
 
 
 def _found(listed: e2b.SandboxInfo) -> Found:

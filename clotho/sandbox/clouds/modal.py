@@ -107,6 +107,7 @@ class ModalMachines:
         if await self.find(name) is not None:
             return
         app, client = await self._opened()
+        listed = None if isinstance(config.network, str) else config.network
         await self._pace.turn()
         with told(name, InvalidInput), suppress(errors.AlreadyExistsError):
             self._sandboxes[name] = await modal.Sandbox.create.aio(
@@ -121,6 +122,8 @@ class ModalMachines:
                 memory=(spec.memory_mb, spec.memory_mb),
                 region=config.region,
                 block_network=config.network == "none",
+                outbound_domain_allowlist=listed and config.domains,
+                outbound_cidr_allowlist=listed and config.networks,
             )
 
     async def extend(self, name: str, lifetime_seconds: float) -> None:

@@ -94,7 +94,8 @@ class Made:
     box: Box
     lifetime_seconds: float
     memory_mb: int
-    network: bool
+    network: bool | set[str]
+    """Whether there is one; the domains and networks where it is to these alone."""
 
 
 class CloudServer(Protocol):

@@ -28,6 +28,13 @@ class DaytonaSandbox:
         self.stopped = False
         self.terminals: dict[str, PtyProcess] = {}
 
+    @property
+    def network(self) -> bool | set[str]:
+        lists = (self.asked.get(name) for name in ("domainAllowList", "networkAllowList"))
+        return {host for each in lists if each for host in each.split(",")} or not self.asked[
+            "networkBlockAll"
+        ]
+
     def described(self, address: str) -> dict[str, Any]:
         state = "stopped" if self.stopped else "started" if self.box.alive else "destroyed"
         return {
@@ -91,10 +98,7 @@ class DaytonaServer:
 
     def running(self, name: str) -> list[Made]:
         found = (each for each in self.sandboxes if each.box.alive and each.asked["name"] == name)
-        return [
-            Made(each.box, each.ttl * 60, each.asked["memory"] * 1024, not each.asked["networkBlockAll"])
-            for each in found
-        ]
+        return [Made(each.box, each.ttl * 60, each.asked["memory"] * 1024, each.network) for each in found]
 
     def fail_creations(self, failure: Failure, times: int) -> None:
         self.failing = [STATUSES[failure]] * times

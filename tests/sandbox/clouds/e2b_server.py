@@ -42,6 +42,14 @@ class E2bSandbox:
     def alive(self) -> bool:
         return self.box.alive and now() < self.ends
 
+    @property
+    def network(self) -> bool | set[str]:
+        """A list counts with all else denied."""
+        asked = self.asked.get("network") or {}
+        if asked.get("denyOut") == ["0.0.0.0/0"]:
+            return set(asked["allowOut"])
+        return bool(self.asked.get("allow_internet_access", True))
+
     def described(self) -> dict[str, Any]:
         return {
             "templateID": self.asked["templateID"],
@@ -113,7 +121,7 @@ class E2bServer:
                 each.box,
                 (each.ends - each.started).total_seconds(),
                 self.templates[each.asked["templateID"]]["memoryMB"],
-                each.asked.get("allow_internet_access", True),
+                each.network,
             )
             for each in found
         ]

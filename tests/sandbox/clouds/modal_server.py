@@ -47,12 +47,15 @@ class ModalSandbox:
 
     @property
     def made(self) -> Made:
-        access = self.definition.network_access.network_access_type
+        access = self.definition.network_access
+        listed = access.network_access_type == api.NetworkAccess.ALLOWLIST
         return Made(
             self.box,
             self.definition.timeout_secs,
             self.definition.resources.memory_mb_max,
-            access == api.NetworkAccess.OPEN,
+            {*access.allowed_domains, *access.allowed_cidrs}
+            if listed
+            else access.network_access_type == api.NetworkAccess.OPEN,
         )
 
     @property
