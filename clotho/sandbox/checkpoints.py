@@ -34,6 +34,14 @@ class KeptSession(FrozenModel):
     exit_code: int | None
 
 
+class KeptSystem(FrozenModel):
+    """What commands have changed of an image's own system, as an image of the engine that made the sandbox."""
+
+    image: str
+    state: str
+    """Digest of the names, sizes and times of what was changed; empty where the engine doesn't show them."""
+
+
 class Checkpoint(FrozenModel):
     """An archive of workspace, HOME and /tmp, and what belongs to it.
 
@@ -52,6 +60,8 @@ class Checkpoint(FrozenModel):
     """Digest of names, sizes and change times: it stays the same as long as no file of this sandbox changes."""
     shell: ShellState | None
     sessions: tuple[KeptSession, ...]
+    system: KeptSystem | None = None
+    """None where no engine keeps it, and where it is as in the beginning."""
 
 
 class NotTaken(FrozenModel):

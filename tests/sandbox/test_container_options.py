@@ -37,7 +37,8 @@ def test_gpus_are_refused_where_docker_has_no_driver_for_them() -> None:
         ({"network": {"allow": ["example.org"]}}, "no engine keeps to a list of hosts"),
         ({"network": ["example.org"]}, "no engine keeps to a list of hosts"),
         ({"userns": "auto"}, "an engine maps users for all of its containers"),
-        ({"checkpoint": "commit"}, "checkpoints are archives"),
+        ({"checkpoint": "commit", "read_only": True}, "commits are of a system that commands can change"),
+        ({"checkpoint": "commit", "runtime": "runsc"}, "leave out read_only, relay and runtime"),
         ({"gpus": -1}, "gpus"),
     ],
 )

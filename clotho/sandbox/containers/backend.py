@@ -19,14 +19,14 @@ from clotho.errors import InvalidInput, IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.beginnings import Beginnings
+from clotho.sandbox.containers.commits import agents_instance
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import Engine, is_elsewhere
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, members
 from clotho.sandbox.containers.host import ContainerHost, groups_of, make_folders
 from clotho.sandbox.containers.leftovers import reap_leftovers
 from clotho.sandbox.containers.pool import WarmPool
-from clotho.sandbox.containers.view import ContainerView, instance_of
-from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.containers.view import ContainerView, bounds_of, instance_of
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.hosted import HostedBackend, digest_of
@@ -57,7 +57,8 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         return ("docker",)
 
     async def system(self, lease: str) -> str:
-        return self._record_of(self._folder(lease), lease).image
+        record = self._record_of(self._folder(lease), lease)
+        return record.image if record.missing is None else f"{record.image} without {record.missing}"
 
     async def create(
         self,
@@ -113,7 +114,15 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
                 if found is not None:
                     return found
             self._host.end(folder)  # one that is lost, or that an attempt before this one left unfinished
-            return self._make(folder, record, restore or seed, digest_of(restore))
+            return self._make(folder, self._with_system(record, restore), restore or seed, digest_of(restore))
+
+    def _with_system(self, record: ContainerRecord, restore: Restore | None) -> ContainerRecord:
+        """The record of a sandbox that begins from the image of a checkpoint, where the engine has it still."""
+        if restore is None or restore.checkpoint.system is None:
+            return record
+        image = restore.checkpoint.system.image
+        found = "kept" if self._engine.has_image(image) else "missing"
+        return record.model_copy(update={found: image})
 
     def _make(
         self, folder: ContainerFolder, record: ContainerRecord, begin: Restore | None, restored: str | None
@@ -123,7 +132,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         control.create()
         view = ContainerView(folder, record)
         try:
-            incarnation = self._host.start(view, folder.container, record.image, control)
+            incarnation = self._host.start(view, folder.container, record.begun_from, control)
             made = instance_of(view, control, incarnation)
             if begin is not None:
                 made.restore(begin)
@@ -132,7 +141,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
             raise
         record = record.model_copy(update={"groups": groups_of(control), "restored": restored})
         folder.write_record(record)  # from here on it can be found: whole
-        return instance_of(ContainerView(folder, record), control, incarnation)
+        return agents_instance(self._host, ContainerView(folder, record), control, incarnation)
 
     def _instance(
         self,
@@ -142,7 +151,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         incarnation: str,
         private: Path | None = None,
     ) -> SupervisedSandbox:
-        return instance_of(ContainerView(folder, record, private), control, incarnation)
+        return agents_instance(self._host, ContainerView(folder, record, private), control, incarnation)
 
     def _make_verifier(
         self,
@@ -181,8 +190,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         view = ContainerView(folder, self._record_of(folder, lease), setup=setup)
         exports = exports_of(view.environment())
         stage_start(setup, view.directory(), view.record.workdir, control, control, exports)
-        bounds = Bounds(view.record.groups, view.record.spec.max_processes, None)
-        return SupervisedSandbox(control, incarnation, view.layout(verifying=True), bounds)
+        return SupervisedSandbox(control, incarnation, view.layout(verifying=True), bounds_of(view))
 
     def _end(self, folder: ContainerFolder) -> None:
         self._host.end(folder)

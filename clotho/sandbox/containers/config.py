@@ -16,7 +16,6 @@ TMPFS = {
 
 REFUSED = {
     "userns": "an engine maps users for all of its containers: set it up so, or run it without root",
-    "checkpoint": "checkpoints are archives of the sandbox's folders, which no engine's commit of a container has",
 }
 """Fields that a user of containers may look for, and what there is in their place."""
 NO_ALLOW_LIST = (
@@ -56,6 +55,8 @@ class DockerConfig(FrozenModel):
     """Whether the engine is taken to share no files with the worker's host, as one on another machine is."""
     runtime: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]+$")
     """The engine's runtime, such as runsc, whose sandboxes are reached as with `relay`; None: its default."""
+    checkpoint: Literal["folders", "commit"] = "folders"
+    """Whether checkpoints also have changes of the image's own system, which the engine commits to an image."""
     verify_in: Literal["container", "image"] = "container"
     """The files of the system that verifiers see: as the agent left them, or the image's own."""
     system_changes_mb: int = Field(default=8192, ge=0)
@@ -90,6 +91,15 @@ class DockerConfig(FrozenModel):
     def _one_image(self) -> "DockerConfig":
         if (self.image is None) == (self.dockerfile is None):
             raise ValueError("give either `image` or `dockerfile`")
+        return self
+
+    @model_validator(mode="after")
+    def _committed(self) -> "DockerConfig":
+        if self.checkpoint == "commit" and (self.read_only or self.relay or self.runtime is not None):
+            raise ValueError(
+                "checkpoint: commits are of a system that commands can change, by an engine that shares this "
+                "host's files: leave out read_only, relay and runtime"
+            )
         return self
 
     @model_validator(mode="after")

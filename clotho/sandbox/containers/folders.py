@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.containers.holdings import KEPT
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.folders import SupervisedFolder, SupervisedRecord, identity_of
 
@@ -17,6 +18,10 @@ class ContainerRecord(SupervisedRecord):
     config: DockerConfig
     image: str
     """The image's id: names may come to mean another one."""
+    kept: str | None = None
+    """The image of a checkpoint that it began from in place of that one."""
+    missing: str | None = None
+    """The image of a checkpoint that this engine had no more when it began."""
     machine: str
     """The image's architecture, as the supervisor's programs are named by."""
     workdir: str
@@ -28,6 +33,10 @@ class ContainerRecord(SupervisedRecord):
     """The user id of commands. The supervisor is the container's root."""
     groups: tuple[Path, ...] = ()
     """The control groups that count its use."""
+
+    @property
+    def begun_from(self) -> str:
+        return self.kept or self.image
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -74,6 +83,11 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
     def left_image(self) -> str:
         """Begin of the names of images that hold what the agent left."""
         return f"{self.container}-left-"
+
+    @property
+    def kept_image(self) -> str:
+        """Begin of the names of images that checkpoints have."""
+        return f"{self.container}{KEPT}"
 
     @property
     def left_mark(self) -> Path:

@@ -7,6 +7,9 @@ from typing import Any
 LABEL = "clotho.sandbox"
 """On every container and image made here; its value is the identity of the backend that made it."""
 LEASE_LABEL = "clotho.lease_seconds"
+ROLLOUT_LABEL = "clotho.rollout"
+KEPT = "-kept-"
+"""In the names of images that checkpoints have, which outlive their containers."""
 ENDED = ("created", "configured", "initialized", "exited", "stopped", "dead")
 """States of a container that doesn't run: one that was never started may be about to be."""
 OF_THIS_HOST = "localhost/"
@@ -38,6 +41,9 @@ class Made:
     lease_ends: float
     """Unix seconds at which its first lease ends."""
     ended: bool
+    created: float
+    """Unix seconds."""
+    rollout: str | None
 
     @classmethod
     def listed(cls, found: Mapping[str, Any]) -> "Made":
@@ -49,4 +55,6 @@ class Made:
             owner=labels[LABEL],
             lease_ends=found["Created"] + float(labels.get(LEASE_LABEL) or 0),
             ended=found.get("State", "exited") in ENDED,
+            created=found["Created"],
+            rollout=labels.get(ROLLOUT_LABEL),
         )

@@ -3,7 +3,6 @@
 Everything blocks, and is called with the sandbox's folder locked.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from clotho.sandbox.containers.view import CONTROL, PROGRAM, ContainerView
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.seccomp import program as seccomp_program
-from clotho.sandbox.supervisor import supervisor_path
+from clotho.sandbox.supervisor import supervisor_copy
 
 READY_SECONDS = 60.0
 LOOK_SECONDS = 0.5
@@ -54,16 +53,7 @@ class ContainerHost:
         return incarnation
 
     def program(self, architecture: str) -> Path:
-        """A copy of the supervisor that no installation of another version replaces under a container."""
-        content = supervisor_path(_machine(architecture)).read_bytes()
-        path = self._root / "programs" / hashlib.sha256(content).hexdigest()[:16]
-        if not path.exists():
-            path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-            unfinished = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-            unfinished.write_bytes(content)
-            unfinished.chmod(0o555)
-            unfinished.rename(path)
-        return path
+        return supervisor_copy(self._root / "programs", _machine(architecture))
 
     def end(self, folder: ContainerFolder) -> None:
         """Remove every container of the sandbox, and its files. One without files is met when its name is taken."""
@@ -101,8 +91,8 @@ class ContainerHost:
         folder, record = view.folder, view.record
         if record.config.read_only or record.config.verify_in == "image":
             return record.image
-        if not self._changed_outside(view):
-            return record.image
+        if not self.changed_outside(view):
+            return record.begun_from
         most = record.config.system_changes_mb
         if (written := self.engine.written_bytes(folder.container) >> 20) > most:
             raise WorkspaceRefused(
@@ -113,7 +103,7 @@ class ContainerHost:
         self.engine.commit(folder.container, image, view.ownership)
         return f"{OF_THIS_HOST}{image}"
 
-    def _changed_outside(self, view: ContainerView) -> bool:
+    def changed_outside(self, view: ContainerView) -> bool:
         container = view.folder.container
         layer = self.engine.layer(container)
         if layer is not None:

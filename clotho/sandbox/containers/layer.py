@@ -1,5 +1,6 @@
 """The files that a container has written over its image's, where its storage driver keeps them on this host."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,3 +18,16 @@ def written(layer: Path) -> Iterator[str]:
                 yield "/" + os.path.relpath(entry.path, layer)
                 if entry.is_dir(follow_symlinks=False):
                     remaining.append(entry.path)
+
+
+def state(layer: Path) -> str:
+    """Digest of the names, modes, sizes and times in a layer. Raises OSError as `written` does."""
+    digest = hashlib.sha256()
+    for path in sorted(written(layer)):
+        found = os.lstat(f"{layer}{path}")
+        digest.update(
+            f"{path}\0{found.st_mode}\0{found.st_size}\0{found.st_ctime_ns}\0".encode(
+                errors="surrogateescape"
+            )
+        )
+    return digest.hexdigest()

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
+from clotho.sandbox.containers.commits import left_over, remove_unused, rollout_of
 from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder, members
-from clotho.sandbox.containers.holdings import Made
+from clotho.sandbox.containers.holdings import KEPT, Made
 from clotho.sandbox.supervised.folders import GRACE_SECONDS, identity_of
 
 log = logging.getLogger("clotho")
@@ -29,12 +30,18 @@ def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
     looks = (ContainerFolder.all_in, members, ContainerFolder.all_in)
     own, known = identity_of(root), tuple(folder.container for look in looks for folder in look(root))
     left = [each.name for each in _left(containers, own, known) if _removed(each, engine)]
-    for image in _left(images, own, known):
-        try:
-            engine.remove_image(image.id, force=False)
-        except SandboxUnavailable as error:  # a container has it
-            log.info("image %s not removed: %s", image.name, error)
+    kept = [each for each in images if KEPT in each.name]
+    for image in _left([each for each in images if each not in kept], own, known):
+        remove_unused(engine, image)
+    for image in left_over(kept, own, _rollouts(root)):
+        remove_unused(engine, image)
     return left
+
+
+def _rollouts(root: Path) -> frozenset[str]:
+    """Those that have a sandbox here."""
+    records = (folder.readable_record() for folder in ContainerFolder.all_in(root))
+    return frozenset(rollout_of(record) for record in records if record is not None)
 
 
 def _removed(container: Made, engine: Engine) -> bool:

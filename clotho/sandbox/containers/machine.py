@@ -108,6 +108,8 @@ class ContainerMachine:
             raise InvalidInput(
                 f"no sandboxes in images for {image.architecture or 'an unknown architecture'}"
             )
+        if config.checkpoint == "commit":
+            raise InvalidInput(f"{config}: an engine elsewhere commits no checkpoints")
         if config.read_only:
             raise InvalidInput(f"{config}: read_only takes folders of this host: the engine has none of them")
         tmpfs = tuple(f"{path}/" for path in config.tmpfs)

@@ -63,7 +63,7 @@ class ContainerView:
             self.record.workdir,
             self.record.config.home,
             "/tmp",
-            self.record.config.read_only,
+            self.record.config.read_only or self.record.config.checkpoint == "commit",
             self._aliases,
             roots,
             tuple(self.mounts),
@@ -148,5 +148,8 @@ def device_requests(gpus: int | Literal["all"]) -> list[dict[str, Any]]:
 
 
 def instance_of(view: ContainerView, control: ControlDirectory, incarnation: str) -> SupervisedSandbox:
-    bounds = Bounds(view.record.groups, view.record.spec.max_processes, None)
-    return SupervisedSandbox(control, incarnation, view.layout(), bounds)
+    return SupervisedSandbox(control, incarnation, view.layout(), bounds_of(view))
+
+
+def bounds_of(view: ContainerView) -> Bounds:
+    return Bounds(view.record.groups, view.record.spec.max_processes, None)
