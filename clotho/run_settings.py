@@ -68,11 +68,14 @@ class RunSettings(BaseModel):
     )
     sandbox: str | None = Field(
         default=None,
-        pattern=r"^(local|docker|ssh|modal|e2b|daytona|[\w.]+:\w+|\{.*\})$",
-        description="Backend of the sandboxes: local, docker, ssh, modal, e2b, daytona, module:Class, or JSON.",
+        pattern=r"^(local|docker|apptainer|ssh|modal|e2b|daytona|[\w.]+:\w+|\{.*\})$",
+        description="Backend of the sandboxes: local, docker, apptainer, ssh, modal, e2b, daytona, module:Class, "
+        "or JSON.",
     )
     image: str | None = Field(
-        default=None, min_length=1, description="The image that sandboxes of docker or a cloud begin from."
+        default=None,
+        min_length=1,
+        description="The image that sandboxes begin from, but local ones.",
     )
     unsafe_local: bool | None = Field(
         default=None, description="Run commands without isolation where it can't be proved."

@@ -40,13 +40,13 @@ def machine_image(client: docker.DockerClient | None = None) -> str:
         client.images.get(IMAGE)
     except ImageNotFound:
         tar = io.BytesIO()
-        _write_root(tar)
+        write_root(tar)
         changes = [f"WORKDIR {WORKDIR}", "ENV FROM_IMAGE=1"]
         client.api.import_image_from_data(tar.getvalue(), repository=IMAGE, changes=changes)
     return IMAGE
 
 
-def _write_root(to: io.BytesIO) -> None:
+def write_root(to: io.BytesIO) -> None:
     with tarfile.open(fileobj=to, mode="w") as tar:
         for name in ("bin", "sbin", "lib", "lib64"):
             entry = tarfile.TarInfo(name)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clotho.errors import ClothoError
+from clotho.sandbox.apptainer.backend import ApptainerBackend
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.backend import ContainerBackend
@@ -14,26 +15,27 @@ from clotho.sandbox.registry import AnyConfig
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
+Beside = ApptainerBackend | RelayedBackend
 log = logging.getLogger("clotho")
 
 
 class Backends:
     """A lease belongs to whichever of the others holds it, and to `own` otherwise.
 
-    `relayed` are asked for runs of their configurations; of those that ask for containers, for such as `containers`
-    can't have on this host.
+    Those in `beside` are asked for runs of their configurations; of those that ask for containers, for such as
+    `containers` can't have on this host.
     """
 
     def __init__(
-        self, own: SandboxBackend, containers: ContainerBackend, relayed: Sequence[RelayedBackend] = ()
+        self, own: SandboxBackend, containers: ContainerBackend, beside: Sequence[Beside] = ()
     ) -> None:
         self.own = own
         self.containers = containers
-        self.relayed = relayed
+        self.beside = beside
 
     @property
-    def _others(self) -> tuple[ContainerBackend | RelayedBackend, ...]:
-        return (self.containers, *self.relayed)
+    def _others(self) -> tuple[ContainerBackend | Beside, ...]:
+        return (self.containers, *self.beside)
 
     @property
     def _all(self) -> tuple[SandboxBackend, ...]:
@@ -43,12 +45,10 @@ class Backends:
         return next((each for each in self._others if each.holds(lease)), self.own)
 
     def _maker(self, config: AnyConfig) -> SandboxBackend:
-        relayed = next((each for each in self.relayed if config.name in each.names), None)
+        beside = next((each for each in self.beside if config.name in each.names), None)
         if isinstance(config, DockerConfig):
-            return (
-                relayed if relayed is not None and self.containers.is_elsewhere(config) else self.containers
-            )
-        return relayed or self.own
+            return beside if beside is not None and self.containers.is_elsewhere(config) else self.containers
+        return beside or self.own
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Backends:
     async def close(self) -> None:
         """Let go of what this process keeps ready for sandboxes to come, and of its connections elsewhere."""
         await self.containers.close()
-        for each in self.relayed:
+        for each in self.beside:
             await each.close()
 
     async def probe(self) -> IsolationReport:

@@ -16,6 +16,7 @@ from clotho.config import SandboxSettings, variable
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.imported import imported
+from clotho.sandbox.apptainer.config import ApptainerConfig
 from clotho.sandbox.clouds.config import DaytonaConfig, E2bConfig, ModalConfig
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.ssh.config import SshConfig
@@ -57,11 +58,18 @@ def _from_name(value: object) -> object:
     return {"kind": value} if value in KINDS else CustomConfig(name=value)
 
 
-OfImages = DockerConfig | ModalConfig | E2bConfig | DaytonaConfig
+OfImages = DockerConfig | ApptainerConfig | ModalConfig | E2bConfig | DaytonaConfig
 AnyConfig = LocalConfig | SshConfig | OfImages | CustomConfig
 BackendConfig = Annotated[
     Annotated[
-        LocalConfig | SshConfig | DockerConfig | ModalConfig | E2bConfig | DaytonaConfig | CustomConfig,
+        LocalConfig
+        | SshConfig
+        | DockerConfig
+        | ApptainerConfig
+        | ModalConfig
+        | E2bConfig
+        | DaytonaConfig
+        | CustomConfig,
         Field(discriminator="kind"),
     ],
     BeforeValidator(_from_name),
@@ -109,6 +117,7 @@ def open_backend(settings: SandboxSettings, folder: Path) -> "Backends":
     Raises InvalidInput where the settings name none, or it can't be imported. No container engine is looked for
     before a sandbox asks for one.
     """
+    from clotho.sandbox.apptainer.backend import ApptainerBackend
     from clotho.sandbox.backends import Backends
     from clotho.sandbox.clouds.opened import Account, ImportedMachines
     from clotho.sandbox.containers.backend import ContainerBackend
@@ -124,7 +133,8 @@ def open_backend(settings: SandboxSettings, folder: Path) -> "Backends":
         *(cast(Machine, ImportedMachines(kind, account)) for kind, account in clouds.items()),
     ]
     relayed = [RelayedBackend(folder / "relayed" / machine.kind, machine) for machine in machines]
-    return Backends(_own_backend(settings, folder), containers, relayed)
+    apptainer = ApptainerBackend(folder / "apptainer")
+    return Backends(_own_backend(settings, folder), containers, [apptainer, *relayed])
 
 
 def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":

@@ -19,12 +19,16 @@ BACKENDS = {
     "local": "local",
     "bare": "local, unsafe",
     "podman": "docker, with podman",
+    "apptainer": "apptainer",
     "relay": "podman over a relay",
     "remote": "local, served over a stream",
     "ssh": "ssh",
     "modal": "modal, imitated",
     "e2b": "e2b, imitated",
     "daytona": "daytona, imitated",
+    "modal-live": "modal",
+    "e2b-live": "e2b",
+    "daytona-live": "daytona",
 }
 
 

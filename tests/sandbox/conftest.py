@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from clotho.config import variable
+from clotho.sandbox.apptainer.backend import ApptainerBackend
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
@@ -26,8 +27,11 @@ from examples.how_to.plain_backend import PlainBackend
 from tests.conformance_table import PROPERTY, Conformance
 from tests.containers import engine
 from tests.machine_image import IMAGE
+from tests.sandbox.apptainer_image import apptainer_image, apptainer_spec
 from tests.sandbox.backends import Backend
 from tests.sandbox.clouds.cloud import CLOUDS, cloud_backend, cloud_spec, opened_cloud
+from tests.sandbox.clouds.live import KINDS as LIVE
+from tests.sandbox.clouds.live import live_spec, require_imitated, require_live
 from tests.sandbox.conformance_table import table
 from tests.sandbox.copies import Copies
 from tests.sandbox.engine_elsewhere import engine_elsewhere, relayed_backend
@@ -36,7 +40,7 @@ from tests.sandbox.remote_host import piped_backend
 from tests.sandbox.shell import Shell
 from tests.sandbox.ssh_host import ssh_backend, sshd
 
-__all__ = ["engine", "engine_elsewhere", "served", "sshd"]
+__all__ = ["apptainer_image", "engine", "engine_elsewhere", "served", "sshd"]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="users and disks of their own need root")
 
@@ -45,20 +49,24 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "bare": lambda root: LocalBackend(root, bubblewrap="not-installed"),
     "plain": PlainBackend,
     "podman": lambda root: ContainerBackend(root, variable("DOCKER_HOST")),
+    "apptainer": ApptainerBackend,
     "relay": relayed_backend,
     "remote": piped_backend,
     "ssh": ssh_backend,
     **{cloud: partial(cloud_backend, cloud) for cloud in CLOUDS},
+    **{kind: partial(cloud_backend, cloud) for kind, cloud in LIVE.items()},
 }
 SPECS = {
     "local": SandboxSpec(disk_mb=200, memory_mb=512),
     "bare": SandboxSpec(unsafe_local=True),
     "plain": SandboxSpec(backend=CustomConfig(name=PlainBackend(Path()).names[0]), unsafe_local=True),
     "podman": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
+    "apptainer": apptainer_spec(),
     "relay": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
     "remote": SandboxSpec(disk_mb=200, memory_mb=512),
     "ssh": SandboxSpec(backend=SshConfig(), disk_mb=200, memory_mb=512),
     **{cloud: cloud_spec(cloud) for cloud in CLOUDS},
+    **{kind: live_spec(cloud) for kind, cloud in LIVE.items()},
 }
 
 
@@ -67,14 +75,15 @@ OFFERED = {
     "bare": {"places", "same_process", "host_files"},
     "plain": {"same_process", "host_files"},
     "podman": {"places", "same_process", "host_files"},
+    "apptainer": {"places", "same_process", "host_files"},
     "relay": {"places"},
     "remote": {"isolation", "places", "host_files"},
     "ssh": {"isolation", "places", "host_files"},
-    **{cloud: {"places"} for cloud in CLOUDS},
+    **{cloud: {"places"} for cloud in (*CLOUDS, *LIVE)},
 }
 QUICK = ("test_conformance_leases", "test_conformance_verifier", "test_conformance_places")
 """Tests of SLOW backends in every run of the tests, but for the relay's; the rest takes minutes."""
-SLOW = ("podman", "relay", "remote", "ssh")
+SLOW = ("podman", "apptainer", "relay", "remote", "ssh")
 NOT_OF_CLOUDS = ("test_conformance_checkpoints", "test_conformance_freeze", "test_conformance_places")
 """What clouds aren't held to: the relay's backend, which makes their sandboxes, is."""
 LOCAL = ("local", "bare")
@@ -110,8 +119,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     conformance = name.startswith("test_conformance_")
     needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
     kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
-    kinds = [kind for kind in kinds if kind not in CLOUDS or name not in NOT_OF_CLOUDS]
-    slow = {*CLOUDS, *(kind for kind in SLOW if name not in QUICK or kind == "relay")}
+    kinds = [kind for kind in kinds if kind not in (*CLOUDS, *LIVE) or name not in NOT_OF_CLOUDS]
+    slow = {*CLOUDS, *LIVE, *(kind for kind in SLOW if name not in QUICK or kind == "relay")}
     marked = [pytest.param(kind, marks=pytest.mark.slow) if kind in slow else kind for kind in kinds]
     metafunc.parametrize("kind", marked, indirect=True, scope="session")
 
@@ -120,11 +129,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "podman":
         request.getfixturevalue("engine")
+    if request.param == "apptainer":
+        request.getfixturevalue("apptainer_image")
     if request.param == "relay":
         request.getfixturevalue("engine_elsewhere")
     if request.param == "ssh":
         request.getfixturevalue("sshd")
+    if request.param in LIVE:
+        require_live(LIVE[request.param])
     if request.param in CLOUDS:
+        require_imitated(request.param)
         request.getfixturevalue(f"{request.param}_server")
     return str(request.param)
 

@@ -17,6 +17,7 @@ from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.relay.machine import Base, Start
 from clotho.sandbox.supervised.control import ControlDirectory
 from tests.sandbox.clouds.cloud import opened
+from tests.sandbox.clouds.live import MISSING
 
 SECONDS = 60.0
 ADDRESS, VOLUMES = "ENGINE_ELSEWHERE", "ENGINE_ELSEWHERE_VOLUMES"
@@ -94,5 +95,7 @@ def control_behind(incarnation: str) -> ControlDirectory:
     engines = Path(variable(VOLUMES) or "/nonexistent").glob("*/_data/alive")
     clouds = (alive for folder in opened for alive in folder.glob("*/.control/alive"))
     every = (*engines, *clouds)
+    if not every and None in MISSING.values():
+        pytest.skip("this looks into the machine of a cloud")
     (found,) = (alive.parent for alive in every if alive.read_text().strip() == incarnation)
     return ControlDirectory(found, None)

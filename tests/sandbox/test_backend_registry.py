@@ -22,7 +22,7 @@ async def test_a_class_outside_the_library_is_opened_by_its_name(folder: Path) -
     backend = open_backend(SandboxSettings(backend=PLAIN), folder / "named")
     spec = SandboxSpec.model_validate({"backend": PLAIN, "unsafe_local": True})
     assert spec.backend == CustomConfig(name=PLAIN)
-    assert backend.names == (PLAIN, "docker", "modal", "e2b", "daytona")
+    assert backend.names == (PLAIN, "docker", "apptainer", "modal", "e2b", "daytona")
     require_backend(spec, backend)
     await backend.create("named/lease/0", spec)
     assert [held.lease for held in await backend.leases()] == ["named/lease/0"]
@@ -65,7 +65,7 @@ def test_a_run_chooses_its_backend_by_a_name_an_image_or_a_whole_configuration()
             None,
             "isn't JSON: Expecting property name enclosed in double quotes: line 1 column 19",
         ),
-        ("elsewhere", None, "no sandbox backend 'elsewhere': give local, docker, modal, e2b,"),
+        ("elsewhere", None, "no sandbox backend 'elsewhere': give local, docker, apptainer, modal, e2b,"),
         ('{"kind": "docker", "image": "x", "gpu": 1}', None, "gpu: Extra inputs"),
         ('{"kind": "docker", "image": "x", "workdir": "/tmp/x"}', None, "lie within each other"),
         ('{"kind": "docker", "image": "x", "dockerfile": "y"}', None, "either `image` or `dockerfile`"),

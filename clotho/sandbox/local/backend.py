@@ -46,6 +46,15 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         registry_of_users = UserRegistry(registry, users)
         self._host = LocalHost(self._root, registry_of_users, shutil.which(bubblewrap), disk_budget_mb)
 
+    def _view(
+        self,
+        folder: SandboxFolder,
+        spec: SandboxSpec,
+        private: Path | None = None,
+        setup: VerifierSetup | None = None,
+    ) -> View:
+        return View(folder, spec, private, setup)
+
     @property
     def names(self) -> tuple[str, ...]:
         return ("local",)
@@ -92,7 +101,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         restore: Restore | None,
     ) -> SupervisedSandbox:
         record = self._host.make(folder, lease, spec, labels)
-        instance = self._start(View(folder, spec), record, record.control_at(folder.control()))
+        instance = self._start(self._view(folder, spec), record, record.control_at(folder.control()))
         if restore is not None:
             try:
                 instance.restore(restore)
@@ -130,7 +139,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         control, agent = (
             record.control_at(path) for path in (folder.verifier_control(epoch), folder.control())
         )
-        return self._start(View(folder, record.spec, private, setup), record, control, agent)
+        return self._start(self._view(folder, record.spec, private, setup), record, control, agent)
 
     def _verify_in_place(
         self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
@@ -138,7 +147,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         control = self._attach(lease, incarnation, labels).control
         folder = self._folder(lease)
         record = self._record_of(folder, lease)
-        view = View(folder, record.spec, setup=setup)
+        view = self._view(folder, record.spec, setup=setup)
         self._host.make_room(folder, record)
         _stage_start(view, record, control, control, exports_of(view.environment(record.isolated)))
         layout = view.layout(record.isolated, verifying=True)
@@ -163,7 +172,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         incarnation: str,
         private: Path | None = None,
     ) -> SupervisedSandbox:
-        layout = View(folder, record.spec, private).layout(record.isolated)
+        layout = self._view(folder, record.spec, private).layout(record.isolated)
         return SupervisedSandbox(control, incarnation, layout, self._host.bounds(folder, record))
 
     # ---- folders ----

@@ -11,13 +11,12 @@ def entering(
     supervisor: int | None = None,
     niceness: int = 0,
     groups: Sequence[Path] = (),
-    program: str | None = None,
 ) -> list[str]:
     """Joins `groups` and gives up all rights but those of `user`, of whom no process else exists.
 
     With a `supervisor` it is that user, as root of a user namespace that has the two. Without a user it stays the
-    same. For good: it can't gain rights by what it runs. `program` is the supervisor's, where it isn't this host's.
+    same. For good: it can't gain rights by what it runs.
     """
     joined = (str(group / "cgroup.procs") for group in groups)
     users = ("-" if each is None else str(each) for each in (user, supervisor))
-    return [program or str(supervisor_path()), "enter", *users, str(niceness), *joined, "--"]
+    return [str(supervisor_path()), "enter", *users, str(niceness), *joined, "--"]

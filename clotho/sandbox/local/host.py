@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -41,19 +41,23 @@ NICENESS = 5
 
 
 class LocalHost:
+    """`isolator` is the path of the program that makes views, None where it isn't installed."""
+
+    isolator_name = "bubblewrap"
+
     def __init__(
-        self, root: Path, users: UserRegistry, bubblewrap: str | None, disk_budget_mb: int | None = None
+        self, root: Path, users: UserRegistry, isolator: str | None, disk_budget_mb: int | None = None
     ) -> None:
         self._root = root
         self._disks = DiskBudget(root.parent, disk_budget_mb)
         self._users = users
-        self._bubblewrap = bubblewrap
+        self._isolator = isolator
         self._privileged = os.geteuid() == 0
         self._probing = threading.Lock()
         self._report: IsolationReport | None = None
         self._report_until = 0.0
         self._children: list[subprocess.Popen[bytes]] = []
-        programs = (Path(path) for path in (bubblewrap, supervisor_path()) if path is not None)
+        programs = (Path(path) for path in (isolator, supervisor_path()) if path is not None)
         self._apart = Apart((root / PASSABLE[0], *programs, *system_files()))
 
     # ---- what it can enforce ----
@@ -72,43 +76,54 @@ class LocalHost:
             return self._report
 
     def _probe(self) -> IsolationReport:
-        """In a sandbox that is never finished: should this process die meanwhile, another reaps it."""
+        with self._probe_folder() as folder:
+            bounded = disk.usable(folder.image, folder.disk)
+            return IsolationReport(
+                missing=self._failed_checks(folder),
+                own_user=self._privileged,
+                memory="cgroup" if self._controllers else "unlimited",
+                processes="cgroup" if self._controllers else "user",
+                processors="cgroup" if cgroups.shares_processors(self._controllers) else "nice",
+                disk="disk" if bounded else "file size",
+                landlock=self._privileged and has_landlock(),
+            )
+
+    @contextmanager
+    def _probe_folder(self) -> Iterator[SandboxFolder]:
+        """That of a sandbox that is never finished: should this process die meanwhile, another reaps it."""
         folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
         with folder.locked():
             folder.files.mkdir(mode=0o700)
             folder.disk.mkdir()
             try:
-                bounded = disk.usable(folder.image, folder.disk)
-                return IsolationReport(
-                    missing=self._failed_checks(folder),
-                    own_user=self._privileged,
-                    memory="cgroup" if self._controllers else "unlimited",
-                    processes="cgroup" if self._controllers else "user",
-                    processors="cgroup" if cgroups.shares_processors(self._controllers) else "nice",
-                    disk="disk" if bounded else "file size",
-                    landlock=self._privileged and has_landlock(),
-                )
+                yield folder
             finally:
                 self._remove(folder)
 
     def _failed_checks(self, folder: SandboxFolder) -> tuple[str, ...]:
-        if self._bubblewrap is None:
-            return ("starts at all: bubblewrap isn't installed",)
+        if self._isolator is None:
+            return (f"starts at all: {self.isolator_name} isn't installed",)
         try:
-            user = self._claim_user(folder)
-            spec = SandboxSpec()
-            self._fill(folder, user, spec)
-            with self._files_of_start(user) as files:
-                command = self._isolated(View(folder, spec), spec, files, user is not None)
-                if user is not None:
-                    command = [
-                        *entering(user, supervisor_of(user)),
-                        *command,
-                        *entering(user, program=PROGRAM),
-                    ]
-                return failed_checks(command, files.descriptors())
+            view = self._probed(folder)
+            with self._in_view(view) as (command, descriptors):
+                return failed_checks(command, descriptors, self._environment(view, isolated=True))
         except (IsolationUnavailable, SandboxUnavailable) as error:
             return (f"starts at all: {error}",)
+
+    def _probed(self, folder: SandboxFolder) -> View:
+        return View(folder, SandboxSpec())
+
+    @contextmanager
+    def _in_view(self, view: View) -> Iterator[tuple[list[str], list[int]]]:
+        """The command line that runs another one as a sandbox's user in its view, and the descriptors for it."""
+        user = self._claim_user(view.folder)
+        self._fill(view.folder, user, view.spec)
+        with self._files_of_start(user) as files:
+            enter = entering(user, None if user is None else supervisor_of(user))
+            yield (
+                [*enter, *self._isolated(view, files, user is not None), *entering(user)[1:]],
+                files.descriptors(),
+            )
 
     def _require(self, spec: SandboxSpec) -> bool:
         """Whether a sandbox of `spec` is isolated. Raises IsolationUnavailable where it must be and can't."""
@@ -178,7 +193,7 @@ class LocalHost:
             files = stack.enter_context(self._files_of_start(record.user))
             wanted = launch.Launch(
                 command=self._command(view, record, files, groups),
-                environment=LAUNCH_ENVIRONMENT if record.isolated else view.environment(isolated=False),
+                environment=self._environment(view, isolated=record.isolated),
                 folder=Path("/") if record.isolated else folder.workspace,
                 log=folder.files / f"{control.path.name}.log",
                 lease_seconds=spec.lease_seconds,
@@ -187,7 +202,7 @@ class LocalHost:
                 inherited=files.descriptors(),
             )
             if record.isolated and record.disk_image:
-                call = stack.enter_context(self._apart.with_mount(folder.disk))
+                call = stack.enter_context(self._with_disk(folder))
                 process, incarnation = launch.start(wanted, control, call)
             else:
                 process, incarnation = launch.start(wanted, control)
@@ -290,13 +305,21 @@ class LocalHost:
         if not record.isolated:
             return [*enter, str(supervisor_path())]
         served = () if record.supervisor is None else ("for", str(record.user))
-        bubblewrap = self._isolated(view, record.spec, files, record.supervisor is not None)
-        return [*enter, *bubblewrap, PROGRAM, *served]
+        return [*enter, *self._isolated(view, files, record.supervisor is not None), *served]
 
-    def _isolated(self, view: View, spec: SandboxSpec, files: StartFiles, two_users: bool) -> list[str]:
-        assert self._bubblewrap is not None
+    def _isolated(self, view: View, files: StartFiles, two_users: bool) -> list[str]:
+        """The supervisor's program in the sandbox's view; what it does there comes after."""
+        assert self._isolator is not None
         empty = (self._root / EMPTY_FOLDER, self._root / EMPTY_FILE)
-        return [self._bubblewrap, *view.arguments(files, *empty, spec.expose_usr_local, two_users), "--"]
+        arguments = view.arguments(files, *empty, view.spec.expose_usr_local, two_users)
+        return [self._isolator, *arguments, "--", PROGRAM]
+
+    def _environment(self, view: View, *, isolated: bool) -> Mapping[str, str]:
+        """The variables of the program that makes the view, or, without one, of the sandbox."""
+        return LAUNCH_ENVIRONMENT if isolated else view.environment(isolated=False)
+
+    def _with_disk(self, folder: SandboxFolder) -> AbstractContextManager[launch.Call]:
+        return self._apart.with_mount(folder.disk)
 
     @cached_property
     def _program(self) -> bytes:

@@ -3,7 +3,7 @@
 import ctypes
 import hashlib
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 CHECKS = {
@@ -30,7 +30,9 @@ PACKAGE_LISTS = (
 )
 
 
-def failed_checks(command: Sequence[str], descriptors: Sequence[int]) -> tuple[str, ...]:
+def failed_checks(
+    command: Sequence[str], descriptors: Sequence[int], environment: Mapping[str, str]
+) -> tuple[str, ...]:
     """Run the checks inside `command`, a prefix that makes a sandbox; what doesn't hold, or why there is none."""
     script = "".join(
         f"if {test}; then echo held; else echo failed; fi 2>/dev/null\n" for test in CHECKS.values()
@@ -41,7 +43,7 @@ def failed_checks(command: Sequence[str], descriptors: Sequence[int]) -> tuple[s
         capture_output=True,
         text=True,
         pass_fds=descriptors,
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        env=dict(environment),
         cwd="/",
     )
     answers = result.stdout.split()

@@ -297,6 +297,11 @@ static int begin_command(char **arguments, char **variables) {
 }
 
 int main(int argc, char **argv) {
+    if (argc >= 5 && !strcmp(argv[1], "within")) {
+        if (begin_within(argv + 2)) return 3;
+        argv += 3;
+        argc -= 3;
+    }
     if (argc >= 3 && !strcmp(argv[1], "for")) {
         command_user = (uid_t)natural(argv[2]);
         argv += 2;
