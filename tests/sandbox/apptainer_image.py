@@ -15,7 +15,9 @@ from clotho.sandbox.apptainer.config import ApptainerConfig
 from clotho.sandbox.backend import SandboxSpec
 from tests.machine_image import write_root
 
-IMAGE = Path(tempfile.gettempdir(), f"clotho-image-{os.getpid()}")
+RUN = os.environ.setdefault("RUN_OF_TESTS", str(os.getpid()))
+IMAGE = Path(tempfile.gettempdir(), f"clotho-image-{RUN}{os.environ.get('PYTEST_XDIST_WORKER', '')}")
+"""The same in programs that a test starts, and another one in each process of the tests."""
 MOUNTED_OVER = ("dev", "proc", "sys", "var/tmp", "home", "run")
 """Folders that Apptainer wants to find, as any image has them."""
 

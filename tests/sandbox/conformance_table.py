@@ -19,6 +19,7 @@ BACKENDS = {
     "local": "local",
     "bare": "local, unsafe",
     "podman": "docker, with podman",
+    "commit": "the same, `checkpoint: commit`",
     "apptainer": "apptainer",
     "relay": "podman over a relay",
     "remote": "local, served over a stream",

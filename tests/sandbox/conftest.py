@@ -49,6 +49,7 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "bare": lambda root: LocalBackend(root, bubblewrap="not-installed"),
     "plain": PlainBackend,
     "podman": lambda root: ContainerBackend(root, variable("DOCKER_HOST")),
+    "commit": lambda root: ContainerBackend(root, variable("DOCKER_HOST")),
     "apptainer": ApptainerBackend,
     "relay": relayed_backend,
     "remote": piped_backend,
@@ -61,6 +62,9 @@ SPECS = {
     "bare": SandboxSpec(unsafe_local=True),
     "plain": SandboxSpec(backend=CustomConfig(name=PlainBackend(Path()).names[0]), unsafe_local=True),
     "podman": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
+    "commit": SandboxSpec(
+        backend=DockerConfig(image=IMAGE, workdir="/work", checkpoint="commit"), disk_mb=200, memory_mb=512
+    ),
     "apptainer": apptainer_spec(),
     "relay": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
     "remote": SandboxSpec(disk_mb=200, memory_mb=512),
@@ -75,6 +79,7 @@ OFFERED = {
     "bare": {"places", "same_process", "host_files"},
     "plain": {"same_process", "host_files"},
     "podman": {"places", "same_process", "host_files"},
+    "commit": {"same_process", "host_files"},
     "apptainer": {"places", "same_process", "host_files"},
     "relay": {"places"},
     "remote": {"isolation", "places", "host_files"},
@@ -83,9 +88,11 @@ OFFERED = {
 }
 QUICK = ("test_conformance_leases", "test_conformance_verifier", "test_conformance_places")
 """Tests of SLOW backends in every run of the tests, but for the relay's; the rest takes minutes."""
-SLOW = ("podman", "apptainer", "relay", "remote", "ssh")
+SLOW = ("podman", "commit", "apptainer", "relay", "remote", "ssh")
 NOT_OF_CLOUDS = ("test_conformance_checkpoints", "test_conformance_freeze", "test_conformance_places")
 """What clouds aren't held to: the relay's backend, which makes their sandboxes, is."""
+OF_COMMITS = ("test_conformance_checkpoints", "test_conformance_freeze")
+"""What containers are held to once more whose checkpoints keep their image's system."""
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
 
@@ -120,6 +127,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     needed = {name for mark in metafunc.definition.iter_markers("needs") for name in mark.args}
     kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
     kinds = [kind for kind in kinds if kind not in (*CLOUDS, *LIVE) or name not in NOT_OF_CLOUDS]
+    kinds = [kind for kind in kinds if kind != "commit" or name in OF_COMMITS]
     slow = {*CLOUDS, *LIVE, *(kind for kind in SLOW if name not in QUICK or kind == "relay")}
     marked = [pytest.param(kind, marks=pytest.mark.slow) if kind in slow else kind for kind in kinds]
     metafunc.parametrize("kind", marked, indirect=True, scope="session")
@@ -127,7 +135,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "podman":
+    if request.param in ("podman", "commit"):
         request.getfixturevalue("engine")
     if request.param == "apptainer":
         request.getfixturevalue("apptainer_image")

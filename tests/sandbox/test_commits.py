@@ -67,6 +67,7 @@ async def test_what_commands_installed_is_restored(
     assert await third.text(f"{LOOK}; cat /usr/lib/more") == f"{INSTALLED}\nmore"
 
 
+@pytest.mark.slow
 async def test_a_verifier_sees_what_was_restored(
     own: Shell, copies: Copies, containers: ContainerBackend, lease: str
 ) -> None:
@@ -76,6 +77,7 @@ async def test_a_verifier_sees_what_was_restored(
     assert await verifier.text(LOOK) == INSTALLED
 
 
+@pytest.mark.slow
 async def test_nothing_is_committed_where_the_system_has_not_changed(
     own: Shell, copies: Copies, sdk: docker.DockerClient
 ) -> None:
@@ -89,6 +91,7 @@ async def test_nothing_is_committed_where_the_system_has_not_changed(
     assert second.system == third.system and len(kept_images(sdk)) == 1
 
 
+@pytest.mark.slow
 async def test_the_two_newest_of_a_rollout_are_kept(
     own: Shell, copies: Copies, sdk: docker.DockerClient
 ) -> None:
@@ -101,6 +104,7 @@ async def test_the_two_newest_of_a_rollout_are_kept(
     assert await (await copies.restore(taken[-2])).text("cat /usr/lib/number") == "2"
 
 
+@pytest.mark.slow
 async def test_an_image_that_is_gone_leaves_the_folders_and_another_system(
     own: Shell, copies: Copies, containers: ContainerBackend, sdk: docker.DockerClient, lease: str
 ) -> None:
@@ -144,6 +148,7 @@ async def test_images_are_reaped_when_no_sandbox_of_their_rollout_is_left(
     assert not kept_images(sdk)
 
 
+@pytest.mark.slow
 async def test_more_than_may_be_changed_is_no_checkpoint(own: Shell, tmp_path: Path) -> None:
     await own.run("head -c 16M /dev/zero > /usr/large")
     taken = await own.sandbox.checkpoint(tmp_path / "blob")

@@ -152,7 +152,7 @@ async def test_database_written_meanwhile_is_intact(own: Shell, copies: Copies, 
 
 
 async def test_exact_tells_what_a_checkpoint_leaves_behind(own: Shell, copies: Copies, kind: str) -> None:
-    isolated = kind in ("local", "apptainer", "remote", "ssh")
+    isolated = kind in ("local", "commit", "apptainer", "remote", "ssh")
     await own.run("echo x > x")
     assert (await copies.take(own)).exact is isolated
     background = own.job("sleep 60", session="background")

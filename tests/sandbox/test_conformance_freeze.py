@@ -24,9 +24,9 @@ def on_host(own: Shell, kind: str) -> Path:
     """The workspace as this process sees it: file verbs wait for an archive."""
     control = own.control.path
     local = control.parents[2] / "sandboxes" / control.parent.name / "disk" / "work"
-    if kind == "podman":
+    if kind in ("podman", "commit"):
         return control.parents[1] / "disk" / "work"
-    return local if kind == "local" else Path(own.sandbox.workspace)
+    return local if kind in ("local", "apptainer") else Path(own.sandbox.workspace)
 
 
 def content(file: Path) -> bytes:
