@@ -48,7 +48,7 @@ log = read_eval_log(sys.argv[1])
 print(json.dumps({
     "status": log.status,
     "mean": log.results.scores[0].metrics["mean"].value,
-    "samples": [[each.id, each.epoch, each.scores["reward"].value] for each in log.samples],
+    "samples": sorted([each.id, each.epoch, each.scores["reward"].value] for each in log.samples),
     "roles": [each.role for each in log.samples[0].messages],
     "text": log.samples[0].output.completion,
     "errors": [bool(each.parse_error) for each in log.samples[0].messages[1].tool_calls],
