@@ -115,7 +115,12 @@ def interpreter() -> Sequence[str]:
 
 @asynccontextmanager
 async def trainer_of(
-    cluster: Cluster, service: RolloutService, model: Path, run: str, environment: str = ONE_FILE
+    cluster: Cluster,
+    service: RolloutService,
+    model: Path,
+    run: str,
+    environment: str = ONE_FILE,
+    workers: int = 1,
 ) -> AsyncIterator[Trainer]:
     rendering = Rendering(tokenizer=str(model), tool_call_parser="hermes").model_dump(mode="json")
     config = Config(
@@ -128,7 +133,14 @@ async def trainer_of(
         },
     )
     address = f"tcp://127.0.0.1:{free_port()}"
-    command = [*interpreter(), "-m", "tests.trainers.env_server", config.model_dump_json(), address]
+    command = [
+        *interpreter(),
+        "-m",
+        "tests.trainers.env_server",
+        config.model_dump_json(),
+        address,
+        str(workers),
+    ]
     server = ChildProcess(command, cluster.folder / f"{run}.log")
     await server.start()
     try:
@@ -148,9 +160,9 @@ def same(got: Got, rows: Sequence[TrainingRow]) -> bool:
 async def test_branches_are_those_of_the_journal(
     cluster: Cluster, service: RolloutService, model: Path, url: str
 ) -> None:
-    """Of 52 episodes: four of each task, as a trainer that makes groups of them asks."""
+    """Of 52 episodes, by two workers of one server: four of each task, as of a trainer of groups."""
     tasks = sorted([*range(13)] * 4)
-    async with trainer_of(cluster, service, model, "vf-rows") as trainer:
+    async with trainer_of(cluster, service, model, "vf-rows", workers=2) as trainer:
         episodes = await trainer.ask(url, *tasks, cache_salt="3", temperature=1.0, top_p=1.0, logprobs=True)
         rows = await trainer.rows()
     assert [each.errors for each in episodes] == [[]] * len(tasks)
