@@ -17,7 +17,7 @@ from clotho.sandbox.supervised.instance import SupervisedSandbox
 from tests.sandbox.engine_elsewhere import control_behind
 from tests.sandbox.remote_host import control_of
 
-SECONDS = 20.0
+SECONDS = 60.0
 _runs = itertools.count()
 
 

@@ -35,7 +35,7 @@ OF_THE_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 class ApptainerHost(LocalHost):
-    isolator_name = "neither apptainer nor singularity"
+    isolator_name = "apptainer"
 
     def __init__(self, root: Path, users: UserRegistry, apptainer: Apptainer | None) -> None:
         super().__init__(root, users, None if apptainer is None else apptainer.path)
