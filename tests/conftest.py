@@ -80,3 +80,14 @@ async def private_cluster(
     name = request.node.name.replace("[", "-").replace("]", "").replace("_", "-")[:60]
     async with cluster_in(temporal, folder / name, name) as private:
         yield private
+
+
+@pytest.fixture
+def wandb_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What wandb writes offline in this process is here; it heeds no variable once it has started."""
+    import wandb
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    yield tmp_path
+    wandb.teardown()

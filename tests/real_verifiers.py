@@ -32,6 +32,8 @@ from tests.unit.rendering.families import make_model
 ROOT = Path(__file__).parent.parent
 SAID = ((thinking("small", calling("echo -n 0.5 > /work/score")), "Done."),)
 """A thought that is forgotten begins another branch."""
+PATIENCE = 600.0
+"""Seconds for an interpreter that imports verifiers on a busy machine."""
 NOWHERE = "http://127.0.0.1:9/v1"
 
 
@@ -185,7 +187,7 @@ async def test_a_trainer_that_is_started_again_gets_what_was_rolled_out(
             async def ordered() -> bool:
                 return len(await trainer.groups()) == 4
 
-            await eventually(ordered, "two more groups", 120)
+            await eventually(ordered, "two more groups", PATIENCE)
         await trainer.server.kill()
     async with trainer_of(cluster, service, model, "vf-again") as trainer:
         episodes = await trainer.ask(url, 1, 1, 1, 1, cache_salt="3")
@@ -208,7 +210,7 @@ async def test_a_cancelled_episode_ends_its_rollout(
             async def begun() -> bool:
                 return len(await trainer.groups()) == 1
 
-            await eventually(begun, "the group is ordered", 120)
+            await eventually(begun, "the group is ordered", PATIENCE)
             assert client.stdin is not None
             client.stdin.write(b"cancel\n")
             said, _ = await client.communicate()
@@ -219,7 +221,7 @@ async def test_a_cancelled_episode_ends_its_rollout(
         async def ended() -> bool:
             return (await workflow.describe()).status is WorkflowExecutionStatus.CANCELED
 
-        await eventually(ended, "the group's workflow has ended", 120)
+        await eventually(ended, "the group's workflow has ended", PATIENCE)
         (after,) = await trainer.ask(url, 2, cache_salt="3")
     assert after.ok and after.rollout is not None and not after.rollout.startswith(group)
 

@@ -284,11 +284,7 @@ async def test_logprobs_that_would_bias_a_trainer_are_refused_at_the_start(
     assert served is not None and served.logprobs_mode == ("processed" if processed else "raw")
 
 
-async def test_wandb_shows_outcomes_and_tool_errors(
-    cluster: Cluster, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+async def test_wandb_shows_outcomes_and_tool_errors(cluster: Cluster, api: Api, wandb_folder: Path) -> None:
     failing = ScriptedTurn(calls=(ScriptedCall(name="no_such_tool", arguments={}),))
     variants = ((failing, ScriptedTurn(content="Done.")), *scoring(1).variants)
     model = ScriptedModel(Script(conversations=(Conversation(variants=variants),)))
@@ -303,7 +299,7 @@ async def test_wandb_shows_outcomes_and_tool_errors(
         await env.handle_send_to_api(groups, item)
         await env.wandb_log()
         wandb.finish()
-    (record,) = tmp_path.rglob("run-*.wandb")
+    (record,) = wandb_folder.rglob("run-*.wandb")
     names = (
         *("outcome/completed", "turns_mean", "sampled_tokens", "prompt_tokens", "resumed_turns", "repairs"),
         *("rollouts", "tool_errors_count", "tool_error_details", "open_groups"),

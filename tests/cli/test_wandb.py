@@ -73,12 +73,8 @@ async def write_transcript(journal: Journal, rollout: str, turns: int) -> None:
         await journal.write(turn_key(rollout, number), turn(f"Turn {number}."))
 
 
-async def test_a_run_is_logged_with_its_rewards_and_transcripts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    journal = Journal(FilesystemStore(tmp_path / "store"))
+async def test_a_run_is_logged_with_its_rewards_and_transcripts(wandb_folder: Path) -> None:
+    journal = Journal(FilesystemStore(wandb_folder / "store"))
     await write_run(journal, RUN, 3)
     for item in range(2):
         await write_group(journal, RUN, item, 1.0, 0.25)
@@ -89,7 +85,7 @@ async def test_a_run_is_logged_with_its_rewards_and_transcripts(
         log.show(View())
         log.show(View(progress=progress, counts=RunCounts(rollouts=4, reward_sum=2.5), group_size=2))
         await log.conclude(journal, RUN)
-    (record,) = tmp_path.rglob("run-*.wandb")
+    (record,) = wandb_folder.rglob("run-*.wandb")
     assert record.stem == f"run-{wandb_log.wandb_id(journal, RUN)}", "the same id whoever follows the run"
 
     async def logged() -> bool:  # its own process writes the file
@@ -97,7 +93,7 @@ async def test_a_run_is_logged_with_its_rewards_and_transcripts(
         return all(name.encode() in content for name in LOGGED)
 
     await eventually(logged, f"{LOGGED} in {record}")
-    (transcripts,) = tmp_path.rglob("transcripts_*.table.json")
+    (transcripts,) = wandb_folder.rglob("transcripts_*.table.json")
     table = transcripts.read_text()
     assert "logged/g000001/r1" in table
     assert "[TOOL CALL] terminal(" in table
@@ -110,10 +106,8 @@ def test_a_run_has_one_id_in_each_store(tmp_path: Path) -> None:
     assert wandb_log.wandb_id(here, RUN) == wandb_log.wandb_id(again, RUN) != wandb_log.wandb_id(there, RUN)
 
 
-async def test_what_wandb_refuses_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    journal = Journal(FilesystemStore(tmp_path / "store"))
+async def test_what_wandb_refuses_is_said(wandb_folder: Path) -> None:
+    journal = Journal(FilesystemStore(wandb_folder / "store"))
     with pytest.raises(InvalidInput, match=r"--wandb: .*the run goes on without"):
         async with wandb_log.wandb_log("a/project", journal, run_manifest(ONE_FILE, RUN, "scripted")):
             pass

@@ -43,15 +43,17 @@ async def main() -> None:
     client, tasks = EnvClient(asked.address), list(NumberedTasks(vf.TasksetConfig()))
     await client.wait_for_server_startup()
     running = [asyncio.create_task(episode(client, asked, tasks[number])) for number in asked.tasks]
-    cancelled = asyncio.create_task(lines.readline())
+    cancelled = asyncio.create_task(lines.readuntil())  # fails at the end of input, which cancels nothing
     done = asyncio.gather(*running, return_exceptions=True)
     either: list[asyncio.Future[Any]] = [cancelled, done]
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    for task in running:
-        task.cancel()
+    if cancelled.done() and cancelled.exception() is None:
+        for task in running:
+            task.cancel()
     failures = [each for each in await done if isinstance(each, Exception)]
     await client.close()
     cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
     if failures:
         raise failures[0]
 
