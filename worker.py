@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import metadata
-from typing import Annotated, Any, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypedDict
 
 import typer
 from temporalio.client import Client
@@ -22,6 +22,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymen
 from activities.budgets import BudgetWatch
 from activities.host import Host, local_activities
 from activities.llm import Model
+from activities.notifications import Notifications
 from activities.pauses import PauseActivities
 from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, load_settings, secret, variable
@@ -41,7 +42,9 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
 from clotho.monitoring.metrics import Metrics
+from clotho.monitoring.notices import Notifier
 from clotho.monitoring.sandbox_counts import SandboxCounts
+from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.processes.ending import exit_status, leave, stop_signal
 from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
@@ -57,6 +60,10 @@ from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels
 from clotho.tools.command_preview import CommandPreviews
 from workflows.registry import PINNED, UPGRADED
+
+if TYPE_CHECKING:
+    from clotho.models.backends import Backends
+    from clotho.models.pacing import Pacer
 
 log = logging.getLogger("clotho")
 
@@ -104,7 +111,7 @@ class Composition:
                 workflows=workflows,
                 activities=local,
                 no_remote_activities=True,
-                max_concurrent_local_activities=sizes.max_tool_calls,
+                max_concurrent_local_activities=sizes.max_local_steps,
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 workflow_failure_exception_types=[ClothoError],
                 max_cached_workflows=sizes.max_cached_workflows,
@@ -117,13 +124,13 @@ class Composition:
             for queue, workflows, behavior in served
         ]
 
-    def llm(self, own_queue: str, pauses: PauseActivities, budgets: BudgetWatch) -> list[Worker]:
+    def backends(self) -> "Backends":
         # Imported here: a third of the time that a process takes to start, and other roles call no model.
         from clotho.models.backends import Backends
 
         sizes = self.settings.worker
         flush_policy = FlushPolicy(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)
-        backends = Backends(
+        return Backends(
             self.journal,
             sizes.model_call_timeout_seconds,
             {TINY: BUNDLED},
@@ -131,13 +138,28 @@ class Composition:
             sizes.model_answer_mb << 20,
         )
 
-        def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
-            key = secret(endpoint.api_key_variable) if endpoint.api_key_variable else None
-            return backends.at(endpoint, key, manifest.model, manifest.rendering)
+    def pacer(self, backends: "Backends", own_queue: str) -> "Pacer":
+        from clotho.models.pacing import Pacer
 
-        previews = CommandPreviews(variable) if sizes.show_commands else None
-        most_calls = sizes.max_model_calls
-        model = Model(self.journal, backend, own_queue, previews, self.metrics, budgets, most_calls)
+        async def metrics(server: Endpoint) -> bytes | None:
+            return await backends.metrics(server, _key_of(server))
+
+        return Pacer(self.journal, own_queue, self.settings.worker.rate_limits, metrics)
+
+    def llm(
+        self,
+        own_queue: str,
+        backends: "Backends",
+        pacer: "Pacer",
+        pauses: PauseActivities,
+        budgets: BudgetWatch,
+    ) -> list[Worker]:
+        def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
+            return backends.at(endpoint, _key_of(endpoint), manifest.model, manifest.rendering)
+
+        previews = CommandPreviews(variable) if self.settings.worker.show_commands else None
+        most_calls = self.settings.worker.max_model_calls
+        model = Model(self.journal, backend, own_queue, previews, self.metrics, budgets, most_calls, pacer)
         served: dict[str, list[Callable[..., Any]]] = {
             self.task_queues.model.queue: [
                 model.sample_first_turn,
@@ -164,10 +186,12 @@ class Composition:
 
     def tools(self, host: Host, host_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
+        notifications = Notifications(Notifier(self.settings.notify, self.settings.worker.model_keys))
+        of_campaigns = (*host.of_campaigns, notifications.run_notice_command, notifications.post_notice)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,
-            self.task_queues.environment.queue: (*host.of_campaigns, *host.of_groups),
+            self.task_queues.environment.queue: (*of_campaigns, *host.of_groups),
         }
         return [
             Worker(
@@ -185,9 +209,16 @@ class Composition:
         ]
 
 
-async def reach(settings: Settings, runtime: Runtime | None = None) -> tuple[Client, Store]:
+def _key_of(server: Endpoint) -> str | None:
+    return secret(server.api_key_variable) if server.api_key_variable else None
+
+
+async def reach(
+    settings: Settings, runtime: Runtime | None = None, tracing: Tracing | None = None
+) -> tuple[Client, Store]:
     """Connect to Temporal, with its search attributes registered, and open the store."""
-    client = await connect(settings.temporal, runtime)
+    interceptors = [tracing.interceptor] if tracing is not None else []
+    client = await connect(settings.temporal, runtime, interceptors)
     await ensure_search_attributes(client)
     return client, await asyncio.to_thread(open_store, settings.store, settings.s3)
 
@@ -205,9 +236,10 @@ def measured_journal(store: Store, metrics: Metrics) -> Journal:
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     host = host_name(settings)
-    served = open_runtime(settings.metrics, {"host": host, "roles": "+".join(roles)})
+    labels = {"host": host, "roles": "+".join(roles)}
+    served, tracing = open_runtime(settings.metrics, labels), open_tracing(settings.tracing, labels)
     metrics = Metrics(served.runtime.metric_meter)
-    client, store = await reach(settings, served.runtime)
+    client, store = await reach(settings, served.runtime, tracing)
     served.log()
     journal = measured_journal(store, metrics)
     parts = Composition(settings, client, journal, TaskQueues(), metrics)
@@ -215,13 +247,18 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     sandbox_host: Host | None = None
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
+        on_draining: list[Callable[[], None]] = []
         on_drained: list[Callable[[], Coroutine[Any, Any, None]]] = []
         if "llm" in roles:
             slot = ProcessSlot(cache_folder() / "processes" / host)
             own_queue = f"{parts.task_queues.model.queue}-{host}-{slot.number}"
             pauses = PauseActivities(journal, client)
             budgets = BudgetWatch(journal, client, own_queue)
-            workers += parts.llm(own_queue, pauses, budgets)
+            backends = parts.backends()
+            pacer = parts.pacer(backends, own_queue)
+            on_draining.append(pacer.stop)
+            workers += parts.llm(own_queue, backends, pacer, pauses, budgets)
+            background.append(tasks.create_task(pacer.run()))
             background.append(tasks.create_task(pauses.run()))
             background.append(tasks.create_task(budgets.run()))
             background.append(tasks.create_task(Liveness(journal, own_queue).run()))
@@ -243,6 +280,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             )
             background.append(tasks.create_task(reaper.run()))
             background.append(tasks.create_task(SandboxCounts(backend, metrics).run()))
+            background.append(tasks.create_task(sandbox_host.idle.run()))
             background.append(tasks.create_task(Liveness(journal, host_queue).run()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host)
@@ -252,10 +290,14 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         log.info("serving %s", ", ".join(roles))
         await stopped.wait()
         log.info("draining")
+        for stop in on_draining:
+            stop()
         await asyncio.gather(*(worker.shutdown() for worker in workers))
         await journal.drain()
         for close in on_drained:
             await close()
+        if tracing is not None:
+            await tracing.close()
         for task in background:
             task.cancel()
 

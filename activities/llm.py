@@ -20,6 +20,7 @@ from clotho.identifiers.rollout_keys import process_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
 from clotho.models.endpoint import Endpoint
+from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import is_present
 from clotho.rollouts.agent import AgentKind, planned_turn
@@ -77,12 +78,14 @@ class Model:
         metrics: Metrics,
         budgets: BudgetWatch,
         most_calls: int,
+        pacer: Pacer,
     ) -> None:
         """`previews` summarize calls in histories, which otherwise have the tool's name only.
 
         `most_calls` bounds the model calls that are open at once, whichever queue they come from.
         """
         self._budgets = budgets
+        self._pacer = pacer
         self._previews = previews
         self._free = asyncio.Semaphore(most_calls)
         self._journal = journal
@@ -204,18 +207,22 @@ class Model:
         manifest = inputs.manifest
         if (plan := inputs.transcript.prompt.plan) is not None:
             return TurnEntry(sampled=planned_turn(plan, request.turn, manifest.agent.kind))
-        server = _required(inputs.endpoint, request.run).server_for(request.rollout, activity.info().attempt)
-        backend = self._backends(manifest, server)
+        endpoint = _required(inputs.endpoint, request.run)
         call = _call(request, inputs)
-        if manifest.rendering is not None:
-            call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
-        async with self._free:
-            await failpoints.reach("turn.asking", call.key)
-            try:
+        try:
+            attempt = activity.info().attempt
+            async with self._pacer.permit(endpoint, request.rollout, attempt) as permit, self._free:
+                if await self._pauses.of(request.run) is not None:
+                    raise RunPaused  # while it waited
+                backend = self._backends(manifest, permit.server)
+                if manifest.rendering is not None:
+                    call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
+                await failpoints.reach("turn.asking", call.key)
                 sampled = within_limit(await backend.sample_turn(call), manifest.limits.max_calls_per_turn)
-            except ContextOverflow as overflow:
-                self._metrics.count_turn(manifest.environment, None)
-                return TurnEntry(sampled=None, context_overflow=str(overflow))
+                permit.answered(sampled)
+        except ContextOverflow as overflow:
+            self._metrics.count_turn(manifest.environment, None)
+            return TurnEntry(sampled=None, context_overflow=str(overflow))
         await failpoints.reach("turn.answered", call.key)
         self._metrics.count_turn(manifest.environment, sampled)
         if backend.capabilities is not None:

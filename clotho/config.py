@@ -26,7 +26,7 @@ from clotho.frozen_model import FrozenModel, field_errors
 from clotho.logs import LogFormat
 from clotho.run_settings import RunSettings
 from clotho.ssh_host import SshHost
-from clotho.worker_settings import MetricsSettings, WorkerSettings
+from clotho.worker_settings import MetricsSettings, NotifySettings, TracingSettings, WorkerSettings
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
@@ -154,6 +154,8 @@ class Settings(BaseSettings):
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
+    tracing: TracingSettings = TracingSettings()
+    notify: NotifySettings = NotifySettings()
     sandbox: SandboxSettings = SandboxSettings()
     run: RunSettings = RunSettings()
     """Defaults of runs that are started here; flags override them."""

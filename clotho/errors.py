@@ -139,11 +139,14 @@ class Unavailable(ClothoError):
 
 
 class ModelUnavailable(Unavailable):
-    """The model server can't answer now."""
+    """The model server can't answer now; `throttled`: it has more requests than it takes."""
 
-    def __init__(self, message: str, retry_after: timedelta | None = None) -> None:
+    def __init__(
+        self, message: str, retry_after: timedelta | None = None, *, throttled: bool = False
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.throttled = throttled
 
 
 class TokenizerUnavailable(ModelUnavailable):

@@ -1,8 +1,15 @@
-"""Settings of worker processes: their sizes, and where their metrics are read."""
+"""Settings of worker processes: their sizes, their metrics and traces, and who is told what has become of runs."""
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from clotho.frozen_model import FrozenModel
+
+
+class RateLimit(FrozenModel):
+    """The limits of one key of a model server, over all processes that use it. None: no limit."""
+
+    requests_per_minute: PositiveInt | None = None
+    tokens_per_minute: PositiveInt | None = None
 
 
 class WorkerSettings(FrozenModel):
@@ -10,14 +17,24 @@ class WorkerSettings(FrozenModel):
 
     max_cached_workflows: int = 2_000
     """Workflows that a process keeps in memory, so that they need no replay."""
-    max_workflow_tasks: int = 500
-    """Workflow tasks that a process has open at once, on each of its queues. Each step made in it holds one."""
+    max_workflow_tasks: int = 50
+    """Workflow tasks that a process has open at once, on each of its queues. Each step made in it holds one.
+
+    Of more than it gets done in 6 s, each begins again with a replay of its history: at 500, with 400
+    rollouts open, three tasks of each did.
+    """
+    max_local_steps: int = 25
+    """Steps that a process makes within its workflow tasks at once: one that lasts longer goes on after 2 s."""
     max_model_calls: int = 500
     """Model calls that a process has open at once."""
     max_tool_calls: int = 200
     """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
     model_call_timeout_seconds: float = 600.0
     """Seconds that one request to a model server may take."""
+    rate_limits: dict[str, RateLimit] = {}
+    """Limits of model servers' keys, by the key's environment variable: requests_per_minute, tokens_per_minute.
+
+    All processes together keep to them. Without a key: the empty name."""
     model_answer_mb: int = 8
     """Largest answer of a model server, and largest event of a stream, in MiB."""
     show_commands: bool = True
@@ -47,3 +64,21 @@ class MetricsSettings(FrozenModel):
     """First port for metrics; 0: no metrics. Each process takes the first free one of the 32 from it on."""
     host: str = "127.0.0.1"
     """The address to serve metrics at; 0.0.0.0: every address of this machine."""
+
+
+class TracingSettings(FrozenModel):
+    """Traces of what worker processes do."""
+
+    endpoint: str | None = None
+    """URL for OpenTelemetry traces by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. None: no traces."""
+
+
+class NotifySettings(FrozenModel):
+    """Who is told that a run has paused itself or has ended; secrets are named by environment variable."""
+
+    command: tuple[str, ...] = ()
+    """A program and its arguments, run on the worker's machine with the notice in JSON as its standard input."""
+    webhook_variable: str | None = None
+    """Environment variable with the URL that the notice is sent to, as a POST of JSON."""
+    webhook_token_variable: str | None = None
+    """Environment variable with the token of such requests: `Authorization: Bearer …`."""

@@ -154,6 +154,7 @@ class Cluster:
         task_queues: TaskQueues = FAST,
         repairs: RepairBounds = REPAIRS,
         stop_after_failures: int = 8,
+        priority: int | None = None,
         **manifest: Any,
     ) -> CampaignHandle:
         """Start a run as `clotho run` does."""
@@ -166,6 +167,7 @@ class Cluster:
             task_queues=task_queues,
             repairs=repairs,
             stop_after_failures=stop_after_failures,
+            priority=priority,
         )
         return await start_campaign(self.client, self.open_journal(), order)
 

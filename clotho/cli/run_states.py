@@ -8,6 +8,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from clotho.cli.follow import current_progress
 from clotho.cli.terminal import sanitized_text
 from clotho.cli.waiting import is_polled, unserved
 from clotho.identifiers.ids import campaign_id
@@ -15,7 +16,7 @@ from clotho.journal import Journal
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
-from clotho.runs.groups import scored_keys, target_groups
+from clotho.runs.groups import is_large, scored_keys, target_groups
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.temporal.search_attributes import RUN
@@ -30,11 +31,12 @@ async def runs_table(journal: Journal, client: Client | None) -> Table:
     table = Table("run", "state", "scored groups", "group size", "environment", "model")
     for name in await list_runs(journal):
         manifest = await read_manifest(journal, name)
-        scored, target = len(await scored_keys(journal, name)), await target_groups(journal, name)
+        scored, target = await scored_count(journal, client, name), await target_groups(journal, name)
+        shown = NOT_KNOWN if scored is None else str(scored)
         table.add_row(
             name,
             await run_state(journal, client, name, scored, target),
-            f"{scored}/{target}" if target is not None else str(scored),
+            f"{shown}/{target}" if target is not None else shown,
             str(manifest.group_size),
             sanitized_text(manifest.environment),
             sanitized_text(manifest.model),
@@ -42,12 +44,20 @@ async def runs_table(journal: Journal, client: Client | None) -> Table:
     return table
 
 
+async def scored_count(journal: Journal, client: Client | None, run: str) -> int | None:
+    """The number of the run's scored groups; of a large run what its campaign says, None if it doesn't answer."""
+    if not await is_large(journal, run):
+        return len(await scored_keys(journal, run))
+    progress = await current_progress(client.get_workflow_handle(campaign_id(run))) if client else None
+    return progress.scored + progress.skipped if progress is not None else None
+
+
 async def run_state(
-    journal: Journal, client: Client | None, run: str, scored: int, target: int | None
+    journal: Journal, client: Client | None, run: str, scored: int | None, target: int | None
 ) -> str:
     """One word."""
     paused = await paused_because(journal, run) is not None
-    if target is not None and scored >= target:
+    if target is not None and scored is not None and scored >= target:
         return "scored"
     if client is None:
         return "paused" if paused else NOT_KNOWN

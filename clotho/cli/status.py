@@ -21,11 +21,13 @@ from clotho.config import Settings, load_settings
 from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
+from clotho.models.pacing import pace_texts
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import read_adapter_config
 from clotho.runs.budgets import budget_text
 from clotho.runs.counts import RunCounter
-from clotho.runs.manifest import read_capabilities, read_manifest
+from clotho.runs.groups import is_large
+from clotho.runs.manifest import read_capabilities, read_endpoint, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
@@ -86,6 +88,9 @@ async def show_stored(console: Console, journal: Journal, manifest: RunManifest)
     one_line(console, settings_text(manifest))
     if (spent := await budget_text(journal, run)) is not None:
         one_line(console, spent)
+    if (endpoint := await read_endpoint(journal, run)) is not None:
+        for text in await pace_texts(journal, endpoint):
+            one_line(console, text)
     if (served := await read_capabilities(journal, run)) is not None:
         one_line(console, served_text(served))
     if (drawn := await drawn_text(journal, run)) is not None:
@@ -105,7 +110,7 @@ async def show_running(console: Console, journal: Journal, client: Client, manif
         one_line(console, text, "red")
     progress = await current_progress(client.get_workflow_handle(campaign_id(run)))
     if progress is not None:
-        counts = await count_now(RunCounter(journal, client, run))
+        counts = None if await is_large(journal, run) else await count_now(RunCounter(journal, client, run))
         one_line(console, progress_line(View(progress, counts, manifest.group_size)))
     if trouble := await stall_reason(client, run):
         one_line(console, trouble, "yellow")

@@ -63,6 +63,11 @@ class Backends:
             )
         return self._exact[key]
 
+    async def metrics(self, endpoint: Endpoint, api_key: str | None) -> bytes | None:
+        """The page of metrics of an endpoint's server; None where it has none."""
+        http = self._connection(endpoint.base_url, api_key)
+        return await http.get(f"{http.root}/metrics")
+
     async def aclose(self) -> None:
         for connection in self._connections.values():
             await connection.aclose()

@@ -1,8 +1,17 @@
 """The endpoint of a run's model."""
 
+import math
+from collections.abc import Callable
+from typing import Self
+
+from pydantic import model_validator
+
+from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import derived_seed
-from clotho.models.backend import Inference
+from clotho.models.backend import Inference, checked_base_url
+
+SEEDS = 1 << 63
 
 
 class Endpoint(FrozenModel):
@@ -11,17 +20,60 @@ class Endpoint(FrozenModel):
     base_url: str
     more_urls: tuple[str, ...] = ()
     """URLs of further servers of the same model."""
+    weights: tuple[float, ...] = ()
+    """The share of the rollouts that each server gets, relative to the others'; none: all the same."""
     api_key_variable: str | None = None
     """The environment variable that holds the key, in the processes that call models."""
     inference: Inference = Inference.CHAT
+
+    @model_validator(mode="after")
+    def _checked_weights(self) -> Self:
+        if self.weights and len(self.weights) != 1 + len(self.more_urls):
+            raise ValueError("weights has a number for each server, or none")
+        if not all(0 < weight < math.inf for weight in self.weights):
+            raise ValueError("a weight is a number above 0")
+        return self
 
     @property
     def servers(self) -> tuple["Endpoint", ...]:
         """Each server as an endpoint of its own."""
         urls = (self.base_url, *self.more_urls)
-        return tuple(self.model_copy(update={"base_url": url, "more_urls": ()}) for url in urls)
+        alone = {"more_urls": (), "weights": ()}
+        return tuple(self.model_copy(update={"base_url": url, **alone}) for url in urls)
 
-    def server_for(self, rollout: str, attempt: int) -> "Endpoint":
-        """The rollout's own server, which has its prompts cached; the next one at every further attempt."""
-        servers = self.servers
-        return servers[(derived_seed(rollout) + attempt - 1) % len(servers)]
+    def server_for(
+        self, rollout: str, attempt: int, usable: Callable[["Endpoint"], bool] = lambda _: True
+    ) -> "Endpoint":
+        """The rollout's own server, which has its prompts cached; the next one at every further attempt.
+
+        Servers that aren't usable are left out while there are others: their rollouts are spread over those.
+        """
+        servers, weights = self.servers, self.weights or (1.0,) * (1 + len(self.more_urls))
+
+        def distance(place: int) -> float:
+            chance = (derived_seed(rollout, servers[place].base_url) + 0.5) / SEEDS
+            return -math.log(chance) / weights[place]
+
+        order = [servers[place] for place in sorted(range(len(servers)), key=distance)]
+        usable_ones = list(filter(usable, order)) if len(order) > 1 else order
+        candidates = usable_ones or order
+        return candidates[(attempt - 1) % len(candidates)]
+
+
+def parsed_servers(text: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The URLs and weights in `URL[=WEIGHT],…`; raises InvalidInput for what is none."""
+    urls, weights = [], []
+    for part in text.split(","):
+        url, equals, weight = part.strip().partition("=")
+        try:
+            weights.append(float(weight) if equals else 1.0)
+        except ValueError:
+            weights.append(math.nan)
+        if not 0 < weights[-1] < math.inf:
+            raise InvalidInput(
+                "the weight of a model server is a number above 0, as in http://host:8000/v1=2"
+            )
+        urls.append(checked_base_url(url))
+    if len(set(urls)) < len(urls):
+        raise InvalidInput("a model server is named twice")
+    return tuple(urls), tuple(weights) if len(set(weights)) > 1 else ()

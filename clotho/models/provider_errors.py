@@ -13,6 +13,8 @@ from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnav
 TEXT_CHARACTERS = 600
 LONGEST_HEADER = 64
 """Characters of one that says how long to wait."""
+THROTTLED = (429, 529)
+"""Statuses of a server that has more requests than it takes; 503 is one if it says when to ask again."""
 LONGEST_WAIT = timedelta(hours=1)
 LONGEST_HINTED_WAIT = timedelta(minutes=1)
 UNPAID_ACCOUNT_WAIT = timedelta(minutes=5)
@@ -57,7 +59,9 @@ def refusal(
     if status in (400, 413, 422) and OVERFLOW.search(said):
         return _overflow(said, text, max_tokens)
     if status in (408, 409, 425, 429) or status >= 500:
-        return ModelUnavailable(text, retry_after(status, headers))
+        asked = retry_after(status, headers)
+        throttled = status in THROTTLED or (status == 503 and asked is not None)
+        return ModelUnavailable(text, asked, throttled=throttled)
     if status == 401:
         return ModelRejected("the model server answers 401: it does not accept the API key")
     return ModelRejected(text)

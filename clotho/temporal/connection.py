@@ -1,9 +1,10 @@
 """The connection to a Temporal cluster."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from temporalio.client import Client, RetryConfig
+from temporalio.client import Client, Interceptor, RetryConfig
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
 
@@ -12,7 +13,9 @@ from clotho.errors import InvalidInput, truncate_middle
 from clotho.temporal.conversion import DATA_CONVERTER
 
 
-async def connect(settings: TemporalSettings, runtime: Runtime | None = None) -> Client:
+async def connect(
+    settings: TemporalSettings, runtime: Runtime | None = None, interceptors: Sequence[Interceptor] = ()
+) -> Client:
     """Connect as the settings say, else as Temporal's own variables and profiles do.
 
     `runtime` carries the connection: the SDK's own by default. Raises InvalidInput where no server answers.
@@ -27,7 +30,11 @@ async def connect(settings: TemporalSettings, runtime: Runtime | None = None) ->
     patient = RetryConfig(max_elapsed_time_millis=None, max_retries=0)
     try:
         return await Client.connect(
-            **options, data_converter=DATA_CONVERTER, retry_config=patient, runtime=runtime
+            **options,
+            data_converter=DATA_CONVERTER,
+            retry_config=patient,
+            runtime=runtime,
+            interceptors=interceptors,
         )
     except RuntimeError as error:
         raise InvalidInput(

@@ -18,6 +18,7 @@ from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import ModelBackend, SampledTurn, TurnCall, Usage
 from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage
+from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import Liveness, heartbeat_age
 from clotho.processes.process_slots import ProcessSlot
@@ -140,7 +141,12 @@ async def journal(tmp_path: Path) -> Journal:
 
 def model_process(cluster: Cluster, journal: Journal, backend: Backend, queue: str, most_calls: int) -> Model:
     budgets = BudgetWatch(journal, cluster.client, queue)
-    return Model(journal, backend, queue, None, Metrics(), budgets, most_calls)
+    pacer = Pacer(journal, queue, {}, no_metrics)
+    return Model(journal, backend, queue, None, Metrics(), budgets, most_calls, pacer)
+
+
+async def no_metrics(server: Endpoint) -> None:
+    """The metrics of a server that has none."""
 
 
 async def test_attempts_of_a_workflow_agree_on_the_process_of_its_turns(
