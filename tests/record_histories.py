@@ -14,6 +14,7 @@ from temporalio.client import Client
 
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
+from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.run_settings import Acquire, RunSettings
 from clotho.runs.operations import Operations
@@ -28,8 +29,10 @@ from tests.workflows.scripts import run, say, scoring
 
 HISTORIES = Path(__file__).parent / "histories"
 WORKER_NAME = re.compile(r"\d+@\S+")
+NOTICE = "~notice"
+"""Stands for the first notice of a run's first campaign."""
 RECORDED = {
-    "plain": ("~campaign", "g000000", "g000000/r0"),
+    "plain": ("~campaign", NOTICE, "g000000", "g000000/r0"),
     "early": ("g000000/r0",),
     "parallel": ("g000000/r0",),
     "delegated": ("g000000/r0", "g000000/r0~0001-00"),
@@ -131,9 +134,18 @@ async def record(client: Client) -> None:
         old.unlink()
     for name, workflows in RECORDED.items():
         for workflow in workflows:
-            history = await client.get_workflow_handle(f"{name}/{workflow}").fetch_history()
+            history = await client.get_workflow_handle(await id_of(client, name, workflow)).fetch_history()
             path = HISTORIES / f"{name}~{workflow.replace('/', '~')}.json"
             path.write_text(json.dumps(anonymous(json.loads(history.to_json()))) + "\n")
+
+
+async def id_of(client: Client, run: str, workflow: str) -> str:
+    if workflow != NOTICE:
+        return f"{run}/{workflow}"
+    campaign = await client.get_workflow_handle(campaign_id(run)).describe()
+    notice = client.get_workflow_handle(f"{run}/~notice-{campaign.run_id}-0")
+    await notice.result()
+    return notice.id
 
 
 def anonymous(value: Any) -> Any:

@@ -28,9 +28,12 @@ with workflow.unsafe.imports_passed_through():
     )
     from clotho.rollouts.failures import failure_of, failures_within
     from clotho.rollouts.group import AwaitAnyClosed, GroupSummary, SiblingFailure
+    from clotho.rollouts.notice import RunEvent
+    from clotho.rollouts.run import PAUSED_BY_HAND
     from clotho.temporal.search_attributes import identify
 
 from workflows import attributes
+from workflows.notices import Notices
 from workflows.pausing import PausedWithRun
 from workflows.pending_items import PendingItems
 from workflows.rollout_group import RolloutGroup
@@ -61,25 +64,27 @@ class Campaign(PausedWithRun):
         self.slots = Slots(request.max_open_groups, request.open)
         self.stopping = False
         self.stops = 0
+        self.notices = Notices(request.run, self.environment, lambda: self.progress)
 
     @workflow.run
     async def run(self, request: CampaignRequest) -> CampaignProgress:
-        if request.progress is None:
-            await self.hold_while_paused(request.run, self.task_queues.model)
-            await self.prepare()
-        watch = self.slots.background(self.watch_pause(request.run, self.task_queues.model))
-        try:
-            while True:
-                await self.run_groups()
-                await self.recheck_failed()
-                if not self.items.left:
-                    return self.conclude()
-        except asyncio.CancelledError:
-            await clean_up(asyncio.ensure_future(self.cancel_groups()), "cancelling groups")
-            raise
-        finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+        async with self.notices.of_end():
+            if request.progress is None:
+                await self.hold_while_paused(request.run, self.task_queues.model)
+                await self.prepare()
+            watch = self.slots.background(self.watch_pause(request.run, self.task_queues.model))
+            try:
+                while True:
+                    await self.run_groups()
+                    await self.recheck_failed()
+                    if not self.items.left:
+                        return self.conclude()
+            except asyncio.CancelledError:
+                await clean_up(asyncio.ensure_future(self.cancel_groups()), "cancelling groups")
+                raise
+            finally:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
 
     async def prepare(self) -> None:
         """Check the model server, then write the items into the store."""
@@ -201,7 +206,7 @@ class Campaign(PausedWithRun):
         request = PauseRequest(run=self.request.run, reason=str(streak))
         try:
             await run_activity(PauseActivities.pause, request, self.task_queues.model, "pause the run")
-            self.count(paused=str(streak))
+            await self.show_pause(str(streak))
         finally:
             self.stopping = False
         self.pause_may_have_changed = True
@@ -216,8 +221,11 @@ class Campaign(PausedWithRun):
         self.items.waiting += items
         self.count(failed=self.progress.failed - len(items), failures=kept)
 
-    def show_pause(self, reason: str | None) -> None:
+    async def show_pause(self, reason: str | None) -> None:
+        before = self.progress.paused
         self.count(paused=reason)
+        if reason is not None and reason not in (before, PAUSED_BY_HAND):
+            await self.notices.give(RunEvent.PAUSED, reason)
 
     async def roll_out(self, item: int) -> GroupSummary:
         """Run the group as a child; raises WorkflowAlreadyStartedError if it is running already."""

@@ -53,7 +53,7 @@ class PausedWithRun:
 
     pause_may_have_changed = True
 
-    def show_pause(self, reason: str | None) -> None:
+    async def show_pause(self, reason: str | None) -> None:
         """Show why the run is paused; None: it goes on."""
         raise NotImplementedError
 
@@ -73,8 +73,8 @@ class PausedWithRun:
             self.pause_may_have_changed = False
             because = await run_activity(PauseActivities.paused_because, run, activity_queue, "look up pause")
             if because is not None:
-                self.show_pause(because)
+                await self.show_pause(because)
                 await run_resume(run, activity_queue)
             elif not self.pause_may_have_changed:
                 break
-        self.show_pause(None)
+        await self.show_pause(None)

@@ -1,1 +1,1 @@
-"""What others look at runs with: metrics and a dashboard of them, and a codec for the Temporal UI."""
+"""What others look at runs with: metrics, a dashboard of them, traces, notices, a codec for the Temporal UI."""

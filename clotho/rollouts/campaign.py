@@ -69,6 +69,8 @@ class CampaignRequest(FrozenModel):
     repairs: RepairBounds = RepairBounds()
     stop_after_failures: int = 8
     """Rollouts that fail in a row for the same reason, no group being scored in between, before the run pauses."""
+    priority: int | None = None
+    """Order in the queues that several runs share: 1 comes first, 5 last; None: 3."""
     look_ahead: int = 500
     """Groups that are looked up at once; scored ones are skipped without a workflow."""
     next_group: int = 0

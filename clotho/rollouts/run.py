@@ -32,7 +32,7 @@ class ToolSelection(FrozenModel):
     """The names of the only tools to offer of those; None: all of them."""
 
 
-OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "acquire", "on_reward_error")
+OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "terminal_lifetime", "acquire", "on_reward_error")
 
 
 SETTINGS = {
@@ -89,6 +89,8 @@ class RunManifest(FrozenModel):
     checkpoints: CheckpointPolicy = CheckpointPolicy.EVERY_TURN
     checkpoint_mb: int = 256
     """Workspaces larger than this, before compression, aren't checkpointed."""
+    terminal_lifetime: int = 3_600
+    """Seconds after its last call when the sandbox of an open rollout is checkpointed and destroyed."""
     acquire: Acquire = Acquire.ON_FIRST_CALL
     on_reward_error: OnRewardError = OnRewardError.FAIL
     limits: Limits
@@ -147,11 +149,17 @@ def _of(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
 
 
+PAUSED_BY_HAND = "by hand"
+"""The reason of a pause that an operator asked for."""
+
+
 class PauseEntry(FrozenModel):
     """A run was paused or resumed: the last entry counts."""
 
     paused: bool
     reason: str = ""
+    at: float | None = None
+    """Seconds since the epoch; None in runs of older versions."""
 
 
 class AdapterRunConfig(FrozenModel):

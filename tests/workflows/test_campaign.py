@@ -1,22 +1,16 @@
 """A campaign's slots: filled while there is anything to start, over chunks of its items and long histories."""
 
-import asyncio
-import json
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Mount
-from starlette.types import Message, Receive, Scope, Send
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
 from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import scored_key
-from clotho.identifiers.ids import campaign_id, group_id
+from clotho.identifiers.ids import campaign_id, group_id, rollout_id
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
 from clotho.rollouts.item import Item
@@ -27,9 +21,10 @@ from clotho.runs.request import run_manifest
 from clotho.runs.targets import Target
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.script import Conversation, Script
-from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.testing.scripted_model import serving
 from tests.cluster import FAST, Cluster, cluster_in
 from tests.support import ONE_FILE, eventually, start
+from tests.workflows.holding import Holding
 from tests.workflows.scripts import say
 
 LONG = 60
@@ -38,33 +33,13 @@ SLOTS = 3
 LOOK_AHEAD = 4
 
 
-class HoldsOne(ScriptedModel):
-    """Answers at once, but holds the calls of one item until it may let go."""
-
-    def __init__(self, item: int) -> None:
-        super().__init__(Script(conversations=(Conversation(variants=((say("Done."),),)),)))
-        self.release = threading.Event()
-        self._held = json.dumps(f"task {item}").encode()
-        self._answers = self.app
-        self.app = Starlette(routes=[Mount("/", self._hold)])
-
-    async def _hold(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = await receive()
-        if self._held in asked["body"]:
-            await asyncio.to_thread(self.release.wait, 120)
-        messages = iter([asked])
-
-        async def again() -> Message:
-            return next(messages, None) or await receive()
-
-        await self._answers(scope, again, send)
-
-
 @pytest.fixture
-def slow() -> Iterator[HoldsOne]:
-    one = HoldsOne(0)
-    yield one
-    one.release.set()
+def slow() -> Iterator[Holding]:
+    """A model that holds the calls of item 0."""
+    script = Script(conversations=(Conversation(variants=((say("Done."),),)),))
+    model = Holding(script, held=b'"task 0"')
+    yield model
+    model.release.set()
 
 
 @pytest.fixture(scope="module")
@@ -111,21 +86,25 @@ async def all_scored_but(cluster: Cluster, run: str, groups: int, *others: int) 
             if item not in others
         )
 
-    await eventually(scored, "all groups but the slow ones scored")
+    await eventually(scored, "all groups but the slow ones scored", 300.0)
+
+
+async def listed(cluster: Cluster, workflow: str) -> list[WorkflowExecution]:
+    return [one async for one in cluster.client.list_workflows(f"WorkflowId = '{workflow}'")]
 
 
 async def runs_of(cluster: Cluster, workflow: str) -> list[WorkflowExecution]:
     """A workflow's runs, the last first, once the visibility store shows the last as closed."""
 
     async def closed() -> list[WorkflowExecution] | None:
-        found = [one async for one in cluster.client.list_workflows(f"WorkflowId = '{workflow}'")]
+        found = await listed(cluster, workflow)
         done = found and all(one.status is not WorkflowExecutionStatus.RUNNING for one in found)
         return found if done else None
 
     return await eventually(closed, "all runs listed as closed")
 
 
-async def test_a_slow_group_holds_no_slot_but_its_own(cluster: Cluster, slow: HoldsOne) -> None:
+async def test_a_slow_group_holds_no_slot_but_its_own(cluster: Cluster, slow: Holding) -> None:
     groups = 2 * LOOK_AHEAD + 1
     async with serving(slow) as url:
         handle = await begin(cluster, "slow-group", url, groups)
@@ -146,7 +125,7 @@ def numbered(count: int) -> tuple[Item, ...]:
 
 
 @pytest.mark.parametrize("given", [False, True])
-async def test_items_are_added_to_a_live_run(cluster: Cluster, slow: HoldsOne, given: bool) -> None:
+async def test_items_are_added_to_a_live_run(cluster: Cluster, slow: Holding, given: bool) -> None:
     """Of its environment, and of a file; a campaign that runs takes no fewer of them."""
     run = f"added-{given}".lower()
 
@@ -167,7 +146,7 @@ async def test_items_are_added_to_a_live_run(cluster: Cluster, slow: HoldsOne, g
     assert (done.groups, done.scored, done.failed) == (7, 7, 0)
 
 
-async def test_a_run_that_has_ended_goes_on_with_added_items(cluster: Cluster, slow: HoldsOne) -> None:
+async def test_a_run_that_has_ended_goes_on_with_added_items(cluster: Cluster, slow: Holding) -> None:
     slow.release.set()
     async with serving(slow) as url:
         for groups in (3, 5):
@@ -178,26 +157,39 @@ async def test_a_run_that_has_ended_goes_on_with_added_items(cluster: Cluster, s
 
 @pytest.mark.slow
 async def test_a_campaign_continues_as_new_under_running_groups(
-    impatient_cluster: Cluster, slow: HoldsOne
+    impatient_cluster: Cluster, slow: Holding
 ) -> None:
     cluster, groups = impatient_cluster, 4 * LOOK_AHEAD
     async with serving(slow) as url:
         handle = await begin(cluster, "long", url, groups)
         await all_scored_but(cluster, "long", groups, 0)
+
+        async def continued() -> bool:
+            return len(await listed(cluster, campaign_id("long"))) > 1
+
+        await eventually(continued, "the campaign to continue as new while a group runs")
         slow.release.set()
         done = await handle.result()
     assert (done.scored, done.failed, done.running, done.rollouts) == (groups, 0, 0, groups)
     assert set(slow.calls.requests.values()) == {1}, "no group was ended or run twice"
     campaigns = await runs_of(cluster, campaign_id("long"))
-    assert len(campaigns) > 3
     assert max(one.history_length for one in campaigns) < 3 * LONG
     for item in range(groups):
         (only,) = await runs_of(cluster, group_id("long", item))
         assert only.status is WorkflowExecutionStatus.COMPLETED
 
 
+async def test_the_priority_of_a_run_is_that_of_all_its_workflows(cluster: Cluster, slow: Holding) -> None:
+    slow.release.set()
+    async with serving(slow) as url:
+        await (await start(cluster, "first", url, priority=1)).result()
+    for workflow in (campaign_id("first"), group_id("first", 0), rollout_id(group_id("first", 0), 0)):
+        described = await cluster.client.get_workflow_handle(workflow).describe()
+        assert described.raw_info.priority.priority_key == 1
+
+
 @pytest.mark.slow
-async def test_an_adopted_group_that_fails_is_tried_again(impatient_cluster: Cluster, slow: HoldsOne) -> None:
+async def test_an_adopted_group_that_fails_is_tried_again(impatient_cluster: Cluster, slow: Holding) -> None:
     cluster, groups = impatient_cluster, 3 * LOOK_AHEAD
     async with serving(slow) as url:
         handle = await begin(cluster, "adopted", url, groups)
@@ -210,7 +202,7 @@ async def test_an_adopted_group_that_fails_is_tried_again(impatient_cluster: Clu
 
 
 @pytest.mark.slow
-async def test_a_cancel_reaches_adopted_groups_too(impatient_cluster: Cluster, slow: HoldsOne) -> None:
+async def test_a_cancel_reaches_adopted_groups_too(impatient_cluster: Cluster, slow: Holding) -> None:
     cluster, groups = impatient_cluster, 3 * LOOK_AHEAD
     async with serving(slow) as url:
         handle = await begin(cluster, "cancelled", url, groups)
