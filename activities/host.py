@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 from activities.delegation import Delegations
 from activities.groups import Groups
 from activities.guard import ELSEWHERE
+from activities.idle import IdleSandboxes
 from activities.restore import Restorer
 from activities.reward import Verifier
 from activities.rollouts import Rollouts
@@ -22,7 +23,7 @@ from clotho.identifiers.hashed import job_key
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
 from clotho.sandbox.backend import SandboxBackend
-from clotho.temporal.states import namespace_labels
+from clotho.temporal.states import RolloutOwners, namespace_labels
 from clotho.tools.browser.client import BrowserClient
 
 Activities = tuple[Callable[..., Any], ...]
@@ -46,6 +47,8 @@ class Host:
         """Ends the conversations with MCP servers."""
         restorer = Restorer(journal, backend, known, labels)
         sandboxes = Sandboxes(journal, backend, restorer, labels, queue, BrowserClient(known.scope), metrics)
+        self.idle = IdleSandboxes(journal, sandboxes, RolloutOwners(client))
+        """Gives sandboxes back that nothing uses."""
         tools = Tools(journal, sandboxes, known, metrics)
         verifier = Verifier(journal, environments, sandboxes, known)
         groups = Groups(journal, environments, known, sandboxes, client)

@@ -26,10 +26,11 @@ from clotho.identifiers.rollout_keys import (
     final_key,
     lease_key,
     prompt_key,
+    reclaimed_prefix,
 )
 from clotho.journal import Journal
 from clotho.rollouts.group import OfferedTool
-from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseRequest
+from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseRequest, ReclaimedEntry
 from clotho.rollouts.offers import read_tools
 from clotho.rollouts.rollout import Prompt
 from clotho.runs.manifest import read_manifest
@@ -137,10 +138,13 @@ class Restorer:
         final = await self._journal.read(final_key(request.rollout), CheckpointEntry)
         if final is not None and final.checkpoint is not None:
             return (calls[-1].call if calls else ""), final.checkpoint
+        idle = await self._journal.latest(reclaimed_prefix(request.rollout), ReclaimedEntry)
         for call in reversed(calls):
+            if idle is not None and call_order(call.call) <= call_order(idle.through):
+                break
             if call.entry.checkpoint is not None:
                 return call.call, call.entry.checkpoint
-        return "", None
+        return (idle.through, idle.checkpoint) if idle is not None else ("", None)
 
     async def create(
         self, request: LeaseRequest, checkpoint: Checkpoint | None = None, blob: bytes | None = None

@@ -15,12 +15,27 @@ from clotho import failpoints
 from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxLost, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order, caller_at
-from clotho.identifiers.rollout_keys import blob_key, call_key, grading_key, lease_key, probe_key
+from clotho.identifiers.rollout_keys import (
+    blob_key,
+    call_key,
+    grading_key,
+    lease_key,
+    probe_key,
+    reclaimed_prefix,
+)
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseEntry, LeaseRequest, ReleaseRequest
+from clotho.rollouts.lease import (
+    Fidelity,
+    HostCheck,
+    Lease,
+    LeaseEntry,
+    LeaseRequest,
+    ReclaimedEntry,
+    ReleaseRequest,
+)
 from clotho.runs.rollouts import is_superseded
 from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
@@ -85,7 +100,9 @@ class Sandboxes:
     async def lease(self, request: LeaseRequest) -> Lease:
         key = lease_key(request.rollout, request.number)
         entry = await self._journal.once(key, LeaseEntry, lambda: self._make(request))
-        return Lease(number=request.number, queue=entry.queue, fidelity=entry.fidelity)
+        return Lease(
+            number=request.number, queue=entry.queue, fidelity=entry.fidelity, reclaimed=entry.reclaimed
+        )
 
     async def attach(self, rollout: str, number: int) -> SandboxInstance:
         """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone, and like `held`."""
@@ -229,9 +246,13 @@ class Sandboxes:
         restored = await self._restorer.restore(request)
         entry = await self._entry_of(request, restored.sandbox)
         before = await self.entry(request.rollout, request.number - 1)
+        fidelity = restored.fidelity if entry.system == before.system else restored.elsewhere
+        idle = await self._journal.latest(reclaimed_prefix(request.rollout), ReclaimedEntry)
+        given_back = idle is not None and idle.lease == request.number - 1 and fidelity is Fidelity.EXACT
         return entry.model_copy(
             update={
-                "fidelity": restored.fidelity if entry.system == before.system else restored.elsewhere,
+                "fidelity": None if given_back else fidelity,
+                "reclaimed": before.reclaimed + given_back,
                 "replayed_through": restored.replayed_through,
                 "shell": restored.shell,
             }

@@ -102,8 +102,9 @@ class SandboxSession:
                 raise lost_too_often(
                     f"{unmade} sandboxes were lost while they were made", self.lease, exhausted
                 )
-            if self.lease is not None and self.lost and self.lease.number >= MOST_LOSSES:
-                raise lost_too_often(f"{self.lease.number + 1} sandboxes were lost", self.lease, exhausted)
+            earlier = 0 if self.lease is None else self.lease.number - self.lease.reclaimed
+            if self.lost and earlier >= MOST_LOSSES:
+                raise lost_too_often(f"{earlier + 1} sandboxes were lost", self.lease, exhausted)
 
     async def get(self, turns: int) -> Lease:
         """The current lease, or the next one if it was lost."""

@@ -1,8 +1,9 @@
 """A rollout's lease on a sandbox, and its checkpoint before verification."""
 
 from enum import StrEnum
+from typing import Annotated
 
-from clotho.frozen_model import FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint
 
 
@@ -24,6 +25,8 @@ class Lease(FrozenModel):
     number: int
     queue: str
     fidelity: Fidelity | None = None
+    reclaimed: Annotated[int, WHERE_SET] = 0
+    """Number of earlier sandboxes that were not lost, but given back while they were idle."""
 
 
 class LeaseRequest(FrozenModel):
@@ -60,7 +63,19 @@ class LeaseEntry(FrozenModel):
     """Fingerprint of the programs that the sandbox sees beside its own files."""
     fidelity: Fidelity | None = None
     """The fidelity of the sandbox, if it replaces a lost one."""
+    reclaimed: int = 0
+    """Number of earlier sandboxes that were not lost, but given back while they were idle."""
     replayed_through: str = ""
     """The last call whose effect it started with, from a checkpoint or a replay."""
     shell: str | None = None
     """The job, in this sandbox, that left the shell as it was after that call."""
+
+
+class ReclaimedEntry(FrozenModel):
+    """An idle sandbox was given back, and nothing was lost by it."""
+
+    lease: int
+    through: str
+    """The last call made in it; empty if there was none."""
+    checkpoint: Checkpoint
+    """The sandbox after that call."""

@@ -28,6 +28,28 @@ async def calls_in_sandbox(journal: Journal, owner: str, turns: int) -> list[Jou
     return await _calls_of(journal, owner, owner, turns)
 
 
+async def awaited_turn(journal: Journal, rollout: str) -> tuple[int, ...] | None:
+    """The number of the turn that a rollout waits for, and after it that of a child at work in its sandbox.
+
+    None while a call is made, or none may follow: a sandbox is idle while a turn is awaited, and has the effects of
+    journalled calls alone.
+    """
+    number = len(await journal.keys(turn_prefix(rollout)))
+    if number == 0:
+        return (0,)
+    (last,) = (await read_transcript(journal, rollout, number)).steps[-1:]
+    asked, made = last.turn.tool_calls, len(last.calls)
+    if made < len(asked) and asked[made].function.name == delegate_task.NAME:
+        begun = await journal.read(delegation_key(rollout, call_id(number - 1, made)), DelegationEntry)
+        if begun is None or begun.child is None or await read_end(journal, begun.child) is not None:
+            return None
+        if not begun.shared:
+            return (number,)
+        inner = await awaited_turn(journal, begun.child)
+        return None if inner is None else (number, *inner)
+    return (number,) if asked and made == len(asked) else None
+
+
 async def _calls_of(journal: Journal, owner: str, rollout: str, turns: int) -> list[JournalledCall]:
     transcript = await read_transcript(journal, rollout, turns)
     found: list[JournalledCall] = []

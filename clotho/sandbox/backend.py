@@ -234,6 +234,7 @@ class SandboxBackend(Protocol):
         """End the agent's processes, then start a fresh instance over the same workspace, home and /tmp.
 
         An epoch has one instance: what is asked for when it is there already, such as `hidden_files`, is not used.
+        With `setup.only_reads` it may be the agent's instead, until the epoch has one.
         """
 
     async def verify_in_place(

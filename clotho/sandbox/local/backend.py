@@ -141,12 +141,31 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         )
         return self._start(self._view(folder, record.spec, private, setup), record, control, agent)
 
+    def _agents_sealed(
+        self, folder: SandboxFolder, record: SandboxRecord, setup: VerifierSetup
+    ) -> SupervisedSandbox | None:
+        control = record.control_at(folder.control())
+        incarnation = control.incarnation()
+        if incarnation is None or setup.directory.startswith("$"):  # a folder that it doesn't see
+            return None
+        return self._in_place(folder, record, control, incarnation, setup)
+
     def _verify_in_place(
         self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
     ) -> SupervisedSandbox:
         control = self._attach(lease, incarnation, labels).control
         folder = self._folder(lease)
-        record = self._record_of(folder, lease)
+        return self._in_place(folder, self._record_of(folder, lease), control, incarnation, setup)
+
+    def _in_place(
+        self,
+        folder: SandboxFolder,
+        record: SandboxRecord,
+        control: Control,
+        incarnation: str,
+        setup: VerifierSetup,
+    ) -> SupervisedSandbox:
+        """The agent's own instance, as a verifier is to see it."""
         view = self._view(folder, record.spec, setup=setup)
         self._host.make_room(folder, record)
         _stage_start(view, record, control, control, exports_of(view.environment(record.isolated)))

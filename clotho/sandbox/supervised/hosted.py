@@ -88,6 +88,11 @@ class HostedBackend(ABC, Generic[Folder, Record]):
     ) -> SupervisedSandbox:
         """A living instance: the agent's, or a verifier's, with its private folder."""
 
+    def _agents_sealed(
+        self, folder: Folder, record: Record, setup: VerifierSetup
+    ) -> SupervisedSandbox | None:
+        """The agent's instance to read its files in, its processes having ended; None where that can't be."""
+
     @abstractmethod
     def _make_verifier(
         self,
@@ -182,6 +187,8 @@ class HostedBackend(ABC, Generic[Folder, Record]):
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             check_hidden(hidden_files)
             seal(record.control_at(folder.control()))
+            if setup.only_reads and (agents := self._agents_sealed(folder, record, setup)) is not None:
+                return agents
             return self._make_verifier(folder, record, epoch, hidden_files, setup)
 
     def _destroy(self, folder: Folder, labels: Labels | None) -> None:
