@@ -122,6 +122,7 @@ class Verifier:
                 rollout=request.rollout,
                 place=("verify", epoch),
                 open=partial(verification.open, epoch),
+                open_to_read=partial(verification.open, epoch, only_reads=True),
                 dispatcher=dispatcher,
                 tools=dispatcher.names,
                 settings=manifest.tool_settings,
@@ -230,8 +231,8 @@ class Verification:
         self.lease = self.request.lease
         self.grading = False
 
-    async def open(self, epoch: int) -> SandboxInstance:
-        """The epoch's instance."""
+    async def open(self, epoch: int, only_reads: bool = False) -> SandboxInstance:
+        """The epoch's instance, or one to read the agent's files in."""
         rollout = self.request.rollout
         number = (await self._leased()).number
         hidden = await self.environments.run(self._hidden_files)
@@ -243,6 +244,7 @@ class Verification:
             else await self.sandboxes.shell_left(rollout, self.request.shell, number),
             directory=config.verifier_cwd or WORKSPACE,
             trust_workspace=config.trust_workspace,
+            only_reads=only_reads,
         )
         if config.keep_services and hidden:
             raise EnvironmentFailed("keep_services: hidden files would be seen by the agent's processes")

@@ -161,7 +161,7 @@ class AsyncToolContext:
 
         A file of more than `max_bytes`, which may be 1 GiB at most, is the agent's doing: raises WorkspaceRefused.
         """
-        instance, max_bytes = await self._workspace.instance(), min(max_bytes, LARGEST_FILE)
+        instance, max_bytes = await self._workspace.instance_to_read(path), min(max_bytes, LARGEST_FILE)
         file = await instance.read_file(path, max_bytes, last_job(self._workspace.state))
         if file.error == "too_large":
             raise WorkspaceRefused(f"{path} is larger than {max_bytes} bytes")

@@ -59,7 +59,10 @@ class Workspace:
     """Makes the sandbox that has nothing of the agent's; None where there is none."""
     parent: "Workspace | None" = None
     """The one with the agent's files, which keeps the errors of this one."""
+    open_to_read: Callable[[], Coroutine[Any, Any, SandboxInstance]] | None = None
+    """Gives an instance to read the agent's files in, before the one for commands is opened; None: that one."""
     _opening: asyncio.Task[SandboxInstance] | None = None
+    _opening_to_read: asyncio.Task[SandboxInstance] | None = None
     _grading: "Workspace | None" = None
 
     @property
@@ -85,7 +88,19 @@ class Workspace:
         """The instance, opened once; its first command goes on from the job `start`."""
         if self._opening is None:
             self._opening = asyncio.create_task(self.open())
-        instance = await self._opening
+        return self._started(await self._opening)
+
+    async def instance_to_read(self, path: str) -> SandboxInstance:
+        """The instance that a file is read in: no process is started for one of the agent's before a command."""
+        if self._opening is None and self.open_to_read is not None:
+            if self._opening_to_read is None:
+                self._opening_to_read = asyncio.create_task(self.open_to_read())
+            instance = self._started(await self._opening_to_read)
+            if self._opening is None and instance.is_agents(path):
+                return instance
+        return await self.instance()
+
+    def _started(self, instance: SandboxInstance) -> SandboxInstance:
         if self.start is not None:
             self.state.setdefault(SLOT, {"job": self.start})
         return instance

@@ -8,6 +8,8 @@ streams_prefix = below("stream/")
 final_key = below("final")
 """The checkpoint before verification."""
 epoch_prefix = below("epoch/")
+reclaimed_prefix = below("reclaimed/")
+"""Sandboxes that were given back while the rollout didn't use them."""
 delegations_prefix = below("delegation/")
 reward_key = below("reward")
 end_key = below("end")

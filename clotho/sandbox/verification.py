@@ -1,6 +1,8 @@
 """The setup of a verifier's instance: its first directory, and the configuration that its tools load."""
 
-from clotho.frozen_model import FrozenModel
+from typing import Annotated
+
+from clotho.frozen_model import WHERE_SET, FrozenModel
 
 HIDDEN_FILES = "CLOTHO_HIDDEN_FILES"
 """The variable that holds the folder of the hidden files. Its name is drawn for each epoch: no link leads there."""
@@ -59,6 +61,9 @@ class VerifierSetup(FrozenModel):
     """The directory, where no such job has left one. May begin with ~, $TMPDIR or $CLOTHO_HIDDEN_FILES."""
     trust_workspace: bool = False
     """Whether tools load the workspace's configuration, as the agent's own commands do."""
+    only_reads: Annotated[bool, WHERE_SET] = False
+    """Whether files of the agent's folders are read, and no more so far: then a backend may give the agent's own
+    instance, its processes having ended."""
 
     def variables(self) -> dict[str, str]:
         """Environment variables that keep the agent's files out of the verifier's programs."""

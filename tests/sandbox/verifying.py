@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -30,19 +31,22 @@ def looking(
     """The context of the verification of `lease`; `setup` are fields of a VerifierSetup."""
     wanted = VerifierSetup(start=START).model_copy(update=setup)
 
-    async def opened() -> SandboxInstance:
-        return await backend.open_verifier(lease, epoch, hidden, setup=wanted)
+    async def opened(only_reads: bool = False) -> SandboxInstance:
+        asked = wanted.model_copy(update={"only_reads": only_reads})
+        return await backend.open_verifier(lease, epoch, hidden, setup=asked)
 
-    return looking_through(opened, epoch)
+    return looking_through(opened, epoch, partial(opened, only_reads=True))
 
 
-def looking_through(
-    opened: Callable[[], Coroutine[Any, Any, SandboxInstance]], epoch: int = 0
-) -> AsyncToolContext:
+Opened = Callable[[], Coroutine[Any, Any, SandboxInstance]]
+
+
+def looking_through(opened: Opened, epoch: int = 0, to_read: Opened | None = None) -> AsyncToolContext:
     workspace = Workspace(
         rollout="run/g000000/r0",
         place=("verify", epoch),
         open=opened,
+        open_to_read=to_read,
         dispatcher=Dispatcher(REGISTRY, variable),
         tools=REGISTRY.names,
         settings=ToolSettings(),
