@@ -15,6 +15,7 @@ from clotho.host_failures import described, is_host_failure
 from clotho.journal.keys import checked_key, checked_prefix
 
 THREADS = 16
+READ_BYTES = 1 << 16
 TEMPORARY = ".tmp"
 UNFINISHED_SECONDS = 24 * 3600.0
 """Age at which a temporary file belongs to a writer that was killed: a write takes seconds."""
@@ -26,7 +27,8 @@ class FilesystemStore:
     """Blobs under `root`, shared by every process that can reach the folder.
 
     A blob is written to a temporary file, flushed to the disk, and linked to its name; then the folder is
-    flushed. A reader sees a whole blob or none, after a power cut too. All I/O is done in threads.
+    flushed. A reader sees a whole blob or none, after a power cut too. All I/O is done in threads, by system calls
+    without Python's files between: each one more waits for the interpreter's lock.
 
     Raises InvalidInput where `root` can't be written, StoreUnavailable for what may pass (a full disk).
     """
@@ -106,14 +108,17 @@ class FilesystemStore:
 
     def _write_temporary(self, body: bytes) -> Path:
         path = self._temporary / f"{os.getpid()}-{id(self):x}-{next(self._names)}"
-        with open(path, "xb", opener=_private) as file:
-            try:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            except OSError:
-                path.unlink(missing_ok=True)
-                raise
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            rest = memoryview(body)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
         return path
 
     def _make_folder(self, folder: Path) -> None:
@@ -134,11 +139,6 @@ class FilesystemStore:
         )
 
 
-def _private(path: str, flags: int) -> int:
-    """Open with permissions for this user only."""
-    return os.open(path, flags, 0o600)
-
-
 def _unless_absent(error: OSError) -> None:
     """Raise unless the folder is absent: one that can't be listed isn't empty."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -147,9 +147,16 @@ def _unless_absent(error: OSError) -> None:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    try:
+        parts = [os.read(descriptor, READ_BYTES)]
+        while len(parts[-1]) == READ_BYTES:
+            parts.append(os.read(descriptor, READ_BYTES))
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
 
 
 def _flush(folder: Path) -> None:
