@@ -50,6 +50,11 @@ class RunSettings(BaseModel):
     checkpoint_mb: int | None = Field(
         default=None, gt=0, description="Largest workspace that is checkpointed, in MiB before compression."
     )
+    terminal_lifetime: int | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds after its last call when an idle sandbox is given back; the next call restores it.",
+    )
     acquire: Acquire | None = Field(
         default=None,
         description="Time to make sandboxes: on_first_call, or at_start, while the first turn is sampled.",

@@ -1,4 +1,4 @@
-"""`clotho run --dry-run`: what a run would do, and its tokens and time estimated from a few rollouts."""
+"""`clotho run --dry-run`: what a run would do, and its tokens, time and cost estimated from a few rollouts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,6 +23,8 @@ from clotho.identifiers.rollout_keys import end_key
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
 from clotho.journal.open_store import open_existing
+from clotho.models.prices import Price
+from clotho.rollouts.budget import Account
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import EndEntry, RolloutSummary
 from clotho.rollouts.run import RunManifest
@@ -66,7 +68,12 @@ class DryRun:
             summaries = await self._tried(items[:TRIED])
             source = f"{len(summaries)} rollouts of its first items, made now and not kept"
         at_once = min(left, order.max_open_groups * manifest.group_size)
-        self.console.print(estimate_table(summaries, left, at_once, source))
+        price = await self._price()
+        self.console.print(estimate_table(summaries, left, at_once, source, price))
+        if price is None and order.endpoint is not None:
+            one_line(
+                self.console, "its cost isn't estimated: --prices doesn't tell what the model's tokens cost"
+            )
 
     async def _scored(self) -> list[RolloutSummary]:
         """The run's scored rollouts. Raises InvalidInput for a run that has begun with other settings."""
@@ -88,10 +95,18 @@ class DryRun:
         environment = await environments.fresh(self.order.manifest)
         return await environments.draw(environment, self.order.groups)
 
+    async def _price(self) -> Price | None:
+        """The price of the run's model, if it is known."""
+        prices, endpoint = self.order.manifest.account.prices, self.order.endpoint
+        if not prices or endpoint is None:
+            return None
+        return prices.get(self.order.manifest.model or await only_model(endpoint))
+
     async def _tried(self, items: tuple[Item, ...]) -> list[RolloutSummary]:
         """Roll items out once each, in services of their own."""
         endpoint = self.order.endpoint
-        manifest = self.order.manifest.model_copy(update={"run": RUN, "group_size": 1})
+        alone = {"run": RUN, "group_size": 1, "account": Account()}
+        manifest = self.order.manifest.model_copy(update=alone)
         if endpoint is not None and not manifest.model:
             manifest = manifest.named(await only_model(endpoint))
         order = RunRequest(
@@ -123,7 +138,9 @@ class DryRun:
         return ends
 
 
-def estimate_table(summaries: Sequence[RolloutSummary], left: int, at_once: int, source: str) -> Table:
+def estimate_table(
+    summaries: Sequence[RolloutSummary], left: int, at_once: int, source: str, price: Price | None
+) -> Table:
     """The figures of some rollouts, and what `left` like them add up to."""
     figures = {
         "turns": [float(each.turns) for each in summaries],
@@ -137,6 +154,11 @@ def estimate_table(summaries: Sequence[RolloutSummary], left: int, at_once: int,
         mean = sum(values) / len(values)
         shown = (min(values), mean, max(values), mean * left)
         table.add_row(name, *(f"{value:,.1f}".removesuffix(".0") for value in shown))
+    if price is not None:
+        costs = [price.cost(each.prompt_tokens, 0, each.sampled_tokens) for each in summaries]
+        mean = sum(costs) / len(costs)
+        shown = (min(costs), mean, max(costs), mean * left)
+        table.add_row("US dollars, without a cache", *(f"{cost:,.4f}" for cost in shown))
     seconds = sum(figures["seconds of model and tools"]) / len(summaries) * left / at_once
     table.caption = f"{at_once} at once would take {seconds / 60:,.1f} min, if the model keeps its pace"
     return table

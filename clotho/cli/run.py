@@ -39,6 +39,7 @@ def command(
     group_size: option.GroupSize = 4,
     max_open_groups: option.MaxOpenGroups = 16,
     items: option.Items = None,
+    priority: option.Priority = None,
     detach: option.Detach = False,
     dry_run: option.DryRun = False,
     wandb: wandb_log.Project = None,
@@ -60,6 +61,7 @@ def command(
         groups=groups or asked.number_chosen or option.DEFAULT_GROUPS,
         max_open_groups=max_open_groups,
         items=asked.given_items(items),
+        priority=priority,
     )
     if dry_run:
         asyncio.run(shown(DryRun(settings, make_console(), order)))

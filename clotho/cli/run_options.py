@@ -16,8 +16,8 @@ from clotho.config import Settings, checked_variable_name
 from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import checked_run_name
-from clotho.models.backend import Inference, checked_base_url
-from clotho.models.endpoint import Endpoint
+from clotho.models.backend import Inference
+from clotho.models.endpoint import Endpoint, parsed_servers
 from clotho.models.rendering.rendering import Rendering
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
@@ -35,7 +35,8 @@ Environment = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1.",
+        help="Base URL of an OpenAI-compatible server, such as http://host:8000/v1; several of the same model "
+        "with commas between, each with =WEIGHT if they are to have different shares.",
         metavar="URL",
         rich_help_panel=MODEL,
     ),
@@ -66,11 +67,21 @@ Items = Annotated[
         metavar="FILE",
     ),
 ]
+Priority = Annotated[
+    int | None,
+    typer.Option(
+        help="Order among runs whose tasks wait for the same workers: 1 comes first, 5 last.",
+        min=1,
+        max=5,
+        metavar="N",
+        show_default="3",
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Say what would run, and estimate its tokens and time from three rollouts that aren't kept.",
+        help="Say what would run, and estimate its tokens, time and cost from three rollouts that aren't kept.",
     ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Start the run and return at once.")]
@@ -185,6 +196,7 @@ class RunOptions(DatasetOptions):
     seed: Annotated[int, option(SAMPLING, "Seeds of all rollouts derive from it.", "N")] = 0
     checkpoints: Annotated[CheckpointPolicy | None, asked(SANDBOX, "checkpoints", "WHEN")] = None
     checkpoint_mb: Annotated[int | None, asked(SANDBOX, "checkpoint_mb", "MIB")] = None
+    terminal_lifetime: Annotated[int | None, asked(SANDBOX, "terminal_lifetime", "SECONDS")] = None
     acquire: Annotated[Acquire | None, asked(SANDBOX, "acquire", "WHEN")] = None
     sandbox: Annotated[str | None, asked(SANDBOX, "sandbox", "NAME")] = None
     image: Annotated[str | None, asked(SANDBOX, "image", "NAME")] = None
@@ -265,10 +277,16 @@ class RunOptions(DatasetOptions):
             return None
         if model is None:
             raise InvalidInput("give --model URL, or an --agent that is no model")
-        url = checked_base_url(model)
+        (url, *more), weights = parsed_servers(model)
         if self.api_key_env is not None:
             checked_variable_name(self.api_key_env)
-        return Endpoint(base_url=url, api_key_variable=self.api_key_env, inference=self.inference)
+        return Endpoint(
+            base_url=url,
+            more_urls=tuple(more),
+            weights=weights,
+            api_key_variable=self.api_key_env,
+            inference=self.inference,
+        )
 
     def _settings(self) -> RunSettings:
         return checked_settings({name: getattr(self, name) for name in RunSettings.model_fields})

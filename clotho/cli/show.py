@@ -134,10 +134,11 @@ class StepPrinter:
 
 
 async def show_loss(console: Console, journal: Journal, rollout: str, lease: int) -> None:
-    """A note on a sandbox that replaced a lost one."""
+    """A note on a sandbox that replaced a lost one, or one that was given back."""
     entry = await journal.read(lease_key(rollout, lease), LeaseEntry)
     fidelity = f", {entry.fidelity}" if entry is not None and entry.fidelity is not None else ""
-    heading(console, f"the sandbox was lost; from here on another one, number {lease}{fidelity}", "yellow")
+    what = "lost" if fidelity else "idle and given back"
+    heading(console, f"the sandbox was {what}; from here on another one, number {lease}{fidelity}", "yellow")
 
 
 def heading(console: Console, text: str, style: str = "bold") -> None:

@@ -1,7 +1,7 @@
 """Starting a run's campaign, and finding one that runs."""
 
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
@@ -42,6 +42,7 @@ async def start_campaign(client: Client, journal: Journal, asked: RunRequest) ->
         max_open_groups=asked.max_open_groups,
         repairs=asked.repairs,
         stop_after_failures=asked.stop_after_failures,
+        priority=asked.priority,
     )
     requested = await journal.latest(campaign_request_prefix(manifest.run), CampaignRequest)
     running = await is_running(client, campaign_id(manifest.run))
@@ -87,4 +88,5 @@ async def start_requested(client: Client, request: CampaignRequest) -> CampaignH
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         search_attributes=identify(request.run, request.environment),
+        priority=Priority(priority_key=request.priority),  # that of its groups, rollouts and steps too
     )

@@ -1,6 +1,7 @@
 """A run's groups in the store."""
 
 from collections.abc import AsyncIterator, Sequence
+from typing import overload
 
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
@@ -12,6 +13,34 @@ from clotho.runs.items import count_items
 
 ENTRIES_PER_READ = 500
 """Entries read at once."""
+LARGE_ITEMS = 10_000
+"""Items from which a run's scored groups aren't counted one by one to be shown."""
+LONGEST_GAP = 1_000
+"""Groups without a scored one among them, after which the first scored ones are no longer looked for.
+
+As many may be open at once."""
+
+
+class EnumeratedGroups(Sequence[str]):
+    """The ids of the groups of a run's first `count` items, each made when it is asked for."""
+
+    def __init__(self, run: str, count: int) -> None:
+        self._run = run
+        self._items = range(count)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [group_id(self._run, item) for item in self._items[index]]
+        return group_id(self._run, self._items[index])
 
 
 async def unfinished(journal: Journal, request: UnfinishedRequest) -> Unfinished:
@@ -29,12 +58,14 @@ async def unfinished(journal: Journal, request: UnfinishedRequest) -> Unfinished
 
 
 async def scored_groups(journal: Journal, run: str, limit: int | None = None) -> list[tuple[str, GroupEntry]]:
-    """The run's finished groups by id, the first `limit` of them."""
+    """The run's finished groups by id; of one that is large, the first `limit` without a long gap before them."""
+    groups = await group_ids(journal, run)
     found: list[tuple[str, GroupEntry]] = []
-    async for scored in scored_among(journal, await group_ids(journal, run)):
-        found.append(scored)
-        if len(found) == limit:
-            break
+    for first in range(0, len(groups), LONGEST_GAP):
+        part = [scored async for scored in scored_among(journal, groups[first : first + LONGEST_GAP])]
+        found += part
+        if limit is not None and (len(found) >= limit or not part):
+            return found[:limit]
     return found
 
 
@@ -48,14 +79,19 @@ async def scored_among(journal: Journal, groups: Sequence[str]) -> AsyncIterator
                 yield group, entry
 
 
-async def group_ids(journal: Journal, run: str) -> list[str]:
+async def group_ids(journal: Journal, run: str) -> Sequence[str]:
     """Ids of all groups of the run that may be scored: computed from its items, where they were enumerated.
 
     The groups of items that were drawn one at a time bear other names: those that are scored are looked for.
     """
     if items := await count_items(journal, run):
-        return [group_id(run, item) for item in range(items)]
+        return EnumeratedGroups(run, items)
     return [key.removesuffix("/scored") for key in await scored_keys(journal, run)]
+
+
+async def is_large(journal: Journal, run: str) -> bool:
+    """Whether counting the run's scored groups takes longer than one waits for a command."""
+    return await count_items(journal, run) > LARGE_ITEMS
 
 
 async def target_groups(journal: Journal, run: str) -> int | None:
@@ -63,7 +99,7 @@ async def target_groups(journal: Journal, run: str) -> int | None:
     order = await journal.latest(campaign_request_prefix(run), CampaignRequest)
     if order is None:
         return None
-    enumerated = len(await group_ids(journal, run))
+    enumerated = await count_items(journal, run)
     return min(order.groups, enumerated) if enumerated else order.groups
 
 

@@ -39,7 +39,8 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
     field that may not change and did, and for a budget of cost without a price.
     """
     if endpoint is not None:
-        checked_base_url(endpoint.base_url)
+        for server in endpoint.servers:
+            checked_base_url(server.base_url)
     if endpoint is not None and endpoint.api_key_variable is not None:
         checked_variable_name(endpoint.api_key_variable)
     if await journal.read(deleted_key(manifest.run), Deleted) is not None:

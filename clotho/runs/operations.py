@@ -16,7 +16,7 @@ from clotho.identifiers.ids import campaign_id, depth_of, sibling_number, siblin
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupRequest
 from clotho.rollouts.item import Delivery
-from clotho.rollouts.run import AdapterRunConfig
+from clotho.rollouts.run import PAUSED_BY_HAND, AdapterRunConfig
 from clotho.run_settings import RunSettings
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config, start_work
 from clotho.runs.budgets import budget_asked, budget_used_up, set_budget
@@ -47,7 +47,7 @@ class Operations:
         """Pause every rollout at its next turn. Raises InvalidInput if nothing is left to pause."""
         await read_manifest(self._journal, target.run)
         if target.group is None:
-            await pause_run(self._journal, target.run, "by hand")
+            await pause_run(self._journal, target.run, PAUSED_BY_HAND)
             await tell_campaign(self._client, target.run)
         else:
             await self._update(target, "pause")

@@ -45,6 +45,8 @@ class RunRequest(FrozenModel):
     repairs: RepairBounds = RepairBounds()
     stop_after_failures: int = 8
     """Rollouts that fail in a row for the same reason before the run pauses itself."""
+    priority: int | None = None
+    """Order in the queues that several runs share: 1 comes first, 5 last; None: 3."""
 
 
 def run_manifest(

@@ -30,6 +30,7 @@ async def sandbox_losses(
     for number in count(1):
         if (entry := await journal.read(lease_key(rollout, number), LeaseEntry)) is None:
             break
-        recorded.append(entry.fidelity or Fidelity.EXACT)
+        if entry.fidelity is not None:  # else the one before was given back while it was idle
+            recorded.append(entry.fidelity)
     pairs = zip_longest(recorded, remembered, fillvalue=Fidelity.EXACT)
     return tuple(max(pair, key=list(Fidelity).index) for pair in pairs)

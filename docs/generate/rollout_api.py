@@ -41,9 +41,10 @@ with RolloutClient("http://127.0.0.1:8010") as client:
 
 """
 WITHOUT_TABLE = """
-`endpoint` has `base_url`, `more_urls`, `api_key_variable` and `inference` (`tokens`, or `vllm-generate`,
-`vllm-completions`, `sglang`; `chat` has no rows). `rendering` has `tokenizer`, `renderer`, `tool_call_parser` and
-`thinking_mode`. `settings` has the fields of [runs](settings.md#runs).
+`endpoint` has `base_url`, `more_urls`, `weights` (a number for each of these servers, or none), `api_key_variable`
+and `inference` (`tokens`, or `vllm-generate`, `vllm-completions`, `sglang`; `chat` has no rows). `rendering` has
+`tokenizer`, `renderer`, `tool_call_parser` and `thinking_mode`. `settings` has the fields of
+[runs](settings.md#runs).
 """
 
 

@@ -45,6 +45,7 @@ async def test_three_rollouts_are_tried_and_nothing_is_kept(folder: Path) -> Non
         done = await clotho(*order, "--dry-run", "--store", own / "store", folder=own, environment=variables)
     assert "run dry: 50 items × 2 = 100 rollouts, 100 of which are left to do" in done.output, done
     assert "3 rollouts of its first items, made now and not kept" in done.output
+    assert "its cost isn't estimated" in done.output
     assert figures(done, "turns") == [1, 1, 1, 100]
     least, mean, most, whole = figures(done, "sampled tokens")
     assert 0 < least <= mean <= most
@@ -61,10 +62,13 @@ async def test_a_run_that_has_rollouts_is_estimated_from_them(
     async with serving(rolled_out) as url:
         order = ["run", ONE_FILE, "--run", "dry-scored", "--model", url, "--group-size", "2"]
         order += ["--model-name", "scripted", "--store", cluster.store_location, "--dry-run"]
-        done = await clotho(*order, "--groups", "10")
+        prices = '{"scripted": {"prompt": 0, "sampled": 1000000}}'
+        done = await clotho(*order, "--groups", "10", "--prices", prices)
         refused = await clotho(*order, "--temperature", "0.5")
     assert "10 items × 2 = 20 rollouts, 16 of which are left to do" in done.output, done
     assert "4 rollouts that the run has" in done.output
     assert figures(done, "turns") == [1, 1, 1, 16]
+    dollars = figures(done, "US dollars, without a cache")
+    assert dollars == pytest.approx(figures(done, "sampled tokens"), rel=0.05)
     assert rolled_out.calls.requests == {}
     assert "exists with other settings (sampling.temperature" in refused.complaint

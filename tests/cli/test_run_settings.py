@@ -25,6 +25,7 @@ from tests.workflows.scripts import run, say
 ASKED: dict[str, Any] = {
     "checkpoints": "every_call",
     "checkpoint_mb": 7,
+    "terminal_lifetime": 900,
     "acquire": "at_start",
     "keep_diverged": False,
     "parallel_tools": True,

@@ -35,8 +35,10 @@ class HermesAgentEnvConfig(ClothoEnvConfig):
         description="Further paths of folders that commands may write to, as JSON.",
     )
     terminal_timeout: float = Field(default=120, description="Seconds that a command may take.")
-    terminal_lifetime: float = Field(
-        default=3600, description="Taken, without effect: a sandbox is kept for as long as its rollout."
+    terminal_lifetime: int | None = Field(
+        default=3600,
+        gt=0,
+        description="Seconds after its last call when an idle sandbox is given back; the next call restores it.",
     )
     tool_pool_size: int = Field(default=128, gt=0, description="Prompts and rewards at the same time.")
     tool_call_parser: str | None = Field(
