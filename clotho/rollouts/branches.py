@@ -46,7 +46,7 @@ class Branch(FrozenModel):
     versions: tuple[VersionSpan, ...]
     """Positions in `ids` whose weight version is known; in order, and within `spans`."""
     messages: tuple[ChatMessage, ...]
-    """The conversation that the ids show."""
+    """The conversation that the ids show; empty where it wasn't asked for."""
 
     @property
     def temperatures(self) -> tuple[float, ...]:
@@ -65,10 +65,11 @@ class Branch(FrozenModel):
         return tuple(span.turn for span in self.spans)
 
 
-def branches_of(rollout: str, transcript: Transcript) -> tuple[Branch, ...]:
+def branches_of(rollout: str, transcript: Transcript, *, with_messages: bool = True) -> tuple[Branch, ...]:
     """The branches of `rollout`; none of its turns whose tokens aren't known (chat mode) is in any.
 
-    Raises JournalCorrupt for a turn whose tokens, logprobs and versions don't fit together.
+    Without messages, many branches of a long rollout cost no more than their tokens. Raises JournalCorrupt for a
+    turn whose tokens, logprobs and versions don't fit together.
     """
     growing: list[_Growing] = []
     for turn, step in enumerate(transcript.steps):
@@ -80,7 +81,8 @@ def branches_of(rollout: str, transcript: Transcript) -> tuple[Branch, ...]:
             growing.append(_Growing())
         growing[-1].extend(turn, sampled, sampled.tokens)
     return tuple(
-        branch.grown(rollout, index, _messages(transcript, branch)) for index, branch in enumerate(growing)
+        branch.grown(rollout, index, _messages(transcript, branch) if with_messages else ())
+        for index, branch in enumerate(growing)
     )
 
 

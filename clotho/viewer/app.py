@@ -26,16 +26,17 @@ from clotho.rollouts.group import GroupEntry, ToolManifest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import list_runs, read_manifest
+from clotho.runs.pauses import pauses_of
 from clotho.runs.repairs import group_repairs
 from clotho.runs.targets import Target
 from clotho.viewer.compare import compared, first_difference, turn_pairs
 from clotho.viewer.guard import Guard
 from clotho.viewer.listing import Wanted, page_of
 from clotho.viewer.operating import Operating
-from clotho.viewer.overview import Overview
+from clotho.viewer.overview import OPEN_SHOWN, Overview
 from clotho.viewer.raw import raw_entry
 from clotho.viewer.rendering import FOLDER, Pages
-from clotho.viewer.rollout import open_rollouts, read_rollout
+from clotho.viewer.rollout import attempt_failures, open_rollouts, read_rollout
 from clotho.viewer.rows import group_row
 from clotho.viewer.run_comparison import compared_runs, paired
 from clotho.viewer.run_index import RunIndexes
@@ -114,6 +115,7 @@ class Viewer:
             wanted=wanted,
             others=[name for name in await list_runs(self._journal) if name != target.run],
             listed=await asyncio.to_thread(page_of, rows, wanted),
+            open_shown=OPEN_SHOWN,
             spending=await self._overview.spending(target.run),
             open_groups=await self._overview.open_groups(target.run) if facts.state != "scored" else [],
         )
@@ -134,15 +136,22 @@ class Viewer:
             item=source.item if source is not None else {},
             row=group_row(group, scored) if scored is not None else None,
             siblings={each.rollout.rpartition("/")[2]: each for each in rollouts},
+            state=await self._workflows.state(group) if scored is None else "scored",
             repairs=await group_repairs(self._journal, group),
+            failures=await attempt_failures(self._journal, group),
             tools=await self._journal.read(tools_key(group), ToolManifest),
         )
 
     async def rollout(self, request: Request) -> Response:
         target = _target(request)
         view = await read_rollout(self._journal, str(target), _whole(request, "from"))
+        pauses = await pauses_of(self._journal, target.run)
         return self._pages.answer(
-            "rollout.html", target=target, view=view, timeline=timeline(view.turns, view.reward)
+            "rollout.html",
+            target=target,
+            view=view,
+            state=await self._workflows.state(view.rollout) if view.end is None else None,
+            timeline=timeline(view.turns, view.reward, pauses),
         )
 
     async def tokens(self, request: Request) -> Response:
@@ -150,7 +159,7 @@ class Viewer:
         rollout = str(target)
         view = await read_rollout(self._journal, rollout, most=0)
         transcript = await read_transcript(self._journal, rollout, view.count)
-        branches = await asyncio.to_thread(branches_of, rollout, transcript)
+        branches = await asyncio.to_thread(branches_of, rollout, transcript, with_messages=False)
         if not branches:
             raise InvalidInput(f"the tokens of {rollout} aren't known: its model was asked in chat mode")
         branch = branches[min(_whole(request, "branch"), len(branches) - 1)]

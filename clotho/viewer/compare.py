@@ -56,7 +56,7 @@ def _facts(view: RolloutView) -> dict[str, Value]:
             "active seconds": round(end.active_seconds, 3),
             "outcome": f"{end.ending.outcome}{limit}",
         }
-    facts["disturbed"] = ", ".join(view.disturbances)
+    facts["disturbed"] = ", ".join(kind.replace("_", " ") for kind in view.disturbances)
     return facts
 
 

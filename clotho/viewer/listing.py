@@ -115,6 +115,8 @@ class RunSums:
     outcomes: Mapping[str, int]
     disturbances: Mapping[str, int]
     """Rollouts with each disturbance."""
+    disturbed: int
+    """Rollouts with any."""
 
 
 def sums_of(rows: Sequence[GroupRow]) -> RunSums:
@@ -134,6 +136,7 @@ def sums_of(rows: Sequence[GroupRow]) -> RunSums:
         histogram=histogram(scores),
         outcomes=dict(Counter(each.outcome for each in rollouts).most_common()),
         disturbances=dict(Counter(kind for each in rollouts for kind in each.disturbances).most_common()),
+        disturbed=sum(bool(each.disturbances) for each in rollouts),
     )
 
 

@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clotho.errors import ClothoError
-from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import campaign_request_prefix, repairs_prefix
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignRequest
-from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
+from clotho.rollouts.group import RepairEntry
 from clotho.rollouts.run import RunManifest
 from clotho.runs.budgets import RunLedger, budget_text
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.viewer.listing import RunSums
-from clotho.viewer.rollout import OpenRollout, open_rollouts
+from clotho.viewer.rollout import OpenRollout, attempt_failures, open_rollouts
 from clotho.viewer.run_index import RunIndex, RunIndexes
 from clotho.viewer.workflows import Workflows
 
@@ -61,8 +60,8 @@ class RunFacts:
 class OpenGroup:
     group: str
     rollouts: Sequence[OpenRollout]
-    failures: Sequence[SiblingFailure]
-    """Of its attempts that ended incomplete."""
+    failures: Mapping[tuple[str, str], int]
+    """Kind and reason -> failures of its attempts that ended incomplete."""
 
 
 class Overview:
@@ -109,10 +108,8 @@ class Overview:
 
     async def _open_group(self, group: str) -> OpenGroup:
         rollouts = await open_rollouts(self._journal, group)
-        keys = await self._journal.keys(attempt_prefix(group))
-        attempts = await self._journal.read_many(keys, AttemptEntry)
-        failures = [failure for attempt in attempts if attempt is not None for failure in attempt.failures]
-        return OpenGroup(group, rollouts, failures)
+        failures = await attempt_failures(self._journal, group)
+        return OpenGroup(group, rollouts, Counter((each.kind, each.reason) for each in failures))
 
     async def _failures(self, run: str) -> dict[str, int]:
         keys = await self._journal.keys(repairs_prefix(run))

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from starlette.responses import HTMLResponse
 
 from clotho.escaping import for_terminal
+from clotho.viewer.meanings import MEANINGS
 from clotho.viewer.timeline import KINDS
 
 FOLDER = Path(__file__).parent
@@ -49,6 +50,7 @@ class Pages:
             "confirm": confirm_path,
             "address": address,
             "kinds": KINDS,
+            "meanings": MEANINGS,
             **facts,
         }
 

@@ -12,6 +12,7 @@ from clotho.errors import InvalidInput
 from clotho.evaluation.statistics import Estimate, mean_of_items, pass_at
 from clotho.journal import Journal
 from clotho.journal.store import Store
+from clotho.runs.pauses import pauses_of
 from clotho.viewer.listing import Bar, histogram
 from clotho.viewer.overview import Overview, RunFacts
 from clotho.viewer.rendering import FOLDER, Pages
@@ -97,7 +98,7 @@ async def write_report(
     if not (rows := index.in_order):
         raise InvalidInput(f"run {run} has no scored group yet")
     rollouts = [each for row in rows for each in row.rollouts]
-    phases, tools, sampled = await _times(store, rows)
+    phases, tools, sampled = await _times(store, facts.run, rows)
     report = Report(
         facts=facts,
         interval=mean_of_items([row.scores for row in rows]),
@@ -153,11 +154,12 @@ def _effect(name: str, part: Sequence[RolloutRow]) -> Effect:
     )
 
 
-async def _times(store: Store, rows: Sequence[GroupRow]) -> tuple[list[Phase], list[Phase], int]:
+async def _times(store: Store, run: str, rows: Sequence[GroupRow]) -> tuple[list[Phase], list[Phase], int]:
     """Times by phase and by tool, of a sample; and its size."""
     names = [f"{row.group}/{each.name}" for row in rows for each in row.rollouts]
     chosen = names[:: math.ceil(len(names) / SAMPLED)]
     journal = Journal(store)
+    pauses = await pauses_of(journal, run)
     kinds: dict[str, list[float]] = defaultdict(list)
     tools: dict[str, list[float]] = defaultdict(list)
     read = 0
@@ -167,20 +169,21 @@ async def _times(store: Store, rows: Sequence[GroupRow]) -> tuple[list[Phase], l
         except InvalidInput:
             continue  # its entries were removed
         read += 1
-        if (line := timeline(view.turns, view.reward)) is not None:
+        if (line := timeline(view.turns, view.reward, pauses)) is not None:
             for span in line.spans:
                 kinds[KINDS[span.kind]].append(span.seconds)
         for call in (call for turn in view.turns for call in turn.calls if call.entry is not None):
             assert call.entry is not None
             tools[call.entry.tool].append(call.entry.seconds)
-    return _phases(kinds), _phases(tools), read
+    return phases_of(kinds), phases_of(tools), read
 
 
-def _phases(times: Mapping[str, Sequence[float]]) -> list[Phase]:
+def phases_of(times: Mapping[str, Sequence[float]]) -> list[Phase]:
+    """The phases of these names and seconds, the longest together first."""
     whole = sum(map(sum, times.values())) or 1.0
     phases = []
     for name, seconds in times.items():
-        cuts = quantiles(seconds, n=10) if len(seconds) > 1 else [seconds[0]] * 9
+        cuts = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 9
         total = sum(seconds)
         phases.append(Phase(name, len(seconds), total, total / whole, cuts[4], cuts[8], max(seconds)))
     return sorted(phases, key=lambda phase: -phase.seconds)

@@ -7,6 +7,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from clotho.errors import InvalidInput, JournalCorrupt
+from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import call_id, group_of
 from clotho.identifiers.rollout_keys import (
     call_key,
@@ -20,7 +21,7 @@ from clotho.identifiers.rollout_keys import (
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.group import RepairEntry
+from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.lease import LeaseEntry
 from clotho.rollouts.rollout import Prompt, RolloutSummary
 from clotho.rollouts.turn import TurnEntry
@@ -72,6 +73,8 @@ class RolloutView:
     end: RolloutSummary | None = None
     losses: Sequence[str] = ()
     repairs: Sequence[RepairEntry] = ()
+    failures: Sequence[SiblingFailure] = ()
+    """With which attempts at its group ended."""
     disturbances: Sequence[str] = ()
     problems: list[str] = field(default_factory=list)
     """Entries that can't be read, and why."""
@@ -81,6 +84,16 @@ class RolloutView:
         """Whether the tokens of one of these turns are known."""
         sampled = (turn.entry.sampled for turn in self.turns if turn.entry is not None)
         return any(each is not None and each.tokens is not None for each in sampled)
+
+    @property
+    def lost_before_verification(self) -> bool:
+        """Whether the sandbox of its last call was lost, so that it was verified in another one."""
+        lease = self.reward.lease if self.reward is not None else None
+        if self.next is not None or lease is None or lease.fidelity is None:
+            return False
+        calls = (call.entry for turn in self.turns for call in turn.calls if call.entry is not None)
+        leases = [call.lease for call in calls if call.lease is not None]
+        return bool(leases) and lease.number > leases[-1]
 
     @property
     def next(self) -> int | None:
@@ -109,6 +122,8 @@ async def read_rollout(journal: Journal, rollout: str, first: int = 0, most: int
     view.reward = await reader.one(reward_key(rollout), RewardEntry)
     all_repairs = await reader.checked(group_repairs(journal, group_of(rollout))) or ()
     view.repairs = repairs_of(rollout, all_repairs)
+    failures = await reader.checked(attempt_failures(journal, group_of(rollout))) or ()
+    view.failures = [each for each in failures if each.workflow == rollout]
     losses = view.end.losses if view.end else await reader.checked(sandbox_losses(journal, rollout))
     view.losses = tuple(map(str, losses or ()))
     if view.end is not None:
@@ -172,6 +187,13 @@ class _Reader:
             )
             for number, entry in zip(numbers, entries, strict=True)
         ]
+
+
+async def attempt_failures(journal: Journal, group: str) -> list[SiblingFailure]:
+    """The failures with which attempts at a group ended: attempt by attempt, those of one by rollout."""
+    attempts = await journal.read_many(await journal.keys(attempt_prefix(group)), AttemptEntry)
+    found = [attempt.failures for attempt in attempts if attempt is not None]
+    return [each for failures in found for each in sorted(failures, key=lambda failure: failure.workflow)]
 
 
 @dataclass(frozen=True)

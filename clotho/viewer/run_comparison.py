@@ -52,7 +52,7 @@ def compared_runs(a: RunSums, b: RunSums) -> list[Row]:
         Row("groups of one reward", a.undecided, b.undecided),
         Row("turns per rollout", a.turns, b.turns),
         Row("tokens per rollout", a.tokens / max(1, a.rollouts), b.tokens / max(1, b.rollouts)),
-        Row("disturbed rollouts", sum(a.disturbances.values()), sum(b.disturbances.values())),
+        Row("disturbed rollouts", a.disturbed, b.disturbed),
     ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clotho.rollouts.verification import RewardEntry
+from clotho.runs.pauses import Pause
 from clotho.viewer.rollout import TurnView
 
 LEAST_GAP_SECONDS = 0.05
@@ -12,7 +13,8 @@ KINDS = {
     "model": "model",
     "tool": "tool call",
     "verify": "verification",
-    "wait": "between steps: queues, the store, a pause or an outage",
+    "wait": "between steps: queues, the store or an outage",
+    "pause": "the run was paused",
     "repair": "until a failed rollout went on",
     "recovery": "until a lost sandbox was replaced",
 }
@@ -40,7 +42,9 @@ class Timeline:
         return {kind: seconds for kind, seconds in sums.items() if seconds}
 
 
-def timeline(turns: Sequence[TurnView], reward: RewardEntry | None) -> Timeline | None:
+def timeline(
+    turns: Sequence[TurnView], reward: RewardEntry | None, pauses: Sequence[Pause] = ()
+) -> Timeline | None:
     """The timeline of `turns`; None where nothing has a time. A verification has no beginning of its own."""
     steps = [step for turn in turns for step in _steps(turn)]
     if not steps:
@@ -48,14 +52,26 @@ def timeline(turns: Sequence[TurnView], reward: RewardEntry | None) -> Timeline 
     begin = at = min(start for _, _, _, start, _ in steps)
     spans: list[Span] = []
     for kind, before, label, start, seconds in steps:
-        if start - at > LEAST_GAP_SECONDS:
-            spans.append(Span(before, KINDS[before], at - begin, start - at))
+        gaps = _gaps(before, at, start, pauses)
+        spans += [Span(gap, KINDS[gap], since - begin, until - since) for gap, since, until in gaps]
         spans.append(Span(kind, label, start - begin, seconds))
         at = max(at, start + seconds)
     if reward is not None:
         spans.append(Span("verify", "verification", at - begin, reward.seconds))
         at += reward.seconds
     return Timeline(spans, max(at - begin, 0.001))
+
+
+def _gaps(kind: str, since: float, until: float, pauses: Sequence[Pause]) -> list[tuple[str, float, float]]:
+    """The time between two steps: of `kind`, but for the parts in which the run was paused."""
+    parts = []
+    for pause in pauses:
+        low, high = max(since, pause.since), min(until, pause.until if pause.until is not None else until)
+        if low < high:
+            parts += [(kind, since, low), ("pause", low, high)]
+            since = high
+    parts.append((kind, since, until))
+    return [part for part in parts if part[2] - part[1] > LEAST_GAP_SECONDS]
 
 
 def _steps(turn: TurnView) -> list[tuple[str, str, str, float, float]]:

@@ -58,6 +58,8 @@ def test_every_sampled_token_is_in_one_branch_behind_what_it_was_sampled_from(
     branches = branches_of(ROLLOUT, transcript(*turns))
     assert [turn for branch in branches for turn in branch.turns] == list(range(len(turns)))
     assert [branch.index for branch in branches] == list(range(len(branches)))
+    bare = branches_of(ROLLOUT, transcript(*turns), with_messages=False)
+    assert bare == tuple(branch.model_copy(update={"messages": ()}) for branch in branches)
     for branch in branches:
         trained = [place for place, sampled in enumerate(branch.mask) if sampled]
         assert trained == [place for span in branch.spans for place in range(span.start, span.end)]

@@ -6,8 +6,9 @@ import httpx
 
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
+from clotho.viewer.listing import sums_of
 from clotho.viewer.rows import group_row
-from clotho.viewer.run_comparison import paired
+from clotho.viewer.run_comparison import compared_runs, paired
 from tests.support import eventually
 from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
 from tests.viewer.stored import group_entry, write_group, write_run
@@ -21,6 +22,14 @@ def test_runs_are_compared_on_the_items_that_both_have_once() -> None:
     assert (told.items, told.mean, told.better, told.worse) == (1, 0.5, 1, 0)
     assert [pair.b.group for pair in told.most] == ["b/g000001"]
     assert paired(a, b[3:]) is None
+
+
+def test_a_rollout_that_met_two_disturbances_is_one_disturbed_rollout() -> None:
+    row = group_row("a/g000000", group_entry("a/g000000", (0.0, 1.0)))
+    hit = row.rollouts[0]._replace(disturbances=("sandbox_lost", "replayed"))
+    sums = sums_of([row._replace(rollouts=(hit, row.rollouts[1]))])
+    assert {row.name: row.a for row in compared_runs(sums, sums)}["disturbed rollouts"] == 1
+    assert sums.disturbances == {"sandbox_lost": 1, "replayed": 1}
 
 
 async def test_the_page_of_two_runs(tmp_path: Path, view: StartViewer) -> None:

@@ -7,7 +7,7 @@ from playwright.async_api import Browser
 
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.viewer.report import curve_of, effects
+from clotho.viewer.report import curve_of, effects, phases_of
 from clotho.viewer.rows import RolloutRow
 from tests.cli.command import clotho
 from tests.viewer.stored import write_group, write_run
@@ -36,6 +36,12 @@ def test_a_curve_of_many_groups_has_few_points() -> None:
     assert curve_of([0.5]).points == [(0.0, 0.0)]
 
 
+def test_no_step_is_told_to_take_longer_than_the_longest() -> None:
+    (phase,) = phases_of({"model": [1.0, 1.7]})
+    assert phase.median == 1.35
+    assert phase.p90 <= phase.longest == 1.7
+
+
 @pytest.mark.slow
 async def test_a_report_is_one_file_that_loads_nothing(tmp_path: Path, browser: Browser) -> None:
     journal, report = Journal(FilesystemStore(tmp_path / "store")), tmp_path / "report.html"
@@ -52,5 +58,6 @@ async def test_a_report_is_one_file_that_loads_nothing(tmp_path: Path, browser: 
     shown = " ".join((await page.locator("main").inner_text()).split())
     assert "pass@1 50.0 % pass@2 66.7 %" in shown
     assert "not disturbed 6 0.5" in shown
+    assert "The run was given no prices" in shown
     assert await page.locator("script, link, img").count() == 0
     assert wrong == []

@@ -6,22 +6,27 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clotho.identifiers.group_keys import group_repairs_prefix
-from clotho.identifiers.rollout_keys import call_key, lease_key, prompt_key, reward_key, turn_key
+from clotho.identifiers.group_keys import attempt_prefix, group_repairs_prefix
+from clotho.identifiers.rollout_keys import call_key, end_key, lease_key, prompt_key, reward_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage
-from clotho.rollouts.group import RepairEntry, SiblingFailure
-from clotho.rollouts.lease import Fidelity, LeaseEntry
-from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
+from clotho.rollouts.lease import Fidelity, Lease, LeaseEntry
+from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.rollout import EndEntry, Prompt, RolloutSummary
 from clotho.rollouts.verification import RewardEntry
+from clotho.runs.disturbances import Disturbance
+from clotho.viewer.meanings import MEANINGS
 from clotho.viewer.rendering import CLIPPED_CHARACTERS
 from tests.cli.test_show import call, turn
 from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
-from tests.viewer.stored import write_run
+from tests.viewer.stored import write_group, write_run
 
 ROLLOUT = "shown/g000000/r0"
 PAGE = f"/r/{ROLLOUT}"
+SIBLINGS = (ROLLOUT, "shown/g000000/r1")
+PLACES = (ROLLOUT, "shown/g000000", "shown")
 NOWHERE = {"CLOTHO_TEMPORAL__ADDRESS": "127.0.0.1:1"}
 
 
@@ -65,7 +70,7 @@ async def test_marks_tell_why_a_rollout_got_its_reward(
         shown = text_of((await client.get(PAGE)).text)
         marks = [
             *("0.25 verified in 500 ms, at attempt 2", "format 1", "the answer is wrong"),
-            *("turn 0", "output: one two", "It had failed with HostUnavailable: its host burnt down."),
+            *("turn 0", "output: one two", "It had failed with HostUnavailable : its host burnt down."),
             *("It was interrupted, and resumed after token 1.", "The sandbox was lost."),
             *("another one: diverged", "bytes_written: 14"),
         ]
@@ -74,11 +79,71 @@ async def test_marks_tell_why_a_rollout_got_its_reward(
         conversation = [shown.find(mark, shown.find("Do it.")) for mark in marks[4:]]
         assert conversation == sorted(conversation) and -1 not in conversation
         group = text_of((await client.get("/r/shown/g000000")).text)
-        assert "r0 failed after 1 turns and 2 tokens with HostUnavailable its host burnt down" in group
+        assert "r0 failed after 1 turn and 2 tokens with HostUnavailable : its host burnt down" in group
         run = text_of((await client.get("/r/shown")).text)
         assert "r0 · 2 turns" in run and "HostUnavailable 1" in run
         tokens = text_of((await client.get(f"{PAGE}/tokens")).text)
         assert "isn't on this machine: tokens are shown by their numbers" in tokens
+
+
+async def test_a_failure_without_a_reward_is_told_in_full(
+    journal: Journal, tmp_path: Path, view: StartViewer
+) -> None:
+    reason = 'EnvironmentFailed: RuntimeError("the service answered 502")'
+    failures = [SiblingFailure(workflow=each, kind="EnvironmentFailed", reason=reason) for each in SIBLINGS]
+    attempt = AttemptEntry(siblings=(), failures=tuple(reversed(failures)))
+    await journal.write(f"{attempt_prefix('shown/g000000')}000", attempt)
+    await journal.write(turn_key(ROLLOUT, 0), turn("terminal", {"command": "ls"}))
+    url = await view(tmp_path / "store", **NOWHERE)
+    why = "EnvironmentFailed : RuntimeError(&#34;the service answered 502&#34;)"
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
+        rollout, group, run = [text_of((await client.get(f"/r/{name}")).text) for name in PLACES]
+    assert f"Why it has no reward It ended with {why}" in rollout
+    assert "g000000/r0 failed" in rollout and "clotho retry shown/g000000" in rollout
+    assert "g000000 failed" in group and "r0 failed 1 0" in group and "clotho retry shown/g000000" in group
+    assert f"r0 ended with {why} r1 ended with {why}" in group
+    assert f"2 × {why}" in run
+
+
+async def test_a_scored_group_keeps_its_failed_attempts(
+    journal: Journal, tmp_path: Path, view: StartViewer
+) -> None:
+    failure = SiblingFailure(workflow=ROLLOUT, kind="HostUnavailable", reason="its host burnt down")
+    attempt = AttemptEntry(siblings=(), failures=(failure,))
+    await journal.write(f"{attempt_prefix('shown/g000000')}000", attempt)
+    await write_group(journal, "shown", 0, 0.0, 1.0)
+    url = await view(tmp_path / "store", **NOWHERE)
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
+        group = text_of((await client.get("/r/shown/g000000")).text)
+    assert "attempts that failed r0 ended with HostUnavailable : its host burnt down" in group
+    assert "clotho retry" not in group
+
+
+async def test_the_way_of_a_disturbed_rollout_is_told_in_sentences(
+    journal: Journal, tmp_path: Path, view: StartViewer
+) -> None:
+    await journal.write(turn_key(ROLLOUT, 0), turn("terminal", {"command": "ls"}))
+    await journal.write(call_key(ROLLOUT, "0000-00"), call("terminal", 0, output="one", exit_code=0))
+    lease = Lease(number=1, queue="q", fidelity=Fidelity.REPLAYED)
+    await journal.write(
+        reward_key(ROLLOUT), RewardEntry(score=0.5, breakdown={}, log="", lease=lease, epoch=0, seconds=0.5)
+    )
+    summary = RolloutSummary(
+        rollout=ROLLOUT,
+        ending=Ending(outcome=Outcome.COMPLETED),
+        score=0.5,
+        turns=1,
+        losses=(Fidelity.REPLAYED,),
+    )
+    await journal.write(end_key(ROLLOUT), EndEntry(summary=summary))
+    url = await view(tmp_path / "store", **NOWHERE)
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
+        shown = text_of((await client.get(PAGE)).text)
+    for kind in (Disturbance.SANDBOX_LOST, Disturbance.REPLAYED):
+        assert f"{kind.replace('_', ' ')} : {MEANINGS[kind]}" in shown
+    assert "None of this is in the reward" in shown
+    assert "The sandbox was lost after the last call. It was verified in another one." in shown
+    assert set(MEANINGS) == set(Disturbance)
 
 
 async def test_a_damaged_entry_hides_no_other(journal: Journal, tmp_path: Path, view: StartViewer) -> None:
