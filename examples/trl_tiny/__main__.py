@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from clotho.errors import ClothoError
@@ -28,11 +29,15 @@ def main() -> None:
         )
         for seed in asked.seeds
     ]
+    missing = Comparison.read(asked.results).missing(trainings)
     try:
-        compare(asked.results, asked.python, trainings, asked.kills)
+        compare(asked.results, asked.python, missing[: asked.runs], asked.kills)
     except ClothoError as error:
         sys.exit(f"examples.trl_tiny: {error}")
-    lines = "\n".join(table(Comparison.model_validate_json(asked.results.read_bytes())))
+    if asked.runs is not None and len(missing) > asked.runs:
+        say(f"{len(missing) - asked.runs} runs are missing: give the same command again")
+        return
+    lines = "\n".join(table(Comparison.read(asked.results)))
     say(lines)
     if asked.write:
         head, _, rest = asked.write.read_text().partition(BEGIN)
@@ -40,20 +45,17 @@ def main() -> None:
         asked.write.write_text(f"{head}{BEGIN}\n\n{lines}\n\n{END}{tail}")
 
 
-def compare(results: Path, python: str, trainings: list[Training], kills: int) -> None:
-    """Play what `results` lacks of each training without kills, and with them. Each run is kept as it ends."""
+def compare(results: Path, python: str, missing: Sequence[tuple[Training, bool]], kills: int) -> None:
+    """Play trainings, with kills where it says so. Each run is kept in `results` as it ends."""
     results.parent.mkdir(parents=True, exist_ok=True)
-    for training in trainings:
-        for number in (0, kills):
-            kept = Comparison.model_validate_json(results.read_bytes()) if results.exists() else Comparison()
-            if kept.run(training, number > 0) is None:
-                say(f"seed {training.seed}, {number} kills")
-                with working_folder(None) as folder:
-                    run = asyncio.run(play(folder, python, training, number, say))
-                say(
-                    f"{' '.join(f'{reward:.2f}' for reward in run.rewards)}; {run.seconds:.0f} s; {run.fates}"
-                )
-                write_whole(results, Comparison(runs=(*kept.runs, run)).model_dump_json(indent=1).encode())
+    for training, killed in missing:
+        number = kills if killed else 0
+        say(f"seed {training.seed}, {number} kills")
+        with working_folder(None) as folder:
+            run = asyncio.run(play(folder, python, training, number, say))
+        say(f"{' '.join(f'{reward:.2f}' for reward in run.rewards)}; {run.seconds:.0f} s; {run.fates}")
+        kept = Comparison.read(results).runs
+        write_whole(results, Comparison(runs=(*kept, run)).model_dump_json(indent=1).encode())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--results", type=Path, default=RESULTS, help="file of the runs; those in it aren't repeated"
     )
+    made.add_argument("--runs", type=int, help="runs to play now at most; the same command plays the others")
     made.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
     return made
 

@@ -30,8 +30,8 @@ class Training(FrozenModel):
 
     run: str = "trl-tiny"
     steps: int = 20
-    rate: float = 3e-4
-    group_size: int = 4
+    rate: float = 2e-4
+    group_size: int = 8
     groups: int = 4
     """Groups of each step: all steps have the same items."""
     damage: float = 0.25

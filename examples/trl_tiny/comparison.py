@@ -43,6 +43,16 @@ class Comparison(FrozenModel):
 
     runs: tuple[TrainingRun, ...] = ()
 
+    @classmethod
+    def read(cls, results: Path) -> "Comparison":
+        """The runs that a file keeps: none, where there is no such file."""
+        return cls.model_validate_json(results.read_bytes()) if results.exists() else cls()
+
+    def missing(self, trainings: Sequence[Training]) -> list[tuple[Training, bool]]:
+        """Trainings that weren't played, and whether with kills: both runs of a seed before those of the next."""
+        runs = [(training, killed) for training in trainings for killed in (False, True)]
+        return [(training, killed) for training, killed in runs if self.run(training, killed) is None]
+
     def run(self, training: Training, killed: bool) -> TrainingRun | None:
         found = (run for run in self.runs if run.training == training and bool(run.kills) == killed)
         return next(found, None)

@@ -42,6 +42,16 @@ def test_a_table_has_both_runs_of_each_seed_that_has_both_and_the_interval_over_
     assert text.endswith("than without kills: 3, 1.")
 
 
+def test_runs_that_a_file_keeps_are_not_played_again(tmp_path: Path) -> None:
+    first, second = (played(seed, (0.0, 0.5)) for seed in (0, 1))
+    trainings = [first.training, second.training]
+    results = tmp_path / "results.json"
+    assert len(Comparison.read(results).missing(trainings)) == 4
+    results.write_text(Comparison(runs=(first,)).model_dump_json())
+    missing = [(first.training, True), (second.training, False), (second.training, True)]
+    assert Comparison.read(results).missing(trainings) == missing
+
+
 def test_equal_rises_have_an_interval_without_width() -> None:
     estimate = over_seeds([0.0, 0.0, 0.0])
     assert (estimate.mean, estimate.low, estimate.high) == (0.0, 0.0, 0.0)
