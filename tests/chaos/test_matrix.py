@@ -1,15 +1,15 @@
 """A representative part of the fault matrix, played for real."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
-from chaos.faults import Fault, faults
+from chaos.faults import faults
 from chaos.lanes import play_all
 from chaos.results import CellResult
 from chaos.ssh_host import can_be_started
 from chaos.table import Name
+from tests.chaos.patience import missed_with_patience
 
 pytestmark = pytest.mark.slow
 PARTITION = 15.0
@@ -30,15 +30,10 @@ CELLS: tuple[Name, ...] = (
 )
 
 
-def patient(fault: Fault) -> Fault:
-    """`make chaos` holds recoveries to their seconds, which other tests beside this one take as well."""
-    return replace(fault, recovery=None if fault.recovery is None else 4 * fault.recovery)
-
-
 @pytest.fixture(scope="module")
 async def results() -> Mapping[Name, CellResult]:
     played: list[CellResult] = []
-    await play_all(CELLS, {name: patient(fault) for name, fault in faults(PARTITION).items()}, played.append)
+    await play_all(CELLS, faults(PARTITION), played.append)
     return {(result.fault, result.phase): result for result in played}
 
 
@@ -47,4 +42,4 @@ async def test_nothing_is_lost_repaid_re_run_or_orphaned(
     results: Mapping[Name, CellResult], fault: str, phase: str
 ) -> None:
     result = results[fault, phase]
-    assert result.missed == [], result
+    assert missed_with_patience(result) == [], result
