@@ -34,7 +34,7 @@ class Watches(PausedWithRun):
     def end(self) -> None:
         self.over = True
 
-    def show_pause(self, reason: str | None) -> None:
+    async def show_pause(self, reason: str | None) -> None:
         pass
 
 
