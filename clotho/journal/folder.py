@@ -15,6 +15,8 @@ from clotho.host_failures import described, is_host_failure
 from clotho.journal.keys import checked_key, checked_prefix
 
 THREADS = 16
+MOST_KNOWN_FOLDERS = 1_000
+"""Folders that a store remembers to have made: each rollout has its own, and a worker sees millions."""
 READ_BYTES = 1 << 16
 TEMPORARY = ".tmp"
 UNFINISHED_SECONDS = 24 * 3600.0
@@ -129,6 +131,8 @@ class FilesystemStore:
             self._make_folder(folder.parent)
             folder.mkdir(mode=0o700, exist_ok=True)
             _flush(folder.parent)
+        if len(self._known_folders) >= MOST_KNOWN_FOLDERS:
+            self._known_folders.clear()
         self._known_folders.add(folder)
 
     def _keys(self, folder: Path) -> list[str]:

@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from clotho.errors import InvalidInput, StoreUnavailable
-from clotho.journal.folder import FilesystemStore, unfinished_writes
+from clotho.journal.folder import MOST_KNOWN_FOLDERS, FilesystemStore, unfinished_writes
 from tests.support import eventually
 
 
@@ -75,6 +76,25 @@ async def test_a_thread_that_cannot_be_started_is_an_outage(
         with pytest.raises(StoreUnavailable, match="thread"):
             await store.create("x", b"x")
     assert await store.create("y", b"y")
+
+
+@pytest.mark.slow
+async def test_a_store_keeps_no_memory_of_all_folders(tmp_path: Path) -> None:
+    """A worker writes into those of millions of rollouts."""
+    store = FilesystemStore(tmp_path)
+
+    async def write(first: int) -> int:
+        for number in range(first, first + MOST_KNOWN_FOLDERS):
+            assert await store.create(f"run/{number}/entry", b"x")
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before, after = [await write(part * MOST_KNOWN_FOLDERS) for part in range(2)]
+    finally:
+        tracemalloc.stop()
+    assert after - before < 50 * MOST_KNOWN_FOLDERS
+    assert await store.create("run/0/another", b"x"), "written into a folder that was forgotten"
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])

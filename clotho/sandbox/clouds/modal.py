@@ -48,6 +48,8 @@ while [ "$left" -gt 0 ]; do
   sleep "$1"
 done
 """
+MOST_LABELS = 1_000
+"""Sandboxes whose labels a worker remembers."""
 GONE = (errors.NotFoundError, errors.SandboxTerminatedError, errors.SandboxTimeoutError)
 REFUSED = (
     errors.AuthError,
@@ -200,6 +202,8 @@ class ModalMachines:
     async def _labels_of(self, sandbox: modal.Sandbox) -> Mapping[str, str]:
         """They never change."""
         if sandbox.object_id not in self._labels:
+            if len(self._labels) >= MOST_LABELS:
+                self._labels.clear()
             self._labels[sandbox.object_id] = labels_of(await sandbox.get_tags.aio())
         return self._labels[sandbox.object_id]
 
