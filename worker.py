@@ -75,7 +75,7 @@ class Versioned(TypedDict, total=False):
     build_id: str
 
 
-UNVERSIONED: Versioned = {"build_id": f"clotho-{metadata.version('clotho-rollouts')}"}
+UNVERSIONED: Versioned = {"build_id": metadata.version("clotho-rollouts")}
 """Short, since most events of a history repeat it; the SDK would hash the code of every module that is loaded."""
 
 

@@ -277,7 +277,7 @@ class Verification:
     async def _leased(self) -> Lease:
         """A rollout that ran no command gets its first sandbox here."""
         if self.lease is None:
-            request = LeaseRequest(run=self.request.run, rollout=self.request.rollout)
+            request = LeaseRequest(rollout=self.request.rollout)
             self.lease = await self.sandboxes.lease(request)
         return self.lease
 

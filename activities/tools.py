@@ -106,7 +106,6 @@ class Tools:
             limits = (await read_manifest(self._journal, request.run)).limits
         budgeted = limits.rollout_budget is not None and entry.tool in limits.rollout_budget.calls
         return CallResult(
-            call=request.place,
             failed=entry.error is not None,
             seconds=entry.seconds,
             wrote_state=tuple(entry.state),
@@ -208,7 +207,7 @@ class Tools:
         turn = await self._journal.read_required(turn_key(request.rollout, request.turn), TurnEntry)
         late = JournalledCall(request.place, turn.tool_calls[request.index], entry)
         sandbox = await self._sandboxes.attach(request.sandbox_of, lease)
-        held = LeaseRequest(run=request.run, rollout=request.sandbox_of, number=lease)
+        held = LeaseRequest(rollout=request.sandbox_of, number=lease)
         return await self._sandboxes.replay_late_call(held, sandbox, late, await self._state(request))
 
     async def _kept(

@@ -9,7 +9,7 @@ Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 6))]
 """Written to the microsecond: every step carries the digits in its history."""
 
 WHERE_SET = Field(exclude_if=operator.not_)
-"""Of a field that is None, False or 0 in most values, and isn't written then: histories stay small."""
+"""Of a field that is None, False, 0 or empty in most values, and isn't written then: histories stay small."""
 
 
 class FrozenModel(BaseModel):

@@ -77,10 +77,10 @@ class Rollout(Pausable):
         """Find the result of an earlier workflow; without one, sample the first turn in the same step."""
         if self.model.queue is not None:  # continued as new
             return None
-        run, turn = self.request.run, self.state.turn
+        turn = self.state.turn
         sample = not self.paused and self.state.limit_met(self.request.limits) is None
         self.show(f"sampling turn {turn}")
-        request = FirstTurnRequest(run=run, rollout=self.rollout, turn=turn, sample=sample)
+        request = FirstTurnRequest(rollout=self.rollout, turn=turn, sample=sample)
         start = await self.model.begin(request)
         self.acquires_at_start, self.first_turn = start.acquire_at_start, start.turn
         return start.scored
@@ -102,7 +102,7 @@ class Rollout(Pausable):
         return Ending(outcome=Outcome.LIMIT_REACHED, limit=limit)
 
     async def sample_turn(self) -> TurnResult:
-        request = TurnRequest(run=self.request.run, rollout=self.rollout, turn=self.state.turn)
+        request = TurnRequest(rollout=self.rollout, turn=self.state.turn)
         while (turn := await self.turn_unless_paused(request)) is None:
             await self.wait_until_resumed()
         self.state = self.state.after_turn(turn)
@@ -165,12 +165,12 @@ class Rollout(Pausable):
         try:
             await side_by_side(work)
         except SandboxRepeatedlyLost:  # the calls that had finished count
-            for _, result in sorted(results.items()):
-                self.state = self.state.after_call(result)
+            for index, result in sorted(results.items()):
+                self.state = self.state.after_call(self.call_request(index).place, result)
             raise
         for index, _ in calls:
             result = results[index]
-            self.state = self.state.after_call(result)
+            self.state = self.state.after_call(self.call_request(index).place, result)
             if result.replayed is not None:
                 self.sandbox.note_replay(result.replayed)
             if result.delegated is not None and result.delegated.left is not None:
@@ -180,7 +180,6 @@ class Rollout(Pausable):
         """The request of a call that shares the rollout's time with those that it runs beside."""
         seconds = self.state.seconds_left(self.request.limits)
         return CallRequest(
-            run=self.request.run,
             rollout=self.rollout,
             turn=self.state.turn - 1,
             index=index,
@@ -195,7 +194,6 @@ class Rollout(Pausable):
         self.past_pausing = f"{self.rollout} has sampled its last turn"
         self.show("verifying")
         request = RewardRequest(
-            run=self.request.run,
             rollout=self.rollout,
             ending=ending,
             turns=self.state.turn,

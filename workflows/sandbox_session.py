@@ -120,7 +120,7 @@ class SandboxSession:
         """
         number = 0 if self.lease is None else self.lease.number + 1
         turns = self.shared.turns if self.shared is not None else turns
-        request = LeaseRequest(run=self.request.run, rollout=self.rollout, number=number, turns=turns)
+        request = LeaseRequest(rollout=self.rollout, number=number, turns=turns)
         summary = f"restore sandbox ({number})" if number else "create sandbox"
         # A cancel doesn't stop it half-way: clean-up must learn of the sandbox to release it.
         if early or number or self.request.task_queues.are_an_adapters:

@@ -9,6 +9,7 @@ from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.identifiers.ids import call_id, place_of
 from clotho.rollouts.delegation import DelegatedWork
 from clotho.rollouts.lease import Fidelity
+from clotho.rollouts.step_request import StepRequest
 from clotho.sandbox.checkpoints import Checkpoint
 
 if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
@@ -18,9 +19,7 @@ ERROR_RESULT_CHARACTERS = 300
 """Characters of a failed call's result that metrics keep; the model is shown more."""
 
 
-class CallRequest(FrozenModel):
-    run: str
-    rollout: str
+class CallRequest(StepRequest):
     turn: int
     index: int
     lease: int | None
@@ -48,14 +47,12 @@ class CallRequest(FrozenModel):
 
 
 class CallResult(FrozenModel):
-    call: str
-    """The call's place in its sandbox."""
-    failed: bool
+    failed: Annotated[bool, WHERE_SET] = False
     seconds: Seconds
-    wrote_state: tuple[str, ...] = ()
+    wrote_state: Annotated[tuple[str, ...], WHERE_SET] = ()
     """The slots of tool state that this call wrote."""
-    checkpointed: bool = False
-    replayed: Fidelity | None = None
+    checkpointed: Annotated[bool, WHERE_SET] = False
+    replayed: Annotated[Fidelity | None, WHERE_SET] = None
     """Fidelity of replaying the call, if it was journalled by a lost sandbox after this one was restored."""
     budgeted: Annotated[str | None, WHERE_SET] = None
     """The tool, where the rollout has a budget of calls of it."""

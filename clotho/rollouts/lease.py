@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from clotho.frozen_model import WHERE_SET, FrozenModel
+from clotho.rollouts.step_request import StepRequest
 from clotho.sandbox.checkpoints import Checkpoint
 
 
@@ -29,9 +30,7 @@ class Lease(FrozenModel):
     """Number of earlier sandboxes that were not lost, but given back while they were idle."""
 
 
-class LeaseRequest(FrozenModel):
-    run: str
-    rollout: str
+class LeaseRequest(StepRequest):
     number: int = 0
     turns: int = 0
     """Turns sampled so far: the state that a later lease is restored to."""

@@ -107,12 +107,13 @@ class RolloutState(FrozenModel):
     def after_turn(self, turn: TurnResult) -> "RolloutState":
         return self.model_copy(update={"totals": self.totals.after_turn(turn)})
 
-    def after_call(self, call: CallResult) -> "RolloutState":
+    def after_call(self, place: str, call: CallResult) -> "RolloutState":
+        """The state after the call at `place` in its sandbox."""
         state = self.model_copy(
             update={
                 "totals": self.totals.after_call(call),
-                "tool_state": self.tool_state | dict.fromkeys(call.wrote_state, call.call),
-                "checkpoint": call.call if call.checkpointed else self.checkpoint,
+                "tool_state": self.tool_state | dict.fromkeys(call.wrote_state, place),
+                "checkpoint": place if call.checkpointed else self.checkpoint,
             }
         )
         left = call.delegated.left if call.delegated is not None else None
@@ -200,13 +201,13 @@ class RolloutSummary(Totals):
 class RolloutStart(FrozenModel):
     """The start of a rollout's workflow."""
 
-    scored: RolloutSummary | None = None
+    scored: Annotated[RolloutSummary | None, WHERE_SET] = None
     """The result, if an earlier workflow of the rollout was scored."""
-    model_queue: str | None = None
+    model_queue: Annotated[str | None, WHERE_SET] = None
     """The queue of the process that samples its turns, if there are any left."""
-    acquire_at_start: bool = False
+    acquire_at_start: Annotated[bool, WHERE_SET] = False
     """Whether its sandbox is made while its first turn is sampled."""
-    turn: TurnResult | None = None
+    turn: Annotated[TurnResult | None, WHERE_SET] = None
     """The first turn, if it was sampled."""
 
 

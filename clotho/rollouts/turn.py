@@ -6,6 +6,7 @@ from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import CallDefects, ToolCall
 from clotho.rollouts.budget import Cost
+from clotho.rollouts.step_request import StepRequest
 
 
 class ModelProcessRequest(FrozenModel):
@@ -15,9 +16,7 @@ class ModelProcessRequest(FrozenModel):
     queue: str | None
 
 
-class TurnRequest(FrozenModel):
-    run: str
-    rollout: str
+class TurnRequest(StepRequest):
     turn: int
 
 
@@ -42,25 +41,25 @@ class ToolCallReference(FrozenModel):
     sandboxed: bool
     delegates: Annotated[bool, WHERE_SET] = False
     """Whether a child does a task before the call is made."""
-    command: str = ""
+    command: Annotated[str, WHERE_SET] = ""
     """The beginning of its command, bounded and redacted; empty where there is none, or workers show none."""
 
 
 class TurnResult(FrozenModel):
     tool_calls: tuple[ToolCallReference, ...]
-    batches: tuple[int, ...] = ()
+    batches: Annotated[tuple[int, ...], WHERE_SET] = ()
     """Numbers of the calls that run side by side, in their order; none: each runs alone."""
-    context_overflow: bool
-    truncated: bool
+    context_overflow: Annotated[bool, WHERE_SET] = False
+    truncated: Annotated[bool, WHERE_SET] = False
     """The answer was cut off at the turn's token limit."""
-    resumed: bool = False
+    resumed: Annotated[bool, WHERE_SET] = False
     """True if the turn was interrupted, and continued from its journalled tokens."""
     prompt_tokens: int
     sampled_tokens: int
     seconds: Seconds
     cost: Cost = 0.0
     """US dollars, where the rollout has a budget of them."""
-    defective_calls: int = 0
+    defective_calls: Annotated[int, WHERE_SET] = 0
     """Calls that are not run, or not as the model wrote them."""
 
 

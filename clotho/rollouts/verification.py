@@ -3,11 +3,10 @@
 from clotho.frozen_model import FrozenModel
 from clotho.rollouts.lease import Lease
 from clotho.rollouts.outcome import Ending
+from clotho.rollouts.step_request import StepRequest
 
 
-class RewardRequest(FrozenModel):
-    run: str
-    rollout: str
+class RewardRequest(StepRequest):
     ending: Ending
     turns: int
     lease: Lease | None

@@ -139,7 +139,7 @@ async def test_payloads_of_histories_come_with_what_they_refer_to(empty: Journal
 
 async def test_a_call_comes_with_its_arguments_and_result(empty: Journal) -> None:
     await write_rollout(empty)
-    call = CallRequest(run="plain", rollout=ROLLOUT, turn=0, index=0, lease=0, tool_state={})
+    call = CallRequest(rollout=ROLLOUT, turn=0, index=0, lease=0, tool_state={})
     async with client(empty) as ui:
         answer = await ui.post("/decode", json=asked(as_json(call.model_dump())))
     [decoded] = answer.json()["payloads"]
@@ -166,8 +166,8 @@ async def test_what_is_no_reference_stays_as_it_is(empty: Journal) -> None:
 
 
 async def test_what_is_not_there_yet_and_what_is_damaged_is_said(empty: Journal, tmp_path: Any) -> None:
-    turn = as_json(TurnRequest(run="r", rollout="r/g000000/r0", turn=0).model_dump())
-    damaged = TurnRequest(run="r", rollout="r/g000000/r1", turn=0)
+    turn = as_json(TurnRequest(rollout="r/g000000/r0", turn=0).model_dump())
+    damaged = TurnRequest(rollout="r/g000000/r1", turn=0)
     file = tmp_path / turn_key(damaged.rollout, 0)
     await asyncio.to_thread(file.parent.mkdir, parents=True)
     await asyncio.to_thread(file.write_bytes, b"damaged")

@@ -73,7 +73,7 @@ async def journal(tmp_path: Path) -> Journal:
 
 
 def request(number: int) -> LeaseRequest:
-    return LeaseRequest(run=RUN, rollout=ROLLOUT, number=number)
+    return LeaseRequest(rollout=ROLLOUT, number=number)
 
 
 @needs_root
@@ -151,7 +151,7 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
         tools = Tools(here, sandboxes, EnvironmentTools(variable), Metrics())
-        call = CallRequest(run=RUN, rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
+        call = CallRequest(rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0
         result = await ActivityEnvironment().run(tools.call_tool, call)
     assert result.failed, "no tool was offered"

@@ -100,7 +100,6 @@ def test_a_rollout_ends_when_it_has_spent_its_budget_or_its_children_have(
     assert state.after_turn(sampled).limit_met(limits) is None
     call = CallResult.model_validate(
         {
-            "call": "0000-00",
             "failed": False,
             "seconds": 1.0,
             "budgeted": "terminal",
@@ -112,7 +111,7 @@ def test_a_rollout_ends_when_it_has_spent_its_budget_or_its_children_have(
             },
         }
     )
-    state = state.after_turn(sampled).after_call(call).after_turn(sampled)
+    state = state.after_turn(sampled).after_call("0000-00", call).after_turn(sampled)
     assert state.limit_met(limits) == limit
 
 

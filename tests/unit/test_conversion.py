@@ -1,4 +1,4 @@
-"""Failures as Temporal keeps them: small enough for a server to show those of pending steps."""
+"""Results and failures as Temporal keeps them: small, since histories have one of each step."""
 
 import pytest
 from temporalio.api.failure.v1 import Failure
@@ -7,11 +7,52 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.guard import activity_guard
 from clotho.errors import ServiceUnavailable, StoreUnavailable
+from clotho.frozen_model import FrozenModel
+from clotho.rollouts.call import CallResult
+from clotho.rollouts.lease import Fidelity
+from clotho.rollouts.turn import ToolCallReference, TurnRequest, TurnResult
 from clotho.temporal.conversion import DATA_CONVERTER
 from clotho.temporal.failures import to_application_error
 
 SHOWN_BYTES = 4_096
 """What a server's `limit.mutableStateActivityFailureSize.error` is by default."""
+
+
+TERMINAL = ToolCallReference(name="terminal", sandboxed=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (TurnRequest(rollout="run/g000000/r0", turn=0), '{"rollout":"run/g000000/r0","turn":0}'),
+        (
+            TurnResult(tool_calls=(TERMINAL,), prompt_tokens=3, sampled_tokens=0, seconds=0.5),
+            '{"tool_calls":[{"name":"terminal","sandboxed":true}],"prompt_tokens":3,"sampled_tokens":0,"seconds":0.5}',
+        ),
+        (
+            TurnResult(
+                tool_calls=(),
+                context_overflow=True,
+                prompt_tokens=0,
+                sampled_tokens=0,
+                seconds=0.0,
+                resumed=True,
+            ),
+            '{"tool_calls":[],"context_overflow":true,"resumed":true,'
+            '"prompt_tokens":0,"sampled_tokens":0,"seconds":0.0}',
+        ),
+        (CallResult(seconds=0.0), '{"seconds":0.0}'),
+        (
+            CallResult(failed=True, seconds=0.5, wrote_state=("shell",), replayed=Fidelity.EXACT),
+            '{"failed":true,"seconds":0.5,"wrote_state":["shell"],"replayed":"exact"}',
+        ),
+    ],
+)
+def test_a_history_has_what_differs_from_most_steps(value: FrozenModel, written: str) -> None:
+    converter = DATA_CONVERTER.payload_converter
+    [payload] = payloads = converter.to_payloads([value])
+    assert payload.data.decode() == written
+    assert converter.from_payloads(payloads, [type(value)]) == [value]
 
 
 def failure_of(error: Exception) -> Failure:

@@ -31,7 +31,7 @@ def after(work: DelegatedWork | None) -> RolloutState:
         checkpoint="0000-00",
         tool_state={SLOT: "0000-00", "todo": "0000-01"},
     )
-    return state.after_call(CallResult(call="0000-02", failed=False, seconds=1.0, delegated=work))
+    return state.after_call("0000-02", CallResult(seconds=1.0, delegated=work))
 
 
 def test_a_child_has_what_its_parent_has_left() -> None:

@@ -156,7 +156,7 @@ async def test_attempts_of_a_workflow_agree_on_the_process_of_its_turns(
     backend, rollout = Backend(), "agreed/g000000/r0"
     await journal.write(prompt_key(rollout), Prompt(item={}, messages=(), seed=0))
     one, other = (model_process(cluster, journal, backend, queue, 1) for queue in ("one", "other"))
-    request = FirstTurnRequest(run="agreed", rollout=rollout, turn=0, sample=True)
+    request = FirstTurnRequest(rollout=rollout, turn=0, sample=True)
     attempt = ActivityEnvironment()
     first = await attempt.run(one.sample_first_turn, request.model_copy(update={"sample": False}))
     second = await attempt.run(other.sample_first_turn, request)
@@ -180,12 +180,12 @@ async def test_a_process_bounds_its_model_calls_whichever_queue_they_come_from(
         *(
             ActivityEnvironment().run(
                 model.sample_first_turn,
-                FirstTurnRequest(run="agreed", rollout=rollout, turn=0, sample=True),
+                FirstTurnRequest(rollout=rollout, turn=0, sample=True),
             )
             for rollout in rollouts[::2]
         ),
         *(
-            ActivityEnvironment().run(model.sample_turn, TurnRequest(run="agreed", rollout=rollout, turn=0))
+            ActivityEnvironment().run(model.sample_turn, TurnRequest(rollout=rollout, turn=0))
             for rollout in rollouts[1::2]
         ),
     )
