@@ -86,6 +86,12 @@ class RolloutView:
         return any(each is not None and each.tokens is not None for each in sampled)
 
     @property
+    def replaced_by(self) -> str | None:
+        """The rollout that took its place after it had failed."""
+        after = (each.continued_as for each in self.repairs if each.failure.workflow == self.rollout)
+        return next((rollout for rollout in after if rollout != self.rollout), None)
+
+    @property
     def lost_before_verification(self) -> bool:
         """Whether the sandbox of its last call was lost, so that it was verified in another one."""
         lease = self.reward.lease if self.reward is not None else None

@@ -105,6 +105,19 @@ async def test_a_failure_without_a_reward_is_told_in_full(
     assert f"2 × {why}" in run
 
 
+async def test_a_rollout_that_was_replaced_names_the_one_in_its_place(
+    journal: Journal, tmp_path: Path, view: StartViewer
+) -> None:
+    failure = SiblingFailure(workflow=ROLLOUT, kind="SandboxLost", reason="3 sandboxes were lost")
+    repair = RepairEntry(failure=failure, turns=0, sampled_tokens=0, continued_as=f"{ROLLOUT}.1")
+    await journal.write(f"{group_repairs_prefix('shown/g000000')}000-000", repair)
+    url = await view(tmp_path / "store", **NOWHERE)
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
+        page = (await client.get(PAGE)).text
+    assert "It has none: it failed, and r0.1 took its place." in text_of(page)
+    assert f'href="{PAGE}.1"' in page
+
+
 async def test_a_scored_group_keeps_its_failed_attempts(
     journal: Journal, tmp_path: Path, view: StartViewer
 ) -> None:
