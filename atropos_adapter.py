@@ -73,7 +73,6 @@ class HermesAgentBaseEnv(CompatEnv):
         from temporalio.worker import Worker
 
         from activities.host import Host
-        from clotho.monitoring.metrics import Metrics
         from clotho.sandbox.registry import open_backend
 
         connected = self.adapter_run.connections
@@ -85,7 +84,7 @@ class HermesAgentBaseEnv(CompatEnv):
             open_backend(connected.settings.sandbox, folder),
             SingletonEnvironments(self),
             task_queues.sandbox.queue,
-            Metrics(),
+            connected.metrics,
         )
         return Worker(
             connected.client,

@@ -58,7 +58,7 @@ class WorkerSettings(FrozenModel):
 
 
 class MetricsSettings(FrozenModel):
-    """The endpoint at which Prometheus reads the metrics of a worker process."""
+    """The endpoint at which Prometheus reads the metrics of a worker process, or of the Atropos adapter."""
 
     port: int = Field(default=9464, ge=0, le=65_535)
     """First port for metrics; 0: no metrics. Each process takes the first free one of the 32 from it on."""

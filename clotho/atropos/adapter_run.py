@@ -24,6 +24,8 @@ from clotho.runs.group_workflows import Groups
 from clotho.runs.ledger import Claim, Ledger
 from clotho.training.siblings import Sibling, read_siblings
 
+SHOWN_SECONDS = 1.0
+
 log = logging.getLogger("clotho.atropos")
 
 
@@ -100,6 +102,12 @@ class AdapterRun:
             return self.pending.settle(claim.group)
         await self.sender.drop(claim.group, rejected.reason, str(rejected))
 
+    async def show_undelivered(self) -> None:
+        """Show the undelivered groups and their age as metrics until cancelled, through outages of the API."""
+        while True:
+            self.connections.deliveries.show_undelivered(len(self.pending), self.pending.oldest())
+            await asyncio.sleep(SHOWN_SECONDS)
+
     async def drop_stale(self, step: int, bound: int | None) -> None:
         """Cancel and drop unfinished groups drawn more than `bound` trainer steps before `step`."""
         if bound is None:
@@ -147,7 +155,7 @@ async def open_run(
         ledger=ledger,
         pending=pending,
         items=Items(draw, ledger.drawn),
-        sender=GroupSender(ledger, api, current_env, pending.settle),
+        sender=GroupSender(ledger, api, current_env, pending.settle, connections.deliveries),
         tally=Tally(),
         delivers=delivers,
         ready=asyncio.Event(),

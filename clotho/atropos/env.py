@@ -127,14 +127,17 @@ class ClothoEnv(ReconnectingEnv):
             await require_trainable(self.adapter_run, accept_chat=self.config.accept_chat_data)
             self.serving = True
             await end_pause(self.adapter_run.connections.journal, self.adapter_run.manifest.run)
-            sweeper = asyncio.create_task(sweep(self))
+            background = [
+                asyncio.create_task(sweep(self)),
+                asyncio.create_task(self.adapter_run.show_undelivered()),
+            ]
             try:
                 with until_stopped():
                     await super().env_manager()
             finally:
-                for task in (sweeper, *self.workers):
+                for task in (*background, *self.workers):
                     task.cancel()
-                await asyncio.gather(sweeper, return_exceptions=True)
+                await asyncio.gather(*background, return_exceptions=True)
                 await self.adapter_run.sender.finish(LAST_DELIVERIES)
 
     async def process_manager(self) -> None:
@@ -266,6 +269,7 @@ class ClothoEnv(ReconnectingEnv):
 
     async def get_status(self) -> None:
         await super().get_status()
+        self.adapter_run.connections.deliveries.show_queue(self.status_dict)
         step = self._trainer_step()
         if step != self._noted_step:
             journal, run = self.adapter_run.connections.journal, self.adapter_run.manifest.run

@@ -7,16 +7,18 @@ own API then has it twice.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from clotho import failpoints
-from clotho.atropos.trainer_api import TrainerApi, wait_seconds
+from clotho.atropos.trainer_api import Receipt, TrainerApi, wait_seconds
 from clotho.errors import GroupRejected, Unavailable
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import delivered_key
 from clotho.identifiers.run_keys import registration_prefix
 from clotho.journal import Journal
+from clotho.monitoring.delivery_metrics import DeliveryMetrics
 from clotho.runs.ledger import Ledger
 
 log = logging.getLogger("clotho.atropos")
@@ -58,11 +60,13 @@ class GroupSender:
         api: TrainerApi,
         current_env: Callable[[], Awaitable[int]],
         settled: Callable[[str], None],
+        metrics: DeliveryMetrics | None = None,
     ) -> None:
         self._ledger = ledger
         self._api = api
         self._current_env = current_env
         self._settled = settled
+        self._metrics = metrics or DeliveryMetrics()
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self.sent_again = 0
         """Groups that an earlier process may have brought to the API already."""
@@ -84,6 +88,7 @@ class GroupSender:
         """Note that `group` is never sent."""
         log.warning("%s dropped (%s): %s", group, reason, detail)
         await self._ledger.drop(group, reason, detail)
+        self._metrics.count_dropped(reason)
         self._settled(group)
 
     async def finish(self, seconds: float) -> None:
@@ -94,23 +99,29 @@ class GroupSender:
     async def _deliver(self, group: str, branch_groups: list[dict[str, Any]]) -> None:
         if await self._ledger.delivery(group) is not None:
             return self._settled(group)
+        started = time.monotonic()
 
-        async def send() -> None:
+        async def send() -> Receipt:
             env_id = await self._current_env()
             for branch_group in branch_groups:
                 branch_group["env_id"] = env_id
             receipt = await self._api.send(branch_groups)
             if receipt.buffered:
                 log.error("%s: the API keeps it for a group size that isn't its own", group)
+            return receipt
 
         await failpoints.reach("delivery.due", delivered_key(group))
-        if await retry_outages(lambda: self._ledger.sending(group), f"note the sending of {group}"):
+        again = await retry_outages(lambda: self._ledger.sending(group), f"note the sending of {group}")
+        self._metrics.count_sent(again=again)
+        if again:
             self.sent_again += 1
             log.warning("%s is sent again: whether it arrived isn't known", group)
         try:
-            await retry_outages(send, f"deliver {group}")
+            receipt: Receipt = await retry_outages(send, f"deliver {group}")
         except GroupRejected as rejected:
             return await self.drop(group, rejected.reason, str(rejected))
+        rows = sum(len(branch_group["tokens"]) for branch_group in branch_groups)
+        self._metrics.count_acknowledged(rows, time.monotonic() - started, duplicate=receipt.duplicate)
         await failpoints.reach("delivery.sent", delivered_key(group))
         await retry_outages(lambda: self._ledger.acknowledge(group), f"note that {group} arrived")
         await failpoints.reach("delivery.acknowledged", delivered_key(group))

@@ -63,6 +63,10 @@ class PendingGroups:
     def all(self) -> list[Claim]:
         return [pending.item.claim for pending in self._pending.values()]
 
+    def oldest(self) -> float | None:
+        """When the first of the claims was drawn, in seconds since the epoch; None without claims."""
+        return min((claim.at for claim in self.all() if claim.at is not None), default=None)
+
     def item(self, claim: Claim) -> ClaimedItem:
         return self._pending[claim.group].item
 

@@ -15,11 +15,16 @@ from clotho.config import Settings, load_settings
 from clotho.dataset_config import DatasetConfig
 from clotho.environment.loading import load_environment
 from clotho.errors import InvalidInput
+from clotho.host import host_name
 from clotho.journal import Journal
+from clotho.journal.measured import MeasuredStore
 from clotho.journal.open_store import open_store
 from clotho.models.backend import Inference, checked_base_url
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
+from clotho.monitoring.delivery_metrics import DeliveryMetrics
+from clotho.monitoring.endpoint import open_runtime
+from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.run import RunManifest
 from clotho.runs.request import run_manifest, with_checked_tools
 from clotho.temporal.connection import connect
@@ -28,21 +33,31 @@ from clotho.temporal.namespace import ensure_search_attributes
 
 @dataclass(frozen=True)
 class Connections:
-    """Temporal and the journal, with their settings."""
+    """Temporal and the journal, with their settings and metrics."""
 
     settings: Settings
     client: Client
     journal: Journal
+    metrics: Metrics
+    deliveries: DeliveryMetrics
 
 
 async def open_connections(config: ClothoEnvConfig) -> Connections:
-    """Connect to Temporal and open the store. Raises InvalidInput where they can't be used as configured."""
+    """Connect to Temporal, open the store and serve metrics, if a port can be had.
+
+    Raises InvalidInput where Temporal or the store can't be used as configured.
+    """
     settings = load_settings(config.store, config.temporal)
-    client = await connect(settings.temporal)
+    labels = {"host": host_name(settings), "roles": "adapter", "run": config.run}
+    served = open_runtime(settings.metrics, labels)
+    client = await connect(settings.temporal, served.runtime)
     await ensure_search_attributes(client)
-    return Connections(
-        settings, client, Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
-    )
+    served.log()
+    meter = served.runtime.metric_meter
+    metrics = Metrics(meter)
+    store = await asyncio.to_thread(open_store, settings.store, settings.s3)
+    journal = Journal(MeasuredStore(store, metrics.count_request))
+    return Connections(settings, client, journal, metrics, DeliveryMetrics(meter))
 
 
 def served_model(configs: Any, config: ClothoEnvConfig) -> tuple[Endpoint, str]:

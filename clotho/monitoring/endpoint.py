@@ -16,6 +16,8 @@ log = logging.getLogger("clotho")
 
 
 class Served(NamedTuple):
+    """The endpoint, which lives as long as `runtime`."""
+
     runtime: Runtime
     address: str | None
     refusal: str = ""

@@ -15,6 +15,7 @@ SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 BUCKETS = {
     "clotho_turn": LONG,
     "clotho_call": LONG,
+    "clotho_delivery": LONG,
     "clotho_store_request": SHORT,
     "temporal_activity_schedule_to_start_latency": LONG,
 }

@@ -20,6 +20,8 @@ class AdapterItem(FrozenModel):
     group: str
     step: int
     """The trainer's step when it was taken."""
+    at: float | None = None
+    """When it was taken, in seconds since the epoch; None where a trainer orders groups by name."""
 
 
 class Delivery(FrozenModel):

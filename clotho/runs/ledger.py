@@ -4,6 +4,7 @@ A group is open when its item was drawn, finished when it is scored, sending whi
 then acknowledged or dropped for good. Every state is an entry of its own; none is ever changed.
 """
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ class Claim:
     item: Item
     step: int
     """The trainer's, when it was drawn."""
+    at: float | None = None
+    """When it was drawn, in seconds since the epoch; None where a trainer orders groups by name."""
 
 
 class Ledger:
@@ -58,13 +61,14 @@ class Ledger:
         name = item_name(item)
         while True:
             group = adapter_group_id(self._run, name, self.drawn[name])
-            entry = AdapterItem(item=item, group=group, step=step)
+            entry = AdapterItem(item=item, group=group, step=step, at=time.time())
             number = self._next
             written = await self._journal.write(adapter_item_key(self._run, number), entry)
             self._next = max(self._next, number + 1)
             self.drawn[item_name(written.item)] += 1
-            if written == entry:
-                return _claim(number, entry)
+            # Another time than this one's is that of an attempt whose answer was lost.
+            if written.model_copy(update={"at": entry.at}) == entry:
+                return _claim(number, written)
 
     async def undelivered(self, claims: list[Claim]) -> list[Claim]:
         entries = await self._journal.read_many([delivered_key(claim.group) for claim in claims], Delivery)
@@ -92,4 +96,4 @@ class Ledger:
 
 
 def _claim(number: int, entry: AdapterItem) -> Claim:
-    return Claim(number=number, group=entry.group, item=entry.item, step=entry.step)
+    return Claim(number=number, group=entry.group, item=entry.item, step=entry.step, at=entry.at)

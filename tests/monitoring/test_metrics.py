@@ -1,12 +1,9 @@
 """Metrics that real workers export during a real run, and the dashboard that asks for them."""
 
-import json
 import logging
-import re
 import socket
 from collections.abc import Iterator
 from functools import partial
-from importlib import resources
 from typing import Any
 
 import httpx
@@ -17,58 +14,13 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage
 from clotho.monitoring.endpoint import PORTS, open_runtime
-from clotho.processes.child import ChildProcess
 from clotho.testing.script import Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.worker_settings import MetricsSettings
 from tests.cluster import Cluster
-from tests.support import eventually, start
+from tests.monitoring.exported import ADDRESS, check_answered, exported_by, queries, total
+from tests.support import start
 from tests.workflows.scripts import scoring
-
-NAME = re.compile(r"\b(?:clotho|temporal)_\w+")
-SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-ADDRESS = re.compile(r"metrics at (http://\S+)")
-
-Sample = tuple[str, dict[str, str], float]
-
-
-def queries() -> list[str]:
-    dashboard = json.loads(resources.files("clotho.monitoring").joinpath("dashboard.json").read_text())
-    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-
-
-def samples(text: str) -> list[Sample]:
-    return [
-        (found["name"], dict(LABEL.findall(found["labels"] or "")), float(found["value"]))
-        for found in SAMPLE.finditer(text)
-    ]
-
-
-def total(exported: list[Sample], metric: str, **labels: str) -> float:
-    return sum(
-        value
-        for name, own, value in exported
-        if name == metric and all(own.get(label) == wanted for label, wanted in labels.items())
-    )
-
-
-def labels_asked(query: str) -> Iterator[tuple[str, set[str]]]:
-    """Each metric of a query, with the labels that it is grouped by."""
-    grouped = {label.strip() for by in re.findall(r"by \(([^)]*)\)", query) for label in by.split(",")}
-    for name in NAME.findall(query):
-        yield name, grouped
-
-
-async def exported_by(worker: ChildProcess) -> list[Sample]:
-    async def address() -> str | None:
-        found = ADDRESS.search(worker.output)
-        return found[1] if found else None
-
-    async with httpx.AsyncClient() as client:
-        answer = await client.get(await eventually(address, "the metrics' address in the log"))
-    assert answer.status_code == 200
-    return samples(answer.text)
 
 
 @pytest.mark.slow
@@ -81,13 +33,7 @@ async def test_every_metric_of_the_dashboard_is_exported_by_a_worker_that_rolls_
     async with serving(model) as url:
         await (await start(private_cluster, "measured", url, group_size=2)).result()
     exported = await exported_by(worker)
-    labels: dict[str, set[str]] = {}
-    for name, own, _ in exported:
-        labels.setdefault(name, set()).update(own)
-    asked = [pair for query in queries() for pair in labels_asked(query)]
-    assert len({name for name, _ in asked}) > 12
-    assert [name for name, _ in asked if name not in labels] == []
-    assert [(name, missing) for name, by in asked if (missing := by - labels[name])] == []
+    assert len(check_answered(queries(), exported)) > 12
 
     count = partial(total, exported)
     assert count("clotho_turns_total", outcome="sampled") == 4

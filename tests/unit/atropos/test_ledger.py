@@ -53,6 +53,17 @@ async def test_every_claim_has_a_group_of_its_own(journal: Journal) -> None:
     assert await Ledger(journal, "run").load() == claims
 
 
+async def test_a_claim_whose_answer_was_lost_is_the_same_when_it_is_made_again(journal: Journal) -> None:
+    """An age over restarts: it has the time of its first attempt."""
+    first = await Ledger(journal, "run").claim({"id": "a"}, 3)
+    assert await Ledger(journal, "run").claim({"id": "a"}, 3) == first
+    assert first.at is not None
+    second = await Ledger(journal, "run").claim({"id": "b"}, 3)
+    assert second.number == 1
+    assert PendingGroups([second, first]).oldest() == first.at
+    assert PendingGroups().oldest() is None
+
+
 async def test_states_follow_one_another(journal: Journal) -> None:
     ledger = Ledger(journal, "run")
     claim = await ledger.claim({"id": "a"}, 0)
