@@ -10,6 +10,8 @@ Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 6))]
 
 WHERE_SET = Field(exclude_if=operator.not_)
 """Of a field that is None, False, 0 or empty in most values, and isn't written then: histories stay small."""
+WHERE_FALSE = Field(exclude_if=bool)
+"""Of a flag that is True in most values, and isn't written then."""
 
 
 class FrozenModel(BaseModel):

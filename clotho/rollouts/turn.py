@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
+from clotho.frozen_model import WHERE_FALSE, WHERE_SET, FrozenModel, Seconds
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import CallDefects, ToolCall
 from clotho.rollouts.budget import Cost
@@ -38,7 +38,7 @@ class ToolCallReference(FrozenModel):
 
     name: str
     """Bounded and escaped: a model invents it."""
-    sandboxed: bool
+    sandboxed: Annotated[bool, WHERE_FALSE] = True
     delegates: Annotated[bool, WHERE_SET] = False
     """Whether a child does a task before the call is made."""
     command: Annotated[str, WHERE_SET] = ""

@@ -19,6 +19,7 @@ SHOWN_BYTES = 4_096
 
 
 TERMINAL = ToolCallReference(name="terminal", sandboxed=True)
+TODO = ToolCallReference(name="todo", sandboxed=False)
 
 
 @pytest.mark.parametrize(
@@ -26,8 +27,9 @@ TERMINAL = ToolCallReference(name="terminal", sandboxed=True)
     [
         (TurnRequest(rollout="run/g000000/r0", turn=0), '{"rollout":"run/g000000/r0","turn":0}'),
         (
-            TurnResult(tool_calls=(TERMINAL,), prompt_tokens=3, sampled_tokens=0, seconds=0.5),
-            '{"tool_calls":[{"name":"terminal","sandboxed":true}],"prompt_tokens":3,"sampled_tokens":0,"seconds":0.5}',
+            TurnResult(tool_calls=(TERMINAL, TODO), prompt_tokens=3, sampled_tokens=0, seconds=0.5),
+            '{"tool_calls":[{"name":"terminal"},{"name":"todo","sandboxed":false}],'
+            '"prompt_tokens":3,"sampled_tokens":0,"seconds":0.5}',
         ),
         (
             TurnResult(
