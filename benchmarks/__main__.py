@@ -1,8 +1,11 @@
-"""Run the benchmarks and print their table; `--write FILE` puts it into a document too."""
+"""Run the benchmarks and print their table; `--write FILE` puts it into a document too.
+
+With `--only` the document keeps the rows of the other sections.
+"""
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from rich.console import Console
@@ -39,26 +42,30 @@ LOOP: dict[str, Measure] = {
 }
 
 
-async def measure(only: str | None) -> dict[str, list[Row]]:
+OTHERS = ("commands", "sandboxes", "task folders", "checkpoints", "stores", "tools", "training")
+SECTIONS = (*LOOP, *OTHERS)
+
+
+async def measure(sections: Collection[str]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
-    wanted = {name: run for name, run in LOOP.items() if only in (None, name)}
+    wanted = {name: run for name, run in LOOP.items() if name in sections}
     if wanted:
         async with loop.bench() as measured:
             for name, run in wanted.items():
                 found[name] = await run(measured)
-    if only in (None, "commands"):
+    if "commands" in sections:
         found["commands"] = await commands.measure()
-    if only in (None, "sandboxes"):
+    if "sandboxes" in sections:
         found["sandboxes"] = [*await sandboxes.measure(), *await containers.measure()]
-    if only in (None, "task folders"):
+    if "task folders" in sections:
         found["task folders"] = await task_folders.measure()
-    if only in (None, "checkpoints"):
+    if "checkpoints" in sections:
         found["checkpoints"] = await checkpoints.measure()
-    if only in (None, "stores"):
+    if "stores" in sections:
         found["stores"] = await stores.measure()
-    if only in (None, "tools"):
+    if "tools" in sections:
         found["tools"] = await tools.measure()
-    if only in (None, "training"):
+    if "training" in sections:
         # Imported here: Atropos takes seconds, and no other row needs it.
         from benchmarks import training
 
@@ -67,32 +74,29 @@ async def measure(only: str | None) -> dict[str, list[Row]]:
     return found
 
 
-def markdown(found: dict[str, list[Row]]) -> str:
+def line(section: str, row: Row) -> str:
+    return f"| {section} | {row.what} | {row.figure} | {row.aim} |"
+
+
+def markdown(found: dict[str, list[Row]], before: str) -> str:
+    """The table: rows of sections that weren't measured are those of the table `before`."""
     lines = [f"Measured on {machine()}.", "", "| | | measured | aim |", "|---|---|---|---|"]
-    lines += [
-        f"| {name} | {row.what} | {row.figure} | {row.aim} |" for name, rows in found.items() for row in rows
-    ]
+    for section in SECTIONS:
+        if section in found:
+            lines += [line(section, row) for row in found[section]]
+        else:
+            lines += [each for each in before.splitlines() if each.startswith(f"| {section} |")]
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument(
-        "--only",
-        choices=[
-            *LOOP,
-            "commands",
-            "sandboxes",
-            "task folders",
-            "checkpoints",
-            "stores",
-            "tools",
-            "training",
-        ],
+        "--only", action="append", choices=SECTIONS, help="a section, in place of all; may be given again"
     )
     parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
     options = parser.parse_args()
-    found = asyncio.run(measure(options.only))
+    found = asyncio.run(measure(options.only or SECTIONS))
     table = Table("", "", "measured", "aim", title=machine())
     for name, rows in found.items():
         for row in rows:
@@ -100,8 +104,8 @@ def main() -> None:
     Console().print(table)
     if options.write:
         head, _, rest = options.write.read_text().partition(BEGIN)
-        tail = rest.partition(END)[2]
-        options.write.write_text(f"{head}{BEGIN}\n{markdown(found)}\n{END}{tail}")
+        before, _, tail = rest.partition(END)
+        options.write.write_text(f"{head}{BEGIN}\n{markdown(found, before)}\n{END}{tail}")
 
 
 if __name__ == "__main__":
