@@ -41,6 +41,7 @@ RECORDED = {
     "apart": ("g000000", "g000000/r0"),
     "repaired": ("~campaign", "g000000", "g000000/r0"),
     "paused": ("~campaign", "g000000/r0"),
+    "held": ("g000000", "g000000/r0"),
     "failed": ("~campaign", "g000000"),
 }
 SLOW = Script(conversations=(Conversation(variants=((*[run("true")] * 4, say("Done.")),)),), latency=0.4)
@@ -76,22 +77,28 @@ async def live(cluster: Cluster) -> None:
         handle = await cluster.start("parallel", url, environment=side_by_side.NAME, settings=parallel)
         await handle.result()
     await delegated(cluster)
-    operate = Operations(cluster.open_journal(), cluster.client)
     async with serving(ScriptedModel(SLOW)) as url:
         handle = await start(cluster, "repaired", url, group_size=2)
         await written(cluster, turn_key("repaired/g000000/r0", 1))
         await cluster.client.get_workflow_handle("repaired/g000000/r0").terminate("to be repaired")
         await handle.result()
-        handle = await start(cluster, "paused", url)
-        await written(cluster, turn_key("paused/g000000/r0", 1))
-        await operate.pause(Target.named("paused"))
-        await eventually(lambda: stopped(operate, "paused"), "the run to stop")
-        await operate.resume(Target.named("paused"))
-        await handle.result()
+        await paused(cluster, url, Target.named("paused"))
+        await paused(cluster, url, Target.named("held/g000000"))
     refused = Fault(kind="status", status=403, requests=tuple(range(1, 100)))
     async with serving(ScriptedModel(SLOW.model_copy(update={"faults": (refused,)}))) as url:
         handle = await start(cluster, "failed", url, group_size=2)
         await asyncio.gather(handle.result(), return_exceptions=True)
+
+
+async def paused(cluster: Cluster, url: str, target: Target) -> None:
+    """A run that is paused, or whose group is, and goes on."""
+    operate = Operations(cluster.open_journal(), cluster.client)
+    handle = await start(cluster, target.run, url)
+    await written(cluster, turn_key(f"{target.run}/g000000/r0", 1))
+    await operate.pause(target)
+    await eventually(lambda: stopped(operate, target), "the rollout to stop")
+    await operate.resume(target)
+    await handle.result()
 
 
 async def apart(cluster: Cluster) -> None:
@@ -123,8 +130,8 @@ async def written(cluster: Cluster, key: str) -> None:
     await eventually(there, f"journal entry {key}")
 
 
-async def stopped(operate: Operations, name: str) -> bool:
-    reached = await operate.boundaries(Target.named(name))
+async def stopped(operate: Operations, target: Target) -> bool:
+    reached = await operate.boundaries(target)
     return reached.running == reached.paused > 0
 
 

@@ -16,7 +16,14 @@ with workflow.unsafe.imports_passed_through():
     from clotho.rollouts.call import CallRequest, CallResult
     from clotho.rollouts.lease import Lease
     from clotho.rollouts.outcome import Ending, Outcome
-    from clotho.rollouts.rollout import ConcludeRequest, RolloutRequest, RolloutState, RolloutSummary
+    from clotho.rollouts.rollout import (
+        ConcludeRequest,
+        RolloutRequest,
+        RolloutState,
+        RolloutSummary,
+        WaitEntry,
+        WaitRequest,
+    )
     from clotho.rollouts.turn import FirstTurnRequest, ToolCallReference, TurnRequest, TurnResult
     from clotho.rollouts.verification import RewardRequest, RewardResult
     from clotho.temporal.search_attributes import PAUSED
@@ -56,6 +63,7 @@ class Rollout(Pausable):
         self.keeps_sandbox = False
         self.releasing: asyncio.Task[None] | None = None
         self.paused = request.paused
+        self.waits = 0
 
     @workflow.run
     async def run(self, request: RolloutRequest) -> RolloutSummary:
@@ -129,9 +137,24 @@ class Rollout(Pausable):
         """Wait until neither this rollout nor its run is paused."""
         self.show(f"paused before turn {self.state.turn}")
         attributes.show_outcome(PAUSED)
-        await self.own_resume()
+        if self.paused:
+            await self.wait_while_paused_itself()
         await run_resume(self.request.run, self.task_queues.model)
         attributes.show_no_outcome()
+
+    async def wait_while_paused_itself(self) -> None:
+        """Wait while this rollout is paused, then keep for how long it was: the store has pauses of runs alone."""
+        since = workflow.time()
+        await self.own_resume()
+        request = WaitRequest(
+            rollout=self.rollout,
+            run_id=workflow.info().original_execution_run_id,
+            number=self.waits,
+            wait=WaitEntry(since=since, until=workflow.time()),
+        )
+        self.waits += 1
+        environment = self.task_queues.environment
+        await run_activity_here_first(Rollouts.keep_wait, request, environment, "keep time of the pause")
 
     async def call_tools(self, calls: Sequence[tuple[int, ToolCallReference]]) -> None:
         """Make calls side by side; their results count in order."""

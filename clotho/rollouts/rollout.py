@@ -220,6 +220,22 @@ class ConcludeRequest(FrozenModel):
     left: Annotated[LeftSandbox | None, WHERE_SET] = None
 
 
+class WaitEntry(FrozenModel):
+    """A rollout waited at a turn's boundary because it, or its group, was paused. Seconds since the epoch."""
+
+    since: float
+    until: float
+
+
+class WaitRequest(FrozenModel):
+    """A wait that is over, to be kept: the one of this number of a run of the rollout's workflow."""
+
+    rollout: str
+    run_id: str
+    number: int
+    wait: WaitEntry
+
+
 class Prompt(FrozenModel):
     """The input of a rollout."""
 

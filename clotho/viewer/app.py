@@ -26,7 +26,7 @@ from clotho.rollouts.group import GroupEntry, ToolManifest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import list_runs, read_manifest
-from clotho.runs.pauses import pauses_of
+from clotho.runs.pauses import pauses_of_rollout
 from clotho.runs.repairs import group_repairs
 from clotho.runs.targets import Target
 from clotho.viewer.compare import compared, first_difference, turn_pairs
@@ -145,7 +145,7 @@ class Viewer:
     async def rollout(self, request: Request) -> Response:
         target = _target(request)
         view = await read_rollout(self._journal, str(target), _whole(request, "from"))
-        pauses = await pauses_of(self._journal, target.run)
+        pauses = await pauses_of_rollout(self._journal, view.rollout)
         return self._pages.answer(
             "rollout.html",
             target=target,

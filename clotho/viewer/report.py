@@ -12,7 +12,7 @@ from clotho.errors import InvalidInput
 from clotho.evaluation.statistics import Estimate, mean_of_items, pass_at
 from clotho.journal import Journal
 from clotho.journal.store import Store
-from clotho.runs.pauses import pauses_of
+from clotho.runs.pauses import pauses_of, waits_of
 from clotho.viewer.listing import Bar, histogram
 from clotho.viewer.overview import Overview, RunFacts
 from clotho.viewer.rendering import FOLDER, Pages
@@ -159,7 +159,7 @@ async def _times(store: Store, run: str, rows: Sequence[GroupRow]) -> tuple[list
     names = [f"{row.group}/{each.name}" for row in rows for each in row.rollouts]
     chosen = names[:: math.ceil(len(names) / SAMPLED)]
     journal = Journal(store)
-    pauses = await pauses_of(journal, run)
+    pauses, waits = await pauses_of(journal, run), await waits_of(journal, run)
     kinds: dict[str, list[float]] = defaultdict(list)
     tools: dict[str, list[float]] = defaultdict(list)
     read = 0
@@ -169,7 +169,7 @@ async def _times(store: Store, run: str, rows: Sequence[GroupRow]) -> tuple[list
         except InvalidInput:
             continue  # its entries were removed
         read += 1
-        if (line := timeline(view.turns, view.reward, pauses)) is not None:
+        if (line := timeline(view.turns, view.reward, [*pauses, *waits.get(name, ())])) is not None:
             for span in line.spans:
                 kinds[KINDS[span.kind]].append(span.seconds)
         for call in (call for turn in view.turns for call in turn.calls if call.entry is not None):

@@ -14,7 +14,7 @@ KINDS = {
     "tool": "tool call",
     "verify": "verification",
     "wait": "between steps: queues, the store or an outage",
-    "pause": "the run was paused",
+    "pause": "the run, its group or the rollout was paused",
     "repair": "until a failed rollout went on",
     "recovery": "until a lost sandbox was replaced",
 }
@@ -45,7 +45,11 @@ class Timeline:
 def timeline(
     turns: Sequence[TurnView], reward: RewardEntry | None, pauses: Sequence[Pause] = ()
 ) -> Timeline | None:
-    """The timeline of `turns`; None where nothing has a time. A verification has no beginning of its own."""
+    """The timeline of `turns`; None where nothing has a time. A verification has no beginning of its own.
+
+    `pauses` may overlap, and come in any order.
+    """
+    pauses = sorted(pauses, key=lambda pause: pause.since)
     steps = [step for turn in turns for step in _steps(turn)]
     if not steps:
         return None
@@ -63,7 +67,7 @@ def timeline(
 
 
 def _gaps(kind: str, since: float, until: float, pauses: Sequence[Pause]) -> list[tuple[str, float, float]]:
-    """The time between two steps: of `kind`, but for the parts in which the run was paused."""
+    """The time between two steps: of `kind`, but for the parts in which it was paused."""
     parts = []
     for pause in pauses:
         low, high = max(since, pause.since), min(until, pause.until if pause.until is not None else until)

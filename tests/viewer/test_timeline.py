@@ -38,6 +38,13 @@ def test_a_pause_that_lasts_fills_the_gap_that_it_began_in() -> None:
     assert [span.kind for span in line.spans] == ["model", "pause", "model"]
 
 
+def test_pauses_of_the_run_and_the_rollout_that_overlap_count_once() -> None:
+    pauses = [Pause("by hand", 104.0, 108.0), Pause("by hand", 102.0, 106.0), Pause("by hand", 103.0, 104.0)]
+    line = timeline([shown(0, 100.0, 1.0), shown(1, 110.0, 1.0)], None, pauses)
+    assert line is not None
+    assert line.totals == {"model": 2.0, "wait": 3.0, "pause": 6.0}
+
+
 async def test_pauses_of_a_run_are_in_its_store(tmp_path: Path) -> None:
     journal = Journal(FilesystemStore(tmp_path))
     for _ in range(2):

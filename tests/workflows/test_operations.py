@@ -17,10 +17,13 @@ from clotho.errors import InvalidInput
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.operations import Boundaries, Operations
+from clotho.runs.pauses import pauses_of_rollout, waits_of
 from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.viewer.rollout import read_rollout
+from clotho.viewer.timeline import timeline
 from tests.cli.command import clotho_many
 from tests.cluster import Cluster
 from tests.support import eventually, start
@@ -108,6 +111,18 @@ async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) ->
         await operate.resume(rollout)
         await handle.result()
     assert set(model.calls.requests.values()) == {1}
+    waits = await waits_of(cluster.open_journal(), "apart-paused")
+    assert {name: len(own) for name, own in waits.items()} == {
+        **{f"{group}/r{number}": 1 for number in range(2)},
+        str(rollout): 1,
+    }
+    for name in waits:  # which is sealed
+        view = await read_rollout(cluster.open_journal(), name)
+        pauses = await pauses_of_rollout(cluster.open_journal(), name)
+        line = timeline(view.turns, view.reward, pauses)
+        [pause] = pauses
+        assert pause.until is not None and line is not None
+        assert line.totals["pause"] == pytest.approx(pause.until - pause.since, abs=0.5)
 
 
 @pytest.mark.slow
