@@ -3,7 +3,7 @@
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from clotho.identifiers.run_keys import adapter_config_prefix, adapter_items_prefix
 from clotho.journal import Journal
@@ -41,8 +41,13 @@ async def adapter_groups(journal: Journal, run: str) -> dict[str, int]:
     }
 
 
-async def start_work(client: Client, request: GroupRequest | RolloutRequest) -> WorkflowHandle[Any, Any]:
-    """Start a group or rollout, or attach to it; raises WorkflowAlreadyStartedError for one that has completed."""
+async def start_work(
+    client: Client, request: GroupRequest | RolloutRequest, priority: int | None = None
+) -> WorkflowHandle[Any, Any]:
+    """Start a group or rollout, or attach to it; raises WorkflowAlreadyStartedError for one that has completed.
+
+    `priority` is that of its run, which it would have from its parent otherwise.
+    """
     if isinstance(request, GroupRequest):
         kind, name = "RolloutGroup", request.group
     else:
@@ -56,4 +61,5 @@ async def start_work(client: Client, request: GroupRequest | RolloutRequest) -> 
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         search_attributes=identify(request.run, request.environment),
+        priority=Priority(priority_key=priority),
     )

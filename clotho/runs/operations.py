@@ -100,9 +100,8 @@ class Operations:
         if await is_running(self._client, target.workflow):
             return False
         try:
-            await start_work(
-                self._client, request if target.rollout is None else request.sibling(target.rollout)
-            )
+            work = request if target.rollout is None else request.sibling(target.rollout)
+            await start_work(self._client, work, await self._priority(target.run))
         except WorkflowAlreadyStartedError:
             raise InvalidInput(f"{target} is scored: there is nothing left to do") from None
         return True
@@ -182,6 +181,12 @@ class Operations:
     async def _running_groups(self, run: str) -> list[str]:
         running = f"{RUN} = '{run}' AND WorkflowType = 'RolloutGroup' AND ExecutionStatus = 'Running'"
         return await workflow_ids(self._client, running)
+
+    async def _priority(self, run: str) -> int | None:
+        """The run's order in the queues; None for an adapter's, which has none."""
+        if await read_adapter_config(self._journal, run) is not None:
+            return None
+        return (await read_campaign_request(self._journal, run)).priority
 
     async def _request(self, target: Target) -> GroupRequest:
         """The request for the target's group. Raises InvalidInput where the run has no such group."""

@@ -20,6 +20,7 @@ from clotho.runs.operations import Operations
 from clotho.runs.request import run_manifest
 from clotho.runs.targets import Target
 from clotho.temporal.namespace import ensure_search_attributes
+from clotho.temporal.states import is_running
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import serving
 from tests.cluster import FAST, Cluster, cluster_in
@@ -186,6 +187,33 @@ async def test_the_priority_of_a_run_is_that_of_all_its_workflows(cluster: Clust
     for workflow in (campaign_id("first"), group_id("first", 0), rollout_id(group_id("first", 0), 0)):
         described = await cluster.client.get_workflow_handle(workflow).describe()
         assert described.raw_info.priority.priority_key == 1
+
+
+@pytest.mark.parametrize("name", ["g000000", "g000000/r0", ""])
+async def test_what_is_retried_has_the_priority_of_its_run(
+    cluster: Cluster, slow: Holding, name: str
+) -> None:
+    """A group, a rollout, or the whole run."""
+    run = f"urgent-{len(name)}"
+    target = Target.named(f"{run}/{name}".rstrip("/"))
+    operate = Operations(cluster.open_journal(), cluster.client)
+    async with serving(slow) as url:
+        handle = await start(cluster, run, url, priority=1)
+
+        async def begun() -> bool:
+            return await is_running(cluster.client, rollout_id(group_id(run, 0), 0))
+
+        await eventually(begun, "the rollout to begin")
+        await operate.cancel(Target.named(run))
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        slow.release.set()
+        assert await operate.retry(target)
+        again = cluster.client.get_workflow_handle(target.workflow)
+        assert (await again.describe()).raw_info.priority.priority_key == 1
+        await again.result()
+    rollout = cluster.client.get_workflow_handle(rollout_id(group_id(run, 0), 0))
+    assert (await rollout.describe()).raw_info.priority.priority_key == 1
 
 
 @pytest.mark.slow
