@@ -64,7 +64,7 @@ class Campaign(PausedWithRun):
         self.slots = Slots(request.max_open_groups, request.open)
         self.stopping = False
         self.stops = 0
-        self.notices = Notices(request.run, self.environment, lambda: self.progress)
+        self.notices = Notices(request.run, request.environment, self.environment, lambda: self.progress)
 
     @workflow.run
     async def run(self, request: CampaignRequest) -> CampaignProgress:

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.rollouts.notice import Notice, NoticeRequest, RunEvent
     from clotho.rollouts.task_queues import ActivityQueue
     from clotho.temporal.failures import classified_cause
+    from clotho.temporal.search_attributes import identify
 
 from workflows.steps import all_of, clean_up, run_activity
 
@@ -37,8 +38,11 @@ class GiveNotice:
 class Notices:
     """The notices of one run of a campaign, whose `progress` they tell."""
 
-    def __init__(self, run: str, queue: ActivityQueue, progress: Callable[[], CampaignProgress]) -> None:
+    def __init__(
+        self, run: str, environment: str, queue: ActivityQueue, progress: Callable[[], CampaignProgress]
+    ) -> None:
         self._run = run
+        self._environment = environment
         self._queue = queue
         self._progress = progress
         self._given = 0
@@ -66,6 +70,7 @@ class Notices:
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+                search_attributes=identify(self._run, self._environment),
             )
             given.add_done_callback(lambda done: done.cancelled() or done.exception())
 

@@ -19,7 +19,7 @@ from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
 from clotho.runs.groups import is_large, scored_keys, target_groups
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
-from clotho.temporal.search_attributes import RUN
+from clotho.temporal.search_attributes import work_of
 from clotho.temporal.states import describe
 
 SERVER_SECONDS = 5.0
@@ -73,7 +73,7 @@ async def _drawn_state(journal: Journal, client: Client, run: str) -> str | None
     """The state of a run that an adapter drives; None for one of a campaign."""
     if await read_adapter_config(journal, run) is None:
         return None
-    running = await client.count_workflows(f"{RUN} = '{run}' AND ExecutionStatus = 'Running'")
+    running = await client.count_workflows(f"{work_of(run)} AND ExecutionStatus = 'Running'")
     return "running" if running.count else f"{len(await adapter_groups(journal, run))} drawn"
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
+from clotho.cli.failing_notices import failing_notices
 from clotho.cli.follow import count_now, current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.progress import View, progress_line
@@ -27,12 +28,12 @@ from clotho.runs.adapter_runs import read_adapter_config
 from clotho.runs.budgets import budget_text
 from clotho.runs.counts import RunCounter
 from clotho.runs.groups import is_large
-from clotho.runs.manifest import read_capabilities, read_endpoint, read_manifest
+from clotho.runs.manifest import list_runs, read_capabilities, read_endpoint, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.links import run_link, workflow_link
-from clotho.temporal.search_attributes import RUN
+from clotho.temporal.search_attributes import work_of
 
 OPEN_SHOWN = 50
 REASON_SHOWN = 120
@@ -53,12 +54,15 @@ def command(
         if run is None:
             client, missing = await client_if_any(settings)
             console.print(await runs_table(journal, client))
+            if client is not None:
+                await show_failing_notices(console, client, await list_runs(journal))
         else:
             manifest = await read_manifest(journal, checked_run_name(run))
             await show_stored(console, journal, manifest)
             client, missing = await client_if_any(settings)
             if client is not None:
                 await show_running(console, journal, client, manifest)
+                await show_failing_notices(console, client, [manifest.run])
         if missing is not None:
             one_line(console, f"what runs or failed is not shown: {missing}")
         one_line(console, await workers_text(journal, client))
@@ -71,6 +75,11 @@ def command(
             )
 
     asyncio.run(show())
+
+
+async def show_failing_notices(console: Console, client: Client, runs: Sequence[str]) -> None:
+    for text in await failing_notices(client, runs):
+        one_line(console, text, "yellow")
 
 
 async def client_if_any(settings: Settings) -> tuple[Client | None, str | None]:
@@ -127,7 +136,7 @@ class UnfinishedWorkflows:
 
 
 async def unfinished_workflows(client: Client, run: str) -> UnfinishedWorkflows:
-    query = f"{RUN} = '{run}' AND ExecutionStatus != 'Completed' AND ExecutionStatus != 'ContinuedAsNew'"
+    query = f"{work_of(run)} AND ExecutionStatus != 'Completed' AND ExecutionStatus != 'ContinuedAsNew'"
     count = (await client.count_workflows(query)).count
     found = [execution async for execution in client.list_workflows(query, limit=OPEN_SHOWN)]
     latest = await asyncio.gather(*(client.get_workflow_handle(one.id).describe() for one in found))

@@ -13,7 +13,7 @@ from clotho.errors import Unavailable
 from clotho.identifiers.ids import campaign_id
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.task_queues import TaskQueues
-from clotho.temporal.search_attributes import RUN
+from clotho.temporal.search_attributes import work_of
 from clotho.temporal.states import is_running
 
 POLL_LIFETIME = timedelta(seconds=70)
@@ -77,7 +77,7 @@ async def stall_reason(client: Client, run: str) -> str | None:
 
 
 async def _retried_step(client: Client, run: str) -> str | None:
-    query = f"{RUN} = '{run}' AND ExecutionStatus = 'Running' AND WorkflowType != 'Campaign'"
+    query = f"{work_of(run)} AND ExecutionStatus = 'Running' AND WorkflowType != 'Campaign'"
     listed = client.list_workflows(query, limit=LOOK_AT, rpc_timeout=QUICKLY)
     campaign = [campaign_id(run)] if await is_running(client, campaign_id(run)) else []
     for workflow in [*campaign, *[execution.id async for execution in listed]]:

@@ -42,8 +42,19 @@ class Notifier:
         if settings.webhook_token_variable is not None:
             token = secret(settings.webhook_token_variable, "the token of the web hook")
             headers["authorization"] = f"Bearer {token}"
-        url = secret(settings.webhook_variable, "the URL of the web hook")
-        await post(url, body_of(notice), headers)
+        await post(web_hook(settings.webhook_variable), body_of(notice), headers)
+
+
+def web_hook(variable: str) -> str:
+    """The web hook's URL. Raises InvalidInput, which doesn't repeat it, where the variable holds none."""
+    url = secret(variable, "the URL of the web hook")
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidInput(f"the web hook's variable {variable} holds no URL of http or https")
+    return url
 
 
 def body_of(notice: Notice) -> bytes:
@@ -84,8 +95,6 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
             client.stream("POST", url, content=body, headers=headers) as answer,
         ):
             status = answer.status_code
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-        raise InvalidInput("the web hook's variable holds no URL of http or https") from None
     except TimeoutError:
         raise Unavailable(f"the web hook doesn't answer within {SECONDS:g} s") from None
     except httpx.HTTPError as error:

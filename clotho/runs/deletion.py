@@ -10,7 +10,7 @@ from clotho.errors import InvalidInput
 from clotho.identifiers.run_keys import deleted_key, manifest_key
 from clotho.journal import Journal
 from clotho.runs.manifest import Deleted, read_manifest
-from clotho.temporal.search_attributes import RUN
+from clotho.temporal.search_attributes import NOTICE, RUN
 from clotho.temporal.states import ignore_unknown
 
 PERIOD_SECONDS = 0.2
@@ -33,9 +33,10 @@ async def delete_run(journal: Journal, client: Client, run: str) -> int:
 
 
 async def _delete_histories(client: Client, run: str) -> None:
-    """Returns when visibility, which lags, lists none."""
+    """Returns when visibility, which lags, lists none. A notice that is being given outlives the run."""
+    ended_or_work = f"{RUN} = '{run}' AND (WorkflowType != '{NOTICE}' OR ExecutionStatus != 'Running')"
     while True:
-        listed = [found async for found in client.list_workflows(f"{RUN} = '{run}'")]
+        listed = [found async for found in client.list_workflows(ended_or_work)]
         running = [found.id for found in listed if found.status is WorkflowExecutionStatus.RUNNING]
         if running:
             raise InvalidInput(

@@ -10,7 +10,7 @@ from clotho.identifiers.rollout_keys import sealed_key
 from clotho.identifiers.run_keys import DELETED, manifest_key
 from clotho.journal import Journal
 from clotho.runs.manifest import list_runs
-from clotho.temporal.search_attributes import RUN
+from clotho.temporal.search_attributes import work_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ async def find_leftovers(journal: Journal, client: Client) -> list[Leftover]:
         found += await _of_sealed(journal, run)
     live: dict[str, bool] = {}
     for run in {run_of(each) for each in found}:
-        open_ = await client.count_workflows(f"{RUN} = '{run}' AND ExecutionStatus = 'Running'")
+        open_ = await client.count_workflows(f"{work_of(run)} AND ExecutionStatus = 'Running'")
         live[run] = open_.count > 0
     return [each for each in found if not live[run_of(each)]]
 

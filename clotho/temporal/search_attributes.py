@@ -15,6 +15,14 @@ PAUSED = "paused"
 DELEGATING = "delegating"
 """The OUTCOME of a rollout that waits for another one to do a task."""
 
+NOTICE = "GiveNotice"
+"""The type of the workflows that give notice of what has become of a run."""
+
+
+def work_of(run: str) -> str:
+    """Visibility query for the workflows that do the run's work; its notices hold nothing up."""
+    return f"{RUN} = '{run}' AND WorkflowType != '{NOTICE}'"
+
 
 def identify(run: str, environment: str) -> TypedSearchAttributes:
     """The search attributes that a workflow is started with."""

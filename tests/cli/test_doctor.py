@@ -1,13 +1,16 @@
 """`clotho doctor`: orphans, workers that are gone, steps that are stuck, and a machine without services."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from clotho.cli.doctor.notices import notice_settings
 from clotho.identifiers.rollout_keys import call_key
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.worker_settings import NotifySettings
 from tests.cli.command import Finished, clotho
 from tests.cluster import FAST, Cluster
 from tests.support import eventually, start
@@ -102,6 +105,43 @@ async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_e
     assert await leases(cluster) == [elsewhere, kept]
     assert "it lacks the search attributes ClothoRun, ClothoEnvironment" in cleaned.output
     assert "temporal operator search-attribute create --name ClothoRun --type Keyword" in cleaned.output
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact", "advised"),
+    [
+        ({}, "none are asked for", False),
+        ({"command": ("sh", "-c", "touch told")}, "command: /", False),
+        ({"command": ("/nonexistent/tell-me",)}, "/nonexistent/tell-me is no program", True),
+        ({"command": ("tell-me-unheard-of",)}, "tell-me-unheard-of is no program", True),
+        ({"command": (__file__,)}, "is no program that can be run", True),
+        ({"command": ("",)}, "it names no program", True),
+        ({"webhook_variable": "HOOK"}, "HOOK is set here", False),
+        ({"webhook_variable": "NO_HOOK"}, "NO_HOOK is not set", True),
+        ({"webhook_variable": "SECRET"}, "SECRET holds no URL of http or https", True),
+        ({"webhook_variable": "FILE"}, "FILE holds no URL of http or https", True),
+        ({"webhook_token_variable": "SECRET"}, "a token and no URL", True),
+        ({"webhook_variable": "HOOK", "webhook_token_variable": "SECRET"}, "SECRET is set here", False),
+        ({"webhook_variable": "HOOK", "webhook_token_variable": "UMLAUT"}, "UMLAUT holds characters", True),
+    ],
+)
+def test_settings_of_notices_that_can_tell_nobody_are_said(
+    settings: dict[str, Any],
+    fact: str,
+    advised: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Without running the command or showing a secret."""
+    monkeypatch.chdir(tmp_path)
+    values = {"HOOK": "https://h/s3cret", "FILE": "file:///s3cret", "SECRET": "s3cret", "UMLAUT": "s3crüt"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    found = notice_settings(NotifySettings(**settings))
+    assert any(fact in finding.fact and (finding.advice is not None) == advised for finding in found), found
+    assert sum(finding.advice is not None for finding in found) == advised
+    assert "s3cr" not in str(found)
+    assert not (tmp_path / "told").exists()
 
 
 @pytest.mark.slow

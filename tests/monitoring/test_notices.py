@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from clotho.rollouts.run import PAUSED_BY_HAND
 from clotho.run_settings import RunSettings
 from clotho.runs.operations import Operations
 from clotho.runs.targets import Target
+from clotho.temporal.search_attributes import RUN
 from clotho.testing.script import Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.worker_settings import NotifySettings
+from tests.cli.command import Finished, clotho
 from tests.cluster import Cluster
 from tests.monitoring.web_hook import SILENT, WebHook
 from tests.support import eventually, start
@@ -158,6 +161,45 @@ async def test_a_notice_whose_worker_is_killed_is_given_again_and_holds_no_run_u
         assert hook.refused == [again]
 
 
+@pytest.mark.slow
+async def test_notices_that_fail_are_shown_and_hold_nothing_up(
+    private_cluster: Cluster, tmp_path: Path
+) -> None:
+    """The one of `troubled` is tried again, that of `refused` is given up; `troubled` can be deleted meanwhile."""
+    cluster, client = private_cluster, private_cluster.client
+    where = ("--store", cluster.store_location, "--temporal", cluster.address)
+    variables = {"CLOTHO_TEMPORAL__NAMESPACE": client.namespace}
+
+    async def said(*command: str, text: str) -> Finished | None:
+        answer = await clotho(*command, *where, environment=variables)
+        return answer if text in answer.output else None
+
+    async with serving(ScriptedModel(Script(conversations=(scoring(1.0),)))) as url:
+        with closing(WebHook(404, *[503] * 100)) as hook:
+            await cluster.start_worker(**told_by(hook))
+            await (await start(cluster, "refused", url)).result()
+            given_up = "given up: the web hook answers 404"
+            await eventually(partial(said, "status", "refused", text=given_up), "the failed notice")
+            await (await start(cluster, "troubled", url)).result()
+            failing = ": the web hook answers 503"
+            shown = await eventually(
+                partial(said, "status", "troubled", text=failing), "the notice that fails"
+            )
+            assert "post_notice, attempt " in shown.output and "404" not in shown.output
+            both = await clotho("status", *where, environment=variables)
+            assert given_up in both.output and failing in both.output
+            assert "open or failed" not in shown.output and "doesn't" not in shown.output
+            found = [each.id async for each in client.list_workflows(f"{RUN} = 'troubled'")]
+            assert sorted(each.partition("/")[2].partition("-")[0] for each in found) == [
+                *("g000000", "g000000/r0", "~campaign", "~notice")
+            ]
+            examined = await clotho("doctor", *where, environment={**variables, **told_by(hook)})
+            assert examined.status == 1
+            assert failing in examined.output and "web hook: HOOK_URL is set here" in examined.output
+            deleted = await clotho("delete", "troubled", "--yes", *where, environment=variables)
+            assert deleted.status == 0, deleted
+
+
 async def test_a_token_is_sent_and_refusals_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(WebHook(429, 404)) as hook:
         post = notifier(monkeypatch, hook).post
@@ -179,7 +221,9 @@ async def test_errors_of_the_web_hook_do_not_tell_its_url(
     with pytest.raises(Unavailable, match=r"^the web hook can't be reached: ConnectError$"):
         await post(NOTICE)
     monkeypatch.setenv("HOOK_URL", "s3cret")
-    with pytest.raises(InvalidInput, match=r"^the web hook's variable holds no URL of http or https$"):
+    with pytest.raises(
+        InvalidInput, match=r"^the web hook's variable HOOK_URL holds no URL of http or https$"
+    ):
         await post(NOTICE)
     monkeypatch.delenv("HOOK_URL")
     with pytest.raises(InvalidInput, match="HOOK_URL is not set"):

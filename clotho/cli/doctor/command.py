@@ -10,6 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.findings import Finding, show
+from clotho.cli.doctor.notices import given_notices, notice_settings
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
@@ -70,6 +71,9 @@ class Doctor:
             sections["workers"] = heartbeats(seen)
         if client is not None:
             sections["open runs"] = await self._stuck(client)
+        sections["notices"] = notice_settings(self.settings.notify)
+        if client is not None and journal is not None:
+            sections["notices"] += await given_notices(client, journal)
         for title, findings in sections.items():
             show(self.console, title, findings)
         return int(any(finding.advice is not None for findings in sections.values() for finding in findings))
