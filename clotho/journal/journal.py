@@ -25,6 +25,10 @@ from clotho.journal.store import Store
 
 SCHEMA = 1
 CACHE_BYTES = 256 << 20
+"""Memory that entries are kept in, so that a rollout's next turn need not read the earlier ones again."""
+BYTES_PER_JSON_BYTE = 5
+BYTES_PER_ENTRY = 500
+"""An entry in memory takes two times its JSON (tokens) to six times (small ones), and its place in the cache."""
 
 Entry = TypeVar("Entry", bound=BaseModel)
 Inputs = TypeVar("Inputs")
@@ -37,13 +41,19 @@ class Journal:
     notice. Raises StoreUnavailable, and JournalCorrupt for an entry that is damaged or of another kind.
     """
 
-    def __init__(self, store: Store, on_repaid: Callable[[str], None] = lambda key: None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_repaid: Callable[[str], None] = lambda key: None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
         """`on_repaid` is told the key of work that another process turns out to have done, with another result."""
         self._store = store
         self._on_repaid = on_repaid
         self._flights: dict[str, asyncio.Task[BaseModel]] = {}
         self._unwritten: dict[str, BaseModel] = {}
         self._cache: OrderedDict[str, tuple[BaseModel, int]] = OrderedDict()
+        self._cache_bytes = cache_bytes
         self._cached_bytes = 0
 
     @property
@@ -115,7 +125,9 @@ class Journal:
 
     async def read_many(self, keys: Sequence[str], kind: type[Entry]) -> list[Entry | None]:
         """The entries at `keys`, in their order, read in parallel."""
-        missing = [key for key in keys if key not in self._cache]
+        # Taken out of the cache at once: what comes in meanwhile may push it out.
+        found: dict[str, BaseModel] = {key: self._recall(key) for key in keys if key in self._cache}
+        missing = [key for key in keys if key not in found]
         if missing:
             seals = sorted({seal for key in missing if (seal := _seal_of(key))})
             bodies = await self._store.read_many([*seals, *missing])
@@ -123,8 +135,9 @@ class Journal:
             for key, loose in zip(missing, bodies[len(seals) :], strict=True):
                 body = sealed.get(key, loose)
                 if body is not None:
-                    self._remember(key, decode(key, body, kind), len(body))
-        return [self._recall(key, kind) for key in keys]
+                    found[key] = decode(key, body, kind)
+                    self._remember(key, found[key], len(body))
+        return [_of_kind(kind, key, found[key]) if key in found else None for key in keys]
 
     async def latest(self, prefix: str, kind: type[Entry]) -> Entry | None:
         """The last entry of the numbered log under `prefix`."""
@@ -228,22 +241,24 @@ class Journal:
             self._on_repaid(key)
         return written
 
-    def _remember(self, key: str, entry: BaseModel, size: int) -> None:
+    def _remember(self, key: str, entry: BaseModel, json_bytes: int) -> None:
         if key in self._cache:
             return
+        size = BYTES_PER_ENTRY + BYTES_PER_JSON_BYTE * json_bytes
         self._cache[key] = (entry, size)
         self._cached_bytes += size
-        while self._cached_bytes > CACHE_BYTES and len(self._cache) > 1:
+        while self._cached_bytes > self._cache_bytes and len(self._cache) > 1:
             self._cached_bytes -= self._cache.popitem(last=False)[1][1]
 
-    def _recall(self, key: str, kind: type[Entry]) -> Entry | None:
-        if (cached := self._cache.get(key)) is None:
-            return None
+    def _recall(self, key: str) -> BaseModel:
         self._cache.move_to_end(key)
-        entry = cached[0]
-        if not isinstance(entry, kind):
-            raise JournalCorrupt(f"journal entry {key} is a {type(entry).__name__}, not a {kind.__name__}")
-        return entry
+        return self._cache[key][0]
+
+
+def _of_kind(kind: type[Entry], key: str, entry: BaseModel) -> Entry:
+    if not isinstance(entry, kind):
+        raise JournalCorrupt(f"journal entry {key} is a {type(entry).__name__}, not a {kind.__name__}")
+    return entry
 
 
 async def _nothing() -> None:

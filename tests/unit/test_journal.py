@@ -1,9 +1,11 @@
 """Write-once entries, single flights, sealed rollouts, and damage that is found."""
 
 import asyncio
+import gc
 import json
 import os
 import threading
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -319,3 +321,39 @@ async def test_the_event_loop_runs_on_while_the_disk_stalls(
 
 def entry_of(number: int) -> EpochEntry:
     return EpochEntry(reason=f"number {number}")
+
+
+async def test_many_entries_are_read_though_the_cache_holds_few(root: Path) -> None:
+    """Those that come in push the first out: an entry that is there must not count as missing."""
+    keys = [f"run/g000000/r0/epoch/{number:06}" for number in range(100)]
+    writer, reader = (Journal(FilesystemStore(root), cache_bytes=10_000) for _ in range(2))
+    for key in keys:
+        await writer.write(key, EpochEntry(reason=key))
+    for journal in (writer, reader, reader):
+        entries = await journal.read_many(keys, EpochEntry)
+        assert [one and one.reason for one in entries] == keys
+
+
+async def test_reads_side_by_side_find_what_the_cache_lets_go(root: Path) -> None:
+    keys = [f"run/g000000/r0/epoch/{number:06}" for number in range(20)]
+    journal = Journal(SlowReads(root), cache_bytes=3_000)
+    for key in keys:
+        await journal.write(key, EpochEntry(reason=key))
+    others = (journal.read_many([key], EpochEntry) for key in keys[:10])
+    *_, pair = await asyncio.gather(*others, journal.read_many([keys[-1], keys[10]], EpochEntry))
+    assert [one and one.reason for one in pair] == [keys[-1], keys[10]]
+
+
+async def test_the_memory_of_entries_is_bounded(root: Path) -> None:
+    """Also that of many small ones, which take several times their JSON."""
+    bound = 1 << 20
+    journal = Journal(FilesystemStore(root), cache_bytes=bound)
+    tracemalloc.start()
+    try:
+        for number in range(3_000):
+            await journal.write(f"run/g000000/r0/epoch/{number:06}", EpochEntry(reason=str(number)))
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < bound
