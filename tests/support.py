@@ -11,6 +11,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from clotho.runs.campaigns import CampaignHandle
 from tests.cluster import Cluster
 
+PATIENCE_SECONDS = 180.0
+"""How long a test waits for what happens at once, before it fails: machines stand still for many seconds."""
 ONE_FILE = "tests.environments.one_file:OneFile"
 Result = TypeVar("Result")
 
@@ -31,7 +33,7 @@ def step_of(event: HistoryEvent) -> str | None:
 
 
 async def eventually(
-    question: Callable[[], Awaitable[Result | None]], what: str, seconds: float = 60.0
+    question: Callable[[], Awaitable[Result | None]], what: str, seconds: float = PATIENCE_SECONDS
 ) -> Result:
     """The first answer that isn't None or False; fails saying `what` was waited for."""
     deadline = time.monotonic() + seconds

@@ -10,7 +10,7 @@ import httpx
 
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 CLOTHO = str(Path(sys.executable).with_name("clotho"))
 TRAINER = {
@@ -57,7 +57,7 @@ class Api:
             command = ["bash", "-c", f'ulimit -f {file_blocks}; exec "$@"', "limited", *command]
         self._command = command
         self.process = ChildProcess(command, self._log)
-        self.http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+        self.http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_SECONDS)
 
     async def start(self) -> None:
         self.process = ChildProcess(self._command, self._log)

@@ -8,6 +8,7 @@ from chaos.results import CellResult, Run, compare
 from clotho.processes.ports import HOST
 from clotho.testing.execution_markers import marked, marks_in, unmarked
 from clotho.testing.provider import Bill, Call, duplicate_calls, marked_answer, unmarked_request
+from tests.support import PATIENCE_SECONDS
 
 RUN = Run(rewards={"a/r0": 1.0, "a/r1": 0.0}, marks={"a/r0": {"0000-00": 1, "0001-00": 1}, "a/r1": {}})
 CLEAN = CellResult(fault="worker", phase="reward", recovery=1.0)
@@ -104,6 +105,6 @@ async def test_a_cut_link_holds_what_is_sent_until_it_is_whole() -> None:
         answer = asyncio.create_task(reader.readline())
         assert not (await asyncio.wait([answer], timeout=0.2))[0]
         link.heal()
-        assert await asyncio.wait_for(answer, 5) == b"during\n"
+        assert await asyncio.wait_for(answer, PATIENCE_SECONDS) == b"during\n"
         writer.close()
         await link.stop()

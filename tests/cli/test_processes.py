@@ -11,7 +11,7 @@ import pytest
 
 from clotho.embedded.temporal_server import TemporalServer
 from tests.cli.command import CHECKOUT, alive, caught, command_line, descendants, gone, run
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 PARENT = """
 import asyncio, logging, sys
@@ -76,7 +76,7 @@ async def test_a_killed_process_is_started_again_and_all_stop_together(start: St
     now = await eventually(replaced, "another process")
     assert len(now & first) == 1
     group.process.terminate()
-    assert await asyncio.wait_for(group.process.wait(), 30) == 0
+    assert await asyncio.wait_for(group.process.wait(), PATIENCE_SECONDS) == 0
     assert not alive(now)
 
 
@@ -91,13 +91,13 @@ async def test_a_second_signal_ends_what_will_not_stop(start: Start) -> None:
     await eventually(one_left, "the obedient one's end")
     assert group.process.returncode is None
     group.process.send_signal(signal.SIGINT)
-    await asyncio.wait_for(group.process.wait(), 30)
+    await asyncio.wait_for(group.process.wait(), PATIENCE_SECONDS)
     assert not alive(children)
 
 
 async def test_a_refused_configuration_ends_all(start: Start) -> None:
     group = await start(OBEDIENT, "sleep 0.3; exit 2 # trap")
-    assert await asyncio.wait_for(group.process.wait(), 30) == 2
+    assert await asyncio.wait_for(group.process.wait(), PATIENCE_SECONDS) == 2
 
 
 @pytest.mark.parametrize("script", [OBEDIENT, "trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.05; done"])

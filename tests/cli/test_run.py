@@ -15,7 +15,7 @@ from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTu
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Finished, Terminal, clotho, clotho_many
 from tests.cluster import Cluster
-from tests.support import ONE_FILE
+from tests.support import ONE_FILE, PATIENCE_SECONDS
 
 HOSTILE = "Done. [bold]loud[/] :smile: \x1b[31mred\x1b]0;title\x07 \u202etxet"
 HARMLESS = "Done. [bold]loud[/] :smile: ␛[31mred␛]0;title␇ \ufffdtxet"
@@ -200,7 +200,7 @@ async def test_a_run_without_workers_says_so(private_cluster: Cluster) -> None:
         try:
             assert process.stdout is not None
             await process.stdout.readline()
-            line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+            line = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_SECONDS)).decode()
             waiting, _, advice = line.partition("no worker serves ")
             assert "waiting" in waiting
             assert {"clotho", "clotho-llm", "clotho-env", "clotho-sandbox"} <= set(
@@ -208,7 +208,7 @@ async def test_a_run_without_workers_says_so(private_cluster: Cluster) -> None:
             )
             assert "start `clotho dev`" in advice
             process.terminate()
-            assert await asyncio.wait_for(process.wait(), 10) == 130
+            assert await asyncio.wait_for(process.wait(), PATIENCE_SECONDS) == 130
         finally:
             if process.returncode is None:
                 process.kill()

@@ -17,7 +17,7 @@ from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, command_line, descendants, gone
 from tests.cluster import Cluster
-from tests.support import ONE_FILE, eventually
+from tests.support import ONE_FILE, PATIENCE_SECONDS, eventually
 
 
 class Dev:
@@ -101,13 +101,13 @@ async def test_an_outage_of_temporal_is_one_plain_line(dev: Dev) -> None:
                 return bool(slow.calls.requests)
 
             await eventually(asked, "a call to the model")
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while b"1 running" not in await following.stdout.readline():
                     pass
             [temporal] = [pid for pid in started if b"start-dev" in command_line(pid)]
             os.kill(temporal, signal.SIGKILL)
             lines = []
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 async for line in following.stdout:
                     lines.append(line.decode())
                     if f"Temporal doesn't answer at 127.0.0.1:{dev.temporal_port}" in lines[-1]:
@@ -198,7 +198,7 @@ async def test_the_demo_keeps_its_services_until_one_of_them_dies(folder: Path) 
     assert process.stdout is not None
     shown = ""
     try:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while "services stay up until Ctrl-C" not in shown:
                 line = (await process.stdout.readline()).decode()
                 assert line, shown
@@ -207,7 +207,7 @@ async def test_the_demo_keeps_its_services_until_one_of_them_dies(folder: Path) 
         second = await clotho("demo", "--store", store)
         [model] = [pid for pid in started if b"clotho.embedded.model" in command_line(pid)]
         os.kill(model, signal.SIGKILL)
-        _, error = await asyncio.wait_for(process.communicate(), 30)
+        _, error = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
     finally:
         if process.returncode is None:
             process.kill()

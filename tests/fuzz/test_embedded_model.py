@@ -7,6 +7,7 @@ import httpx
 from clotho.embedded.model import EmbeddedModelServer
 from tests.fuzz.requests import Endpoint, RawRequest, answer_to, request
 from tests.fuzz.runner import Fuzzer
+from tests.support import PATIENCE_SECONDS
 
 EXPECTED = {None, 200, 400, 403, 404, 405, 408, 413, 501}
 CHECKED_EVERY = 25
@@ -48,7 +49,7 @@ ENDPOINTS = [
 async def test_any_request_is_answered_with_a_reason(
     embedded_model: EmbeddedModelServer, fuzzer: Fuzzer
 ) -> None:
-    async with httpx.AsyncClient(base_url=embedded_model.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=embedded_model.url, timeout=PATIENCE_SECONDS) as client:
         checked = itertools.count(1)
 
         async def samples() -> None:

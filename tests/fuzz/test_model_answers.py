@@ -23,6 +23,7 @@ from clotho.models.vllm import VLLMCompletions, VLLMGenerate
 from clotho.temporal.failures import to_application_error
 from tests.fuzz.runner import Fuzzer, character, mutated
 from tests.security.hostile_server import answer, completion, hostile
+from tests.support import PATIENCE_SECONDS
 
 SLOWEST = 2.0
 """Seconds of CPU for one answer."""
@@ -108,7 +109,7 @@ async def test_no_answer_breaks_a_model_process(fuzzer: Fuzzer) -> None:
         async def check(case: Case) -> None:
             next_answer[:] = [case.sent]
             started = time.process_time()
-            async with aclosing(ModelHTTP(server.url, KEY, timeout=10)) as http:
+            async with aclosing(ModelHTTP(server.url, KEY, timeout=PATIENCE_SECONDS)) as http:
                 try:
                     turn = await _turn(http, case)
                 except ClothoError as error:

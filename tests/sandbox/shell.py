@@ -16,8 +16,8 @@ from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from tests.sandbox.engine_elsewhere import control_behind
 from tests.sandbox.remote_host import control_of
+from tests.support import PATIENCE_SECONDS
 
-SECONDS = 60.0
 _runs = itertools.count()
 
 
@@ -56,7 +56,7 @@ class Shell:
         return await self.ended(job.key)
 
     async def ended(self, key: str) -> Ended:
-        status = await self.sandbox.wait(key, SECONDS)
+        status = await self.sandbox.wait(key, PATIENCE_SECONDS)
         assert status.state is not JobState.RUNNING, "still running"
         output = await self.sandbox.output(key)
         if status.exit_code is not None:
@@ -73,14 +73,14 @@ class Shell:
         await until(there)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = SECONDS) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < deadline, "it never happened"
         await asyncio.sleep(0.01)
 
 
-async def until_true(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
+async def until_true(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     async def told() -> bool:
         return condition()
 

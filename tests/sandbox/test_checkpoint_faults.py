@@ -26,6 +26,7 @@ from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell, until
+from tests.support import PATIENCE_SECONDS
 
 Member = tuple[str, bytes, dict[str, object]]
 
@@ -223,7 +224,7 @@ async def test_worker_killed_in_a_checkpoint(
         process.kill()
         await process.wait()
     assert not copies.blob.exists()
-    assert (await asyncio.wait_for(own.run("true"), 5)).code == 0
+    assert (await asyncio.wait_for(own.run("true"), PATIENCE_SECONDS)).code == 0
     assert await own.text('a=$(cat ~/tick); sleep 0.2; [ "$a" = "$(cat ~/tick)" ] || echo on') == "on"
     shell = await copies.copy(own)
     assert await shell.text("sha256sum < large") == await own.text("sha256sum < large")

@@ -134,7 +134,7 @@ async def test_timeout_ends_the_tree_and_nothing_else(shell: Shell) -> None:
         (setsid sh -c 'trap "" TERM; sleep 993; sleep 994' &) &
         trap "" TERM; while :; do :; done"""
     assert await shell.run(script, timeout=0.5) == (JobState.TIMEOUT, 124, b"a\n")
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 60
     sleepers = (
         "until pgrep -f '^sleep 998' >/dev/null; do sleep 0.01; done; ps ax -o args | grep -E '^sleep 99'"
     )

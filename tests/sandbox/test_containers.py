@@ -34,6 +34,7 @@ from clotho.sandbox.supervised.launch import lock_holder
 from tests.machine_image import IMAGE
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell, until
+from tests.support import PATIENCE_SECONDS
 
 Made = Callable[..., Awaitable[Shell]]
 
@@ -349,7 +350,7 @@ async def test_files_are_served_where_commands_have_taken_every_process(
     job = shell.job(TAKES_EVERY_PROCESS)
     await shell.sandbox.start(job)
     await shell.output_contains(job.key, b"no more")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         for number in range(3):
             taken = await shell.sandbox.checkpoint(tmp_path / f"blob-{number}", timeout=3)
             assert isinstance(taken, Checkpoint)
@@ -370,7 +371,7 @@ async def test_an_archive_that_its_supervisor_never_ends_is_an_outage(
     os.kill(supervisor, signal.SIGSTOP)
     try:
         with pytest.raises(SandboxUnavailable, match="doesn't end an archive"):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await shell.sandbox.checkpoint(tmp_path / "blob", timeout=0.1)
     finally:
         os.kill(supervisor, signal.SIGCONT)

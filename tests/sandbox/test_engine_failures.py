@@ -16,6 +16,7 @@ from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.conftest import SPECS, needs_root
 from tests.sandbox.fake_engine import SLOW_SECONDS, ServedEngine
 from tests.sandbox.shell import until_true
+from tests.support import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ async def test_sandboxes_that_wait_for_an_image_hold_up_no_other_and_no_lease(
     slow = spec_of("example.org/slow", "missing")
     waiting = [asyncio.create_task(containers.create(f"slow/r{n}/lease/0", slow)) for n in range(100)]
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await until_true(lambda: bool(served.slow_requests), 60)
             with pytest.raises(InvalidInput, match="no image"):
                 await containers.create("other/r0/lease/0", spec_of("example.org/other", "never"))

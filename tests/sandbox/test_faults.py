@@ -20,7 +20,7 @@ from clotho.sandbox.supervised.launch import lock_holder
 from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 ROUNDS = 60
 
@@ -32,8 +32,8 @@ async def test_random_kills_never_run_a_command_twice(isolated: Shell) -> None:
     user = int(await isolated.text("id -u"))
     spared = {lock_holder(isolated.control.alive_file)}
     for number in range(ROUNDS):
-        job = isolated.job(f"echo run >> c{number}; echo a; sleep 0.03; echo b; exit 7", timeout=5)
-        attempts = [asyncio.create_task(isolated.run(job.script, job.key, timeout=5)) for _ in range(2)]
+        job = isolated.job(f"echo run >> c{number}; echo a; sleep 0.03; echo b; exit 7", timeout=60)
+        attempts = [asyncio.create_task(isolated.run(job.script, job.key, timeout=60)) for _ in range(2)]
         await asyncio.sleep(chance.random() * 0.01)
         attempts[0].cancel()
         killed = chance.random() < 0.5 and await asyncio.to_thread(kill_one_of, user, spared, chance)
@@ -179,9 +179,9 @@ async def test_a_sandbox_whose_host_dies_while_it_starts_is_found_by_the_next(tm
     async def serves() -> bool:
         return (control.path / "q").exists()
 
-    await eventually(serves, "the supervisor's queue of requests", seconds=5)
+    await eventually(serves, "the supervisor's queue of requests")
     assert control.incarnation() is not None
     control.say("stop")
-    assert await asyncio.wait_for(supervisor.wait(), 5) == 0
+    assert await asyncio.wait_for(supervisor.wait(), PATIENCE_SECONDS) == 0
     os.close(directory)
     os.close(tell)

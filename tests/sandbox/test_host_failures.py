@@ -31,6 +31,7 @@ from tests.sandbox.conftest import BACKENDS, SPECS, needs_root
 from tests.sandbox.injection import ROOT, Injection, NoInotify, Site, injected
 from tests.sandbox.shell import Shell
 from tests.sandbox.tool_calls import REGISTRY, Calls
+from tests.support import PATIENCE_SECONDS
 
 ERRNOS = (
     *(errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EROFS),
@@ -130,7 +131,7 @@ async def play(rollout: Rollout) -> int:
         nonlocal failed
         for attempt in range(MOST_ATTEMPTS):
             try:
-                return await asyncio.wait_for(step(attempt > 0), 30)
+                return await asyncio.wait_for(step(attempt > 0), PATIENCE_SECONDS)
             except SandboxLost:
                 raise
             except ClothoError as error:
@@ -219,7 +220,7 @@ async def test_without_inotify_commands_are_followed_all_the_same(
     clock = asyncio.get_running_loop().time()
     assert (await call("terminal", command="sleep 0.1; echo ran"))["output"] == "ran\n"
     assert (await call("write_file", path="x", content="y"))["bytes_written"] == 1
-    assert asyncio.get_running_loop().time() - clock < 4
+    assert asyncio.get_running_loop().time() - clock < 15
     await backend.destroy(lease)
 
 

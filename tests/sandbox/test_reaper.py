@@ -28,6 +28,7 @@ from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from tests.sandbox.conftest import SPECS, needs_root
 from tests.sandbox.fake_engine import ServedEngine
 from tests.sandbox.shell import until_true
+from tests.support import PATIENCE_SECONDS
 
 SPEC = SandboxSpec(disk_mb=200, memory_mb=512, lease_seconds=60)
 RENEWED = 3_600.0
@@ -165,7 +166,7 @@ async def test_a_sandbox_that_never_answers_costs_no_other_its_lease(
     kept = SandboxReaper(some_stuck, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED)
     looking = asyncio.create_task(kept.look())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await renewed(backend) != set(LEASES) - {stuck}:
                 await asyncio.sleep(0.02)
         assert not looking.done(), "it is still waited for"
@@ -173,7 +174,7 @@ async def test_a_sandbox_that_never_answers_costs_no_other_its_lease(
         looking.cancel()
         await asyncio.wait([looking])
     monkeypatch.setattr(reaper, "RENEW_SECONDS", 0.05)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await kept.look()
 
 
@@ -265,7 +266,7 @@ async def test_leases_are_renewed_while_an_engine_takes_its_time_to_remove_conta
     )
     running = asyncio.create_task(keeper.run())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await until_true(lambda: bool(served.slow_requests), 60)
             for _ in range(2):
                 soon = time.time() + 100

@@ -30,6 +30,7 @@ from clotho.sandbox.threads import with_sandbox
 from tests.machine_image import IMAGE
 from tests.sandbox.engine_elsewhere import LikeACloud
 from tests.sandbox.shell import Shell, until_true
+from tests.support import PATIENCE_SECONDS
 
 IMPORTLIB = "clotho.sandbox.clouds.opened.importlib"
 SPEC = SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512)
@@ -108,7 +109,7 @@ async def test_renewals_wait_for_no_creations(backend: RelayedBackend, lease: st
     ends = threading.Event()
     slow = [asyncio.create_task(with_sandbox(f"slow {n}", ends.wait)) for n in range(64)]
     try:
-        await asyncio.wait_for(backend.renew(lease, 60), 120)
+        await asyncio.wait_for(backend.renew(lease, 60), PATIENCE_SECONDS)
         assert lease in {held.lease for held in await backend.leases()}
         assert not any(each.done() for each in slow)
     finally:

@@ -27,6 +27,7 @@ from tests.sandbox.conftest import SPECS
 from tests.sandbox.remote_host import PipedHost
 from tests.sandbox.shell import Shell
 from tests.sandbox.tool_calls import Calls
+from tests.support import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ async def test_an_answer_that_cannot_be_sent_is_an_error(
         backend = RemoteBackend(("local",), stream)
         shell = Shell(await backend.create(lease, wanted))
         await shell.text("truncate -s 2M large")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(SandboxUnavailable, match="too long for a remote sandbox"):
                 await shell.sandbox.read_file("large", LARGEST_FILE)
         assert await shell.text("echo after") == "after"

@@ -11,6 +11,7 @@ from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.files import search_script
 from clotho.tools.tool import ToolSettings
 from tests.sandbox.tool_calls import Calls
+from tests.support import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -395,5 +396,5 @@ async def test_long_matches_are_cut(call: Calls) -> None:
 async def test_hostile_file_names_stay_data(call: Calls) -> None:
     name = "a\nb"
     await call.sandbox.write_file(name, b"needle\n")
-    await asyncio.wait_for(call("search_files", pattern="needle"), 30)
+    await asyncio.wait_for(call("search_files", pattern="needle"), PATIENCE_SECONDS)
     assert (await call("search_files", pattern="a*", target="files"))["files"] == [name]

@@ -23,8 +23,8 @@ from clotho.sandbox.containers.pool import WarmPool
 from tests.machine_image import IMAGE
 from tests.sandbox.shell import Shell, until_true
 from tests.sandbox.test_containers import spec_of
+from tests.support import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 120
 Open = Callable[..., ContainerBackend]
 LABELS = Labels(store="s", cluster="c", namespace="n", rollout="warm/g000000/r0")
 DIES = """

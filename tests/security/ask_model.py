@@ -18,12 +18,13 @@ from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenRequest
 from clotho.models.vllm import VLLMGenerate
+from tests.support import PATIENCE_SECONDS
 
 SAMPLING = Sampling(max_tokens=16, seed=1)
 
 
 async def ask(url: str, inference: str) -> str:
-    http = ModelHTTP(url, timeout=30)
+    http = ModelHTTP(url, timeout=PATIENCE_SECONDS)
     try:
         if inference == Inference.CHAT:
             greeting = ChatMessage(role="user", content="Hello")

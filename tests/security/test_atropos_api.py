@@ -15,6 +15,7 @@ import pytest
 
 from clotho.atropos.trainer_api import TrainerApi
 from tests.atropos_api.service import ENV, TRAINER, Api, group, number_of, running
+from tests.support import PATIENCE_SECONDS
 
 SMALL = {
     "CLOTHO_ATROPOS_API__MAX_BODY_BYTES": "1000000",
@@ -128,14 +129,13 @@ async def test_a_body_that_never_ends_holds_up_nobody(api: Api) -> None:
     lines = ["POST /scored_data", "POST /register-env", "GET /status-env", "GET /batch", "GET /reset_data"]
     async with AsyncExitStack() as stack:
         readers = [await stack.enter_async_context(half_sent(api, line)) for line in lines]
-        started = time.monotonic()
+        answers = [asyncio.create_task(reader.readuntil(b"\r\n")) for reader in readers]
         await api.post("/register-env", ENV)
         await assert_unharmed(api)
         await api.post("/scored_data", group(2))
-        assert time.monotonic() - started < 4
-        for reader in readers:
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 30)
-            assert answer.startswith(b"HTTP/1.1 408")
+        assert not any(answer.done() for answer in answers)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert {(await answer)[:12] for answer in answers} == {b"HTTP/1.1 408"}
 
 
 @asynccontextmanager
@@ -156,7 +156,7 @@ async def test_headers_that_never_end_are_given_up(api: Api) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
         writer.write(sent)
         await writer.drain()
-        await asyncio.wait_for(reader.read(), 40)
+        await asyncio.wait_for(reader.read(), PATIENCE_SECONDS)
         writer.close()
 
     starts = (b"", b"GET /ba", b"GET /info HTTP/1.1\r\nhost: localhost\r\n\r\nGET /")
@@ -284,7 +284,7 @@ async def test_parts_that_fill_no_group_are_bounded(api: Api) -> None:
     ]
     started = time.monotonic()
     answer = await api.http.post("/scored_data_list", json=parts)
-    assert (answer.status_code, time.monotonic() - started < 5) == (422, True)
+    assert (answer.status_code, time.monotonic() - started < 30) == (422, True)
     assert "too many" in answer.json()["detail"]
 
 

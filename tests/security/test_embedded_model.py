@@ -9,17 +9,18 @@ import httpx
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
+from tests.support import PATIENCE_SECONDS
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
 USER = [{"role": "user", "content": "hello"}]
 TOOL = {"type": "function", "function": {"name": "terminal", "parameters": {"a": "b"}}}
-QUICK = 3.0
+QUICK = 10.0
 """Seconds, on a machine that is busy; each of these took five or more, or grows with the square of its size."""
 
 
 @pytest.fixture
 async def http(embedded_model: EmbeddedModelServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=embedded_model.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=embedded_model.url, timeout=PATIENCE_SECONDS) as client:
         yield client
         assert (await client.get("/health")).json()["status"] == "ok"
 

@@ -25,6 +25,7 @@ from clotho.models.token_server import TokenChunk, TokenRequest
 from clotho.models.vllm import VLLMGenerate
 from clotho.temporal.failures import to_application_error
 from tests.security.hostile_server import Answering, answer, completion, events, hostile, sampled
+from tests.support import PATIENCE_SECONDS
 
 KEY = "sk-0123456789abcdefghijklmnopqrstuvwxyz"
 CHAT, TOKENS = "chat", "vllm-generate"
@@ -57,14 +58,14 @@ async def ask_apart(url: str, inference: str) -> Measured:
 
 
 async def chat(url: str, call: TurnCall = CALL, key: str | None = KEY) -> SampledTurn:
-    async with aclosing(ModelHTTP(url, key, timeout=10)) as http:
+    async with aclosing(ModelHTTP(url, key, timeout=PATIENCE_SECONDS)) as http:
         return await OpenAIChat(http).sample_turn(call)
 
 
 async def tokens(url: str) -> PartialTurn:
     turn = PartialTurn((1, 2), 572, budget=16)
     request = TokenRequest(key="k", model="m", prompt_ids=(1, 2), sampling=CALL.sampling)
-    async with aclosing(ModelHTTP(url, KEY, timeout=10)) as http:
+    async with aclosing(ModelHTTP(url, KEY, timeout=PATIENCE_SECONDS)) as http:
         async for chunk in VLLMGenerate(http).stream(request):
             turn.add(chunk)
     return turn

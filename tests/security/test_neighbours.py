@@ -15,6 +15,7 @@ from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.cgroups import usable
 from tests.sandbox.conftest import SPECS, needs_root
 from tests.sandbox.shell import Shell, control_groups
+from tests.support import PATIENCE_SECONDS
 
 needs_groups = pytest.mark.skipif(not usable(), reason="this process can make no control groups")
 SPINNERS, SECONDS = 100, 2
@@ -161,7 +162,7 @@ async def test_memory_of_the_kernel_is_charged(local: LocalBackend, lease: str, 
     async with sandbox(local, lease, SPECS["local"].model_copy(update={"memory_mb": BOUND_MB})) as shell:
         job = shell.job(script, session="fill")
         await shell.sandbox.start(job)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while b"filled" not in await shell.sandbox.output(job.key):
                 if (await shell.sandbox.wait(job.key, 0.05)).state != "running":
                     return  # the kernel has ended it

@@ -28,7 +28,7 @@ def python(text: str) -> str:
 
 async def still_serves(shell: Shell) -> None:
     """Commands, files and sessions, promptly."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         assert await shell.text("echo alive") == "alive"
         assert (await shell.sandbox.read_file("/usr/bin/env", 10_000_000)).error is None
         await shell.sandbox.write_file("written", b"x")
@@ -123,13 +123,13 @@ print(tried(out, {FILE_LEASE}, 1), tried(1, {FILE_LEASE}, 1), tried(fresh, {FILE
 print(tried(os.open(".", os.O_RDONLY), {NOTIFY}, 2))
 sys.stdout.flush()
 if os.fork() == 0:
-    os.setsid(); time.sleep(30)"""
+    os.setsid(); time.sleep(600)"""
     began = time.monotonic()
     job = isolated.job(python(attack))
     await isolated.sandbox.start(job)
     assert (await isolated.ended(job.key)).output.decode().split() == ["EPERM"] * 4
     await still_serves(isolated)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 120
 
 
 @pytest.mark.attack("sandbox", "a lease on a file that the host is to read")
@@ -143,9 +143,9 @@ if os.fork() == 0:
     for signal in (1, 29): __import__("signal").signal(signal, lambda *a: None)
     try: fcntl.fcntl(held, {FILE_LEASE}, 1)
     except OSError: pass
-    time.sleep(30)"""
+    time.sleep(600)"""
     await isolated.run(python(attack))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         assert (await isolated.sandbox.read_file("held", 100)).content == b"content"
 
 
@@ -156,7 +156,7 @@ async def test_transfers_that_are_stopped_or_killed(isolated: Shell, signal: str
 import time
 os.setsid()
 print("begun", flush=True)
-end = time.monotonic() + 30
+end = time.monotonic() + 600
 while time.monotonic() < end:
     for pid in os.listdir("/proc"):
         if pid.isdigit() and pid not in ("1", str(os.getpid())):
@@ -165,7 +165,7 @@ while time.monotonic() < end:
     job = isolated.job(python(attack), session="attack")
     await isolated.sandbox.start(job)
     await isolated.output_contains(job.key, b"begun")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         for _ in range(5):
             assert (await isolated.sandbox.read_file("/usr/bin/env", 10_000_000)).error is None
     await isolated.sandbox.kill(job.key)
@@ -173,7 +173,7 @@ while time.monotonic() < end:
 
 @pytest.mark.attack("sandbox", "a keeper stopped before it can tell of its command's end")
 async def test_a_stopped_keeper(isolated: Shell) -> None:
-    ended = await isolated.run("kill -STOP $PPID 2>&1 | tail -c 0; echo told; exit 4", timeout=5)
+    ended = await isolated.run("kill -STOP $PPID 2>&1 | tail -c 0; echo told; exit 4", timeout=60)
     assert ended == (JobState.EXITED, 4, b"told\n")
 
 

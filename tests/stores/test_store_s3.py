@@ -150,7 +150,7 @@ async def test_attempts_are_bounded_in_number_and_time(
     with pytest.raises(StoreUnavailable):
         await store.create("a/b", b"x")
     assert connection.count("PUT") - before == ATTEMPTS
-    assert time.monotonic() - clock < 2 * ATTEMPTS
+    assert time.monotonic() - clock < 10 * ATTEMPTS
 
 
 async def test_a_write_is_one_round_trip(disturbed: Store, connection: DisturbedConnection) -> None:

@@ -9,6 +9,7 @@ import pytest
 from clotho.browser.policy import NetworkPolicy, Refused
 from clotho.browser.proxy import FilteringProxy
 from clotho.tools.browser.launch import lacking, write_program
+from tests.support import PATIENCE_SECONDS
 
 PRIVATE = "10.1.2.3"
 
@@ -59,7 +60,7 @@ async def test_a_proxy_that_is_started_again_ends_its_earlier_connections(tmp_pa
     writer.write(b"GET http://shop/ HTTP/1.1\r\n\r\n")
     await asked.wait()
     await proxy.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await reader.read() == b""
     writer.close()
     await proxy.stop()

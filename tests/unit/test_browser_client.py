@@ -9,6 +9,7 @@ import pytest
 
 from clotho.tools.browser import client
 from clotho.tools.browser.client import SOCKET, BrowserClient
+from tests.support import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ async def test_a_browser_that_hangs_is_not_waited_for(cache: Path, monkeypatch: 
     place.parent.mkdir(parents=True)
     async with await asyncio.start_unix_server(hang, place):
         try:
-            await asyncio.wait_for(BrowserClient("it").close("a-rollout"), 60)
+            await asyncio.wait_for(BrowserClient("it").close("a-rollout"), PATIENCE_SECONDS)
         finally:
             ended.set()
 

@@ -11,6 +11,7 @@ import pytest
 
 from clotho import failpoints
 from clotho.errors import InvalidInput
+from tests.support import PATIENCE_SECONDS
 
 CALLS = 100_000
 COST_BOUND = 2e-6
@@ -43,7 +44,7 @@ async def test_a_pause_announces_itself_and_ends_when_its_file_is_removed(tmp_pa
     assert pending(first, other, second) == [False, False, True]
     assert announced.read_text().endswith(" run/g0/r1/turn/0000")
     announced.unlink()
-    await asyncio.wait_for(second, 5)
+    await asyncio.wait_for(second, PATIENCE_SECONDS)
     third = await reached("turn.answered", "run/g0/r1/turn/0000")
     assert third.done() and not announced.exists()
 

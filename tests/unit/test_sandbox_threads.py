@@ -8,6 +8,7 @@ from typing import Protocol
 import pytest
 
 from clotho.sandbox.threads import THREADS_PER_SANDBOX, with_archives, with_files, with_sandbox
+from tests.support import PATIENCE_SECONDS
 
 
 class Pool(Protocol):
@@ -20,7 +21,7 @@ async def test_calls_that_hang_hold_up_their_own_sandbox_only(pool: Pool) -> Non
 
     hanging = [asyncio.ensure_future(pool("hung", release.wait)) for _ in range(200)]
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await asyncio.gather(*(pool(f"other {n}", int) for n in range(8))) == [0] * 8
     finally:
         release.set()
@@ -41,10 +42,10 @@ async def test_calls_that_were_given_up_count_while_they_hang() -> None:
             task.cancel()
         await asyncio.wait(tasks)
         later = asyncio.create_task(with_files("hung", int, 1))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await with_files("other", int, 2) == 2
         assert not later.done() and not begun.acquire(blocking=False)
     finally:
         release.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await later == 1

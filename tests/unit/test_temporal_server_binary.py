@@ -8,6 +8,7 @@ import pytest
 from clotho.embedded import temporal_binary as module
 from clotho.embedded.temporal_binary import GO_PACKAGE, Unobtainable, binary_from
 from clotho.errors import InvalidInput
+from tests.support import PATIENCE_SECONDS
 
 
 def program(path: Path, script: str) -> Path:
@@ -74,13 +75,13 @@ async def test_a_cancelled_build_ends(tmp_path: Path) -> None:
     go = program(tmp_path / "go", f"echo $$ > {tmp_path}/pid; sleep 60")
     build = asyncio.ensure_future(binary_from(tmp_path / "cache", go=go))
     pid = tmp_path / "pid"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not pid.exists() or not pid.read_text().strip():
             await asyncio.sleep(0.02)
     build.cancel()
     with pytest.raises(asyncio.CancelledError):
         await build
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while _alive(int(pid.read_text())):
             await asyncio.sleep(0.02)
 

@@ -11,9 +11,8 @@ from playwright.async_api import Browser, async_playwright
 from clotho.processes.child import ChildProcess
 from clotho.tools.browser.launch import NO_CHROMIUM, chromium
 from tests.cli.command import CLOTHO
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
-PATIENCE_SECONDS = 90.0
 """For an answer of the viewer or the browser, on a machine that does much else."""
 StartViewer = Callable[..., Awaitable[str]]
 

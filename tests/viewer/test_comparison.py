@@ -9,8 +9,8 @@ from clotho.journal.folder import FilesystemStore
 from clotho.viewer.listing import sums_of
 from clotho.viewer.rows import group_row
 from clotho.viewer.run_comparison import compared_runs, paired
-from tests.support import eventually
-from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
+from tests.support import PATIENCE_SECONDS, eventually
+from tests.viewer.conftest import StartViewer
 from tests.viewer.stored import group_entry, write_group, write_run
 
 

@@ -14,9 +14,8 @@ from clotho.rollouts.item import AdapterItem
 from clotho.viewer import run_index
 from clotho.viewer.listing import Wanted, histogram, page_of, sums_of
 from clotho.viewer.run_index import RunIndex
+from tests.support import PATIENCE_SECONDS
 from tests.viewer.stored import group_entry, write_group, write_run
-
-PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def looked(index: RunIndex) -> list[str]:
-    await index.look(PATIENCE)
+    await index.look(PATIENCE_SECONDS)
     return [row.name for row in index.in_order]
 
 
@@ -122,7 +121,7 @@ async def test_lists_are_filtered_sorted_and_summed(store: FilesystemStore, tmp_
     await write_run(journal, "listed", 3)
     for item, scores in enumerate(((0.0, 0.0), (0.0, 1.0), (1.0, 1.0))):
         await write_group(journal, "listed", item, *scores)
-    await index.look(PATIENCE)
+    await index.look(PATIENCE_SECONDS)
     rows = index.in_order
 
     def names(**asked: str) -> list[str]:

@@ -10,8 +10,8 @@ from clotho.runs.pauses import paused_because
 from clotho.testing.script import Conversation, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
-from tests.support import start
-from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
+from tests.support import PATIENCE_SECONDS, start
+from tests.viewer.conftest import StartViewer
 from tests.viewer.test_pages import opened
 from tests.workflows.scripts import run, say
 

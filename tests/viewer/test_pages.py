@@ -14,8 +14,8 @@ from clotho.models.rendering.rendering import Rendering
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
-from tests.support import start
-from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
+from tests.support import PATIENCE_SECONDS, start
+from tests.viewer.conftest import StartViewer
 from tests.viewer.stored import write_group, write_run
 
 OWNED = "document.title = 'owned'"

@@ -20,7 +20,8 @@ from clotho.runs.disturbances import Disturbance
 from clotho.viewer.meanings import MEANINGS
 from clotho.viewer.rendering import CLIPPED_CHARACTERS
 from tests.cli.test_show import call, turn
-from tests.viewer.conftest import PATIENCE_SECONDS, StartViewer
+from tests.support import PATIENCE_SECONDS
+from tests.viewer.conftest import StartViewer
 from tests.viewer.stored import write_group, write_run
 
 ROLLOUT = "shown/g000000/r0"

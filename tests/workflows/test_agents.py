@@ -113,4 +113,4 @@ async def test_a_command_ends_with_the_items_time(cluster: Cluster) -> None:
     [(_, entry)] = await scored_groups(cluster.open_journal(), "timed")
     [end] = entry.siblings
     assert (end.score, end.turns, end.ending.limit) == (1.0, 1, "max_active_seconds")
-    assert end.active_seconds < 20
+    assert end.active_seconds < 50

@@ -15,7 +15,7 @@ from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster, cluster_in
-from tests.support import eventually, start
+from tests.support import PATIENCE_SECONDS, eventually, start
 from tests.workflows.scripts import run, say
 from tests.workflows.test_runs import failure
 
@@ -80,7 +80,7 @@ async def test_an_emptied_store_is_said_to_be_one(private_cluster: Cluster) -> N
         for name, size, lost in (("emptied", 1, "emptied/g00000[01]"), ("half", 2, "half/g000000/r0")):
             again = await start(cluster, name, url, groups=size % 2 + 1, group_size=size)
             with pytest.raises(WorkflowFailureError) as raised:
-                await asyncio.wait_for(again.result(), 60)
+                await asyncio.wait_for(again.result(), PATIENCE_SECONDS)
             said = f"{lost} has completed in Temporal, but its result is not in"
             assert re.search(said, failure(raised.value))
             assert "JournalCorrupt" in failure(raised.value)

@@ -11,7 +11,7 @@ from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
-from tests.support import eventually, start
+from tests.support import PATIENCE_SECONDS, eventually, start
 from tests.workflows.scripts import run, say
 
 ROLLOUT = "{run}/g000000/r0"
@@ -150,7 +150,7 @@ async def test_a_file_is_patched_once_though_its_worker_dies_before_that_is_jour
     async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
         worker = await cluster.start_worker(CLOTHO_FAIL=armed)
         handle = await start(cluster, "once", url)
-        await asyncio.wait_for(worker.wait(), 30)
+        await asyncio.wait_for(worker.wait(), PATIENCE_SECONDS)
 
         async def appended() -> bool:
             [file] = cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/file")

@@ -15,7 +15,7 @@ from clotho.errors import InvalidInput
 from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.processes.liveness import Liveness
+from clotho.processes.liveness import LIVENESS_SECONDS, Liveness
 
 RUN = "run"
 
@@ -95,7 +95,7 @@ async def test_a_dead_holder_is_followed_at_once(journal: Journal, process: subp
     process.kill()
     process.wait()
     await Liveness(journal, f"adapter/{RUN}").beat()
-    async with asyncio.timeout(1), held(journal, RUN):
+    async with asyncio.timeout(LIVENESS_SECONDS / 2), held(journal, RUN):
         pass
 
 

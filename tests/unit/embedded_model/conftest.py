@@ -16,6 +16,7 @@ from openai import AsyncOpenAI
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.model.policy import Policy
+from tests.support import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 """What an endpoint takes or answers, looked into at every depth."""
@@ -64,7 +65,9 @@ async def model_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 @pytest.fixture(scope="session")
 async def http(model_server: EmbeddedModelServer) -> AsyncIterator[httpx.AsyncClient]:
     limits = httpx.Limits(max_connections=100)
-    async with httpx.AsyncClient(base_url=model_server.url, timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(
+        base_url=model_server.url, timeout=PATIENCE_SECONDS, limits=limits
+    ) as client:
         yield client
 
 

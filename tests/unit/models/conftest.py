@@ -15,6 +15,7 @@ from clotho.models.model_http import ModelHTTP
 from clotho.models.rendering.resolve import open_renderer
 from clotho.models.token_exact import RenderingThread, TokenExact
 from clotho.models.write_ahead import FlushPolicy
+from tests.support import PATIENCE_SECONDS
 
 Open = Callable[..., TokenExact]
 SPARSE = FlushPolicy(tokens=8, seconds=60.0)
@@ -38,7 +39,7 @@ async def open_backend(journal: Journal, rendering: RenderingThread) -> AsyncIte
     def opened(
         url: str, inference: Inference = Inference.TOKENS, flush_policy: FlushPolicy = SPARSE
     ) -> TokenExact:
-        connections.append(ModelHTTP(url, timeout=10.0))
+        connections.append(ModelHTTP(url, timeout=PATIENCE_SECONDS))
         return TokenExact(connections[-1], rendering, journal, inference, flush_policy)
 
     yield opened
@@ -49,7 +50,7 @@ async def open_backend(journal: Journal, rendering: RenderingThread) -> AsyncIte
 @pytest.fixture
 async def direct(embedded_model: EmbeddedModelServer) -> AsyncIterator[httpx.AsyncClient]:
     """The embedded server itself: what it samples for a request is what it always samples for it."""
-    async with httpx.AsyncClient(base_url=embedded_model.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=embedded_model.url, timeout=PATIENCE_SECONDS) as client:
         yield client
 
 

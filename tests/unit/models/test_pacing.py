@@ -30,7 +30,7 @@ from clotho.models.pacing import Pacer, pace_texts
 from clotho.models.width import FIRST_WIDTH, Width
 from clotho.testing.scripted_model import serving
 from clotho.worker_settings import RateLimit
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 ANSWER = {
     "model": "m",
@@ -250,7 +250,7 @@ async def test_requests_that_wait_for_a_server_go_elsewhere_when_it_is_down(tmp_
                             waiting = asyncio.create_task(waits())
                             await asyncio.sleep(0)
                         raise ModelUnavailable("no answer")
-            await asyncio.wait_for(waiting, 60)
+            await asyncio.wait_for(waiting, PATIENCE_SECONDS)
         assert served == ["http://b/v1"]
 
 
@@ -292,7 +292,7 @@ async def test_a_process_that_stops_keeps_no_request_waiting(tmp_path: Path) -> 
             waiting = asyncio.gather(*(wait(pacer) for _ in range(2 * FIRST_WIDTH)))
             await asyncio.sleep(0)
             pacer.stop()
-            await asyncio.wait_for(waiting, 60)
+            await asyncio.wait_for(waiting, PATIENCE_SECONDS)
         await wait(pacer)
 
 

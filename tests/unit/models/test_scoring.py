@@ -18,10 +18,11 @@ from clotho.models.backend import Inference
 from clotho.models.model_http import ModelHTTP
 from clotho.models.scoring import PromptScores, TokenScorer
 from clotho.testing.scripted_model import serving
+from tests.support import PATIENCE_SECONDS
 
 
 async def scored(url: str, inference: Inference, ids: list[int], top_k: int) -> PromptScores:
-    http = ModelHTTP(url, timeout=20.0)
+    http = ModelHTTP(url, timeout=PATIENCE_SECONDS)
     try:
         return await TokenScorer(http, inference).score(TINY, ids, top_k)
     finally:
@@ -31,7 +32,7 @@ async def scored(url: str, inference: Inference, ids: list[int], top_k: int) -> 
 async def test_given_tokens_have_the_logprobs_that_they_were_sampled_with(
     embedded_model: EmbeddedModelServer,
 ) -> None:
-    http = ModelHTTP(embedded_model.url, timeout=20.0)
+    http = ModelHTTP(embedded_model.url, timeout=PATIENCE_SECONDS)
     prompt = Policy.load(BUNDLED).tokenizer.encode("Create a file")
     body: dict[str, JsonValue] = {
         "model": TINY,
