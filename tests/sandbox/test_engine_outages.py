@@ -9,7 +9,9 @@ import pytest
 from clotho.errors import SandboxUnavailable
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.sandbox.supervised import launch
 from tests.sandbox.dying_engine import DyingEngine, dying_engine
+from tests.sandbox.late_start import starting_late
 from tests.sandbox.shell import Shell
 from tests.sandbox.test_containers import Made, containers, made, sdk, spec_of
 
@@ -60,6 +62,20 @@ async def test_it_dies_while_a_verifier_is_made(
     assert await verify.text("cat file /etc/there $CLOTHO_HIDDEN_FILES/hidden") == "here\nthere\nh"
     await behind.destroy(lease)
     await behind.reap()
+
+
+async def test_a_verifier_that_starts_late_is_made_anew(
+    behind: ContainerBackend, dying: DyingEngine, made: Made, lease: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor comes up just before the next attempt ends it."""
+    await behind.create(lease, spec_of())
+    dying.die_at("/start", "before")
+    with pytest.raises(SandboxUnavailable):
+        await behind.open_verifier(lease, 0, {})
+    dying.dead = False
+    monkeypatch.setattr(launch, "end", starting_late(launch.end))
+    assert await Shell(await behind.open_verifier(lease, 0, {})).text("echo anew") == "anew"
+    await behind.destroy(lease)
 
 
 async def test_it_dies_while_a_sandbox_is_destroyed(

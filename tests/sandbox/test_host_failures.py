@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 import pytest
 
@@ -22,13 +22,14 @@ from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, Labels, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.supervised import watches
+from clotho.sandbox.supervised import launch, watches
 from clotho.sandbox.supervised.launch import lock_holder
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 from tests.sandbox.conftest import BACKENDS, SPECS, needs_root
 from tests.sandbox.injection import ROOT, Injection, NoInotify, Site, injected
+from tests.sandbox.late_start import starting_late
 from tests.sandbox.shell import Shell
 from tests.sandbox.tool_calls import REGISTRY, Calls
 from tests.support import PATIENCE_SECONDS
@@ -207,6 +208,24 @@ async def strike(
             error.add_note(f"{site}, {failure()!r}")
             await rollout.destroy()
             raise
+
+
+def never_starting(*_: object) -> NoReturn:
+    raise SandboxUnavailable("it doesn't start")
+
+
+async def test_a_verifier_that_starts_late_is_made_anew(
+    lease: str, backend: LocalBackend, spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor comes up just before the next attempt ends it."""
+    await backend.create(lease, spec)
+    with monkeypatch.context() as failing:
+        failing.setattr(launch, "start", never_starting)
+        with pytest.raises(SandboxUnavailable):
+            await backend.open_verifier(lease, 0, {})
+    monkeypatch.setattr(launch, "end", starting_late(launch.end))
+    assert await Shell(await backend.open_verifier(lease, 0, {})).text("echo anew") == "anew"
+    await backend.destroy(lease)
 
 
 @pytest.mark.parametrize("failing", ["inotify_init1", "inotify_add_watch"])

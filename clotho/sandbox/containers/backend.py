@@ -161,7 +161,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         hidden_files: Mapping[str, bytes],
         setup: VerifierSetup,
     ) -> SupervisedSandbox:
-        self._end_verifiers(folder)
+        self._end_verifiers(folder, epoch)
         image = self._host.left_by(ContainerView(folder, record), epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
         view = ContainerView(folder, record, private, setup)
@@ -173,12 +173,15 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         incarnation = self._host.start(view, folder.verifier_container(epoch), image, control)
         return instance_of(view, control, incarnation)
 
-    def _end_verifiers(self, folder: ContainerFolder) -> None:
-        """End superseded verifiers; one that was never started is removed, so that it can be started anew."""
+    def _end_verifiers(self, folder: ContainerFolder, wanted: int) -> None:
+        """End superseded verifiers, and remove what an attempt to start the wanted one has left.
+
+        Nobody has been given that one, even if it has started by now.
+        """
         for epoch in folder.verifier_epochs():
             control = ControlDirectory(folder.verifier_control(epoch), None)
             self._host.end_instance(folder.verifier_container(epoch), control)
-            if not control.was_started():
+            if epoch == wanted or not control.was_started():
                 control.delete()
         self._host.remove_left_images(folder)
 

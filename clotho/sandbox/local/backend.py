@@ -134,7 +134,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         hidden_files: Mapping[str, bytes],
         setup: VerifierSetup,
     ) -> SupervisedSandbox:
-        self._host.end_verifiers(folder)
+        self._host.end_verifiers(folder, epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
         control, agent = (
             record.control_at(path) for path in (folder.verifier_control(epoch), folder.control())

@@ -236,13 +236,16 @@ class LocalHost:
         groups = cgroups.paths(self._controllers, folder.control_group)
         return any(path.exists() for path in (folder.files, folder.controls, *groups))
 
-    def end_verifiers(self, folder: SandboxFolder) -> None:
-        """End superseded verifiers; one that was never started is removed, so that it can be started anew."""
-        for path in map(folder.verifier_control, folder.verifier_epochs()):
-            control = ControlDirectory(path, None)
+    def end_verifiers(self, folder: SandboxFolder, wanted: int) -> None:
+        """End superseded verifiers, and remove what an attempt to start the wanted one has left.
+
+        Nobody has been given that one, even if it has started by now.
+        """
+        for epoch in folder.verifier_epochs():
+            control = ControlDirectory(folder.verifier_control(epoch), None)
             launch.end(control)
-            if not control.was_started():
-                shutil.rmtree(path)
+            if epoch == wanted or not control.was_started():
+                control.delete()
 
     def make_verifier(
         self, folder: SandboxFolder, record: SandboxRecord, epoch: int, hidden_files: Mapping[str, bytes]
