@@ -40,6 +40,8 @@ ENVIRONMENT = "benchmarks.environments:Loop"
 RUN = "empty"
 MILLION = 1_000_000
 POSITIONS = (0, 500_000, 990_000)
+ALONE_AT, ALONE = 750_000, 200
+"""Groups of which one runs at a time: the campaign's tasks wait for no processor."""
 SCORED = 20_000
 """Groups that are scored before a campaign begins at its first item."""
 ENTRIES_AT_ONCE = 100
@@ -69,7 +71,7 @@ class Bench:
     manifest: RunManifest
     open_groups: int
 
-    def request(self, first: int, last: int) -> CampaignRequest:
+    def request(self, first: int, last: int, open_groups: int | None = None) -> CampaignRequest:
         """As the campaign's workflow continues as new when it has come to an item; from the first, as it begins."""
         return CampaignRequest(
             run=RUN,
@@ -78,14 +80,14 @@ class Bench:
             group_size=1,
             limits=self.manifest.limits,
             task_queues=TaskQueues(),
-            max_open_groups=self.open_groups,
+            max_open_groups=open_groups or self.open_groups,
             next_group=first,
             progress=CampaignProgress(groups=last, scored=first) if first else None,
         )
 
-    async def roll_out(self, first: int, groups: int) -> Part:
+    async def roll_out(self, first: int, groups: int, open_groups: int | None = None) -> Part:
         clock, used = time.perf_counter(), cpu_seconds()
-        handle = await start_requested(self.cluster.client, self.request(first, first + groups))
+        handle = await start_requested(self.cluster.client, self.request(first, first + groups, open_groups))
         done = await handle.result()
         seconds, cpu = time.perf_counter() - clock, cpu_seconds() - used
         assert (done.scored, done.failed) == (first + groups, 0), done
@@ -124,7 +126,12 @@ async def measure(groups: int, open_groups: int) -> list[Row]:
             rows = [await write_items(cluster)]
             await bench.roll_out(MILLION - open_groups, open_groups)  # the workers load what they need
             parts = [await bench.roll_out(first, groups) for first in POSITIONS]
-            rows += [*rows_of(parts), *await asyncio.to_thread(on_disk, cluster.store, database, parts)]
+            alone = await bench.roll_out(ALONE_AT, ALONE, open_groups=1)
+            rows += [
+                *rows_of(parts),
+                *room_of(parts, alone),
+                *await asyncio.to_thread(on_disk, cluster.store, database, parts),
+            ]
             return [*rows, await bench.begin_again()]
 
 
@@ -173,6 +180,19 @@ def rows_of(parts: list[Part]) -> list[Row]:
         ]
     hours = MILLION / groups * seconds / 3600
     return [*rows, Row(f"{MILLION:,} groups at the mean rate of these", f"{hours:.0f} h on this machine")]
+
+
+def room_of(parts: list[Part], alone: Part) -> list[Row]:
+    """How many groups a second one campaign has time for where processors are free."""
+    task = alone.histories.open_seconds / alone.histories.tasks
+    tasks = sum(part.histories.tasks for part in parts) / sum(part.groups for part in parts)
+    return [
+        Row("a task of the campaign, one group running at a time", f"{task * 1e3:.1f} ms"),
+        Row(
+            f"… at {tasks:.2f} tasks a group, groups that one campaign has time for",
+            f"{1 / task / tasks:.0f}/s",
+        ),
+    ]
 
 
 def on_disk(store: Path, database: Path, parts: list[Part]) -> list[Row]:
