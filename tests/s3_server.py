@@ -12,6 +12,7 @@ import httpx
 
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
+from tests.support import PATIENCE_SECONDS
 
 GO_PACKAGE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 HEALTH = "/health"
@@ -54,7 +55,7 @@ class S3Server:
 
     async def ready(self) -> None:
         """Return when the server answers; raises TimeoutError."""
-        async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient() as client:
+        async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
             while True:
                 try:
                     (await client.get(self.endpoint + HEALTH)).raise_for_status()

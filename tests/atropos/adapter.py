@@ -105,7 +105,7 @@ async def register_trainer(api: Api, **fields: Any) -> None:
     await api.http.get("/batch")
 
 
-async def take_groups(api: Api, wanted: int, seconds: float = 60.0) -> list[dict[str, Any]]:
+async def take_groups(api: Api, wanted: int) -> list[dict[str, Any]]:
     """At least `wanted` groups, as the trainer gets them in batches."""
     groups: list[dict[str, Any]] = []
 
@@ -114,7 +114,7 @@ async def take_groups(api: Api, wanted: int, seconds: float = 60.0) -> list[dict
         groups.extend(batch or [])
         return len(groups) >= wanted
 
-    await eventually(enough, f"{wanted} groups delivered, there are {len(groups)}", seconds)
+    await eventually(enough, f"{wanted} groups delivered, there are {len(groups)}")
     return groups
 
 

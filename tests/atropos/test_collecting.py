@@ -310,7 +310,7 @@ async def test_wandb_shows_outcomes_and_tool_errors(cluster: Cluster, api: Api, 
         shown = all(f"metrics_0_train/{name}".encode() in content for name in names)
         return shown and b"turn 0 no_such_tool({})" in content
 
-    await eventually(logged, f"{names} in {record}", 20)
+    await eventually(logged, f"{names} in {record}")
 
 
 async def test_rows_that_the_trainer_would_refuse_are_dropped(

@@ -176,7 +176,7 @@ async def test_a_task_that_is_given_up_ends_its_agent(notes: Notes, cluster: Clu
     async def ended() -> bool:
         return (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
 
-    await eventually(ended, "the task's workflow is cancelled", 30)
+    await eventually(ended, "the task's workflow is cancelled")
 
 
 async def test_failures_that_an_evaluation_counts_as_the_policys_are_told(

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import PATIENCE_SECONDS
+
 CLOTHO = str(Path(sys.executable).with_name("clotho"))
 CHECKOUT = Path.cwd()
 
@@ -84,7 +86,7 @@ class Terminal:
         self.shown = ""
         self._status: int | None = None
 
-    async def until(self, text: str, seconds: float = 30.0) -> None:
+    async def until(self, text: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until it has shown `text`."""
         async with asyncio.timeout(seconds):
             while text not in self.shown:
@@ -95,7 +97,7 @@ class Terminal:
         """Press Ctrl-C."""
         os.write(self._terminal, b"\x03")
 
-    async def ended(self, seconds: float = 30.0) -> int:
+    async def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
         """The exit status."""
         async with asyncio.timeout(seconds):
             while self._status is None:
@@ -153,7 +155,7 @@ def alive(pids: set[int]) -> set[int]:
     return running
 
 
-async def gone(pids: set[int], seconds: float = 20.0) -> None:
+async def gone(pids: set[int], seconds: float = PATIENCE_SECONDS) -> None:
     assert pids
     async with asyncio.timeout(seconds):
         while alive(pids):

@@ -137,7 +137,7 @@ async def test_ctrl_c_waits_for_calls_in_flight_and_a_second_one_does_not(dev: D
         await asyncio.sleep(1)
         assert len(started - alive(started)) <= 1, "all but the workers that had nothing in flight"
         dev.terminal.interrupt()
-        assert await dev.terminal.ended(15) == 0
+        assert await dev.terminal.ended() == 0
     assert not alive(started)
     assert "Traceback" not in dev.terminal.shown
 

@@ -114,7 +114,7 @@ async def test_ctrl_c_ends_everything_that_was_started(author: Path) -> None:
         order = ["env", "-C", str(author), *variables, CLOTHO, "try", "numbers_task:Numbers", "--model", url]
         terminal = Terminal("/usr/bin/env", *order[1:])
         try:
-            await terminal.until("terminal(", 60)
+            await terminal.until("terminal(")
             started = descendants(terminal.pid)
             terminal.interrupt()
             assert await terminal.ended() == 130

@@ -8,7 +8,7 @@ from importlib import resources
 import httpx
 
 from clotho.processes.child import ChildProcess
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 NAME = re.compile(r"\b(?:clotho|temporal)_\w+")
 SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
@@ -67,7 +67,7 @@ async def exported_by(process: ChildProcess) -> list[Sample]:
     async def address() -> str | None:
         return next(iter(reversed(ADDRESS.findall(process.output))), None)
 
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
         answer = await client.get(await eventually(address, "the metrics' address in the log"))
     assert answer.status_code == 200
     return samples(answer.text)

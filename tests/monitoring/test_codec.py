@@ -26,6 +26,7 @@ from clotho.rollouts.turn import TurnEntry, TurnRequest
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.items import write_items
 from tests.record_histories import HISTORIES
+from tests.support import PATIENCE_SECONDS
 
 UI = "http://127.0.0.1:8233"
 ROLLOUT = "plain/g000000/r0"
@@ -37,7 +38,7 @@ PREFLIGHT = {
 
 def client(journal: Journal, host: str = "127.0.0.1:8235") -> httpx.AsyncClient:
     transport = httpx.ASGITransport(CodecServer(Codec(journal), UI))
-    return httpx.AsyncClient(transport=transport, base_url=f"http://{host}")
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{host}", timeout=PATIENCE_SECONDS)
 
 
 def asked(*payloads: Any) -> dict[str, Any]:

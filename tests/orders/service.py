@@ -15,7 +15,7 @@ from clotho.processes.ports import free_port
 from clotho.rollouts.item import Item
 from tests.cli.command import CLOTHO
 from tests.cluster import Cluster
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 
 class RolloutService:
@@ -36,7 +36,7 @@ class RolloutService:
     async def answers(self) -> bool:
         assert self.process.running, self.process.output
         try:
-            async with httpx.AsyncClient() as client:
+            async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
                 return (await client.get(f"{self.url}/openapi.json")).status_code in (200, 401)
         except httpx.TransportError:
             return False

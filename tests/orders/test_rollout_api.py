@@ -20,7 +20,7 @@ from clotho.orders.messages import ClaimOrder, GroupAnswer, GroupOrder, OrderSta
 from clotho.processes.ports import free_port
 from tests.cluster import Cluster
 from tests.orders.service import RolloutService, file_item, file_tasks, serving_rollouts
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 TOKEN = "letters-and-digits-1"
 
@@ -172,14 +172,14 @@ async def test_what_does_not_fit_is_refused(
     status: int,
 ) -> None:
     await asked(client.open_run, "refusing", file_tasks(embedded_model))
-    async with httpx.AsyncClient(base_url=service.url) as http:
+    async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as http:
         answer = await http.request(method, path, content=body)
     assert answer.status_code == status, answer.text
     assert status == 405 or answer.json()["error"]
 
 
 async def test_the_document_has_every_operation(service: RolloutService) -> None:
-    async with httpx.AsyncClient(base_url=service.url) as http:
+    async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as http:
         document = (await http.get("/openapi.json")).json()
         assert document["openapi"].startswith("3.1")
         for path, operations in document["paths"].items():

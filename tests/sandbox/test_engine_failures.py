@@ -103,7 +103,7 @@ async def test_sandboxes_that_wait_for_an_image_hold_up_no_other_and_no_lease(
     waiting = [asyncio.create_task(containers.create(f"slow/r{n}/lease/0", slow)) for n in range(100)]
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await until_true(lambda: bool(served.slow_requests), 60)
+            await until_true(lambda: bool(served.slow_requests))
             with pytest.raises(InvalidInput, match="no image"):
                 await containers.create("other/r0/lease/0", spec_of("example.org/other", "never"))
             await local.renew(lease, 60)

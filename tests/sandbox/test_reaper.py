@@ -267,14 +267,14 @@ async def test_leases_are_renewed_while_an_engine_takes_its_time_to_remove_conta
     running = asyncio.create_task(keeper.run())
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await until_true(lambda: bool(served.slow_requests), 60)
+            await until_true(lambda: bool(served.slow_requests))
             for _ in range(2):
                 soon = time.time() + 100
                 os.utime(deadline, (soon, soon))
-                await until_true(lambda: deadline.stat().st_mtime > time.time() + 200, 60)
+                await until_true(lambda: deadline.stat().st_mtime > time.time() + 200)
             assert left.files.exists()
             served.answers.set()
-            await until_true(lambda: not left.files.exists(), 60)
+            await until_true(lambda: not left.files.exists())
     finally:
         running.cancel()
         await asyncio.wait([running])

@@ -99,7 +99,7 @@ asyncio.run(main())
         async def begun() -> bool:
             return (await shell.sandbox.read_file("/work/begun", 100)).error is None
 
-        await until(begun, 120)
+        await until(begun)
         process.kill()
     await shell.run("touch /work/go")
     job = shell.job(WAITING, name="of another")

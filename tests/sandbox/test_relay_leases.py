@@ -191,7 +191,7 @@ async def test_nothing_is_kept_of_requests_that_are_over(backend: RelayedBackend
     for _ in range(5):
         await shell.run("true")
     stream = stream_of(shell)
-    await until_true(lambda: not stream._pending, 60)
+    await until_true(lambda: not stream._pending)
 
 
 async def test_what_is_closed_is_opened_again(

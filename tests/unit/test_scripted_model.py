@@ -75,7 +75,10 @@ def test_when_faults_strike() -> None:
 
 
 async def test_the_same_question_gets_the_same_bytes() -> None:
-    async with serving(ScriptedModel(SCRIPT)) as url, httpx.AsyncClient(base_url=url) as client:
+    async with (
+        serving(ScriptedModel(SCRIPT)) as url,
+        httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client,
+    ):
         first, second = await ask(client, "a"), await ask(client, "a")
         counts = (await client.get(url.replace("/v1", "/calls"))).json()
     assert first.content == second.content
@@ -86,14 +89,14 @@ async def test_a_policy_in_the_script_s_stead() -> None:
     model = ScriptedModel(
         Script(conversations=(terminal_turns(1),)), policy=lambda asked: said(asked.prompt.upper())
     )
-    async with serving(model) as url, httpx.AsyncClient(base_url=url) as client:
+    async with serving(model) as url, httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         answer = (await ask(client, "a")).json()
     assert answer["choices"][0]["message"]["content"] == "DO IT."
 
 
 async def test_a_caller_that_leaves_has_not_been_answered() -> None:
     model = ScriptedModel(Script(conversations=(terminal_turns(1),), latency=0.3))
-    async with serving(model) as url, httpx.AsyncClient(base_url=url) as client:
+    async with serving(model) as url, httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         with pytest.raises(httpx.ReadTimeout):
             await client.post(
                 "chat/completions",
@@ -107,14 +110,20 @@ async def test_a_caller_that_leaves_has_not_been_answered() -> None:
 
 
 async def test_malformed_messages_are_refused() -> None:
-    async with serving(ScriptedModel(SCRIPT)) as url, httpx.AsyncClient(base_url=url) as client:
+    async with (
+        serving(ScriptedModel(SCRIPT)) as url,
+        httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client,
+    ):
         body = {"model": "m", "messages": [{"role": "user", "contents": "typo"}]}
         assert (await client.post("chat/completions", json=body)).status_code == 400
 
 
 async def test_answers_come_without_delay() -> None:
     """Nagle's algorithm and delayed acknowledgement make 40 ms of every answer on a kept connection."""
-    async with serving(ScriptedModel(SCRIPT)) as url, httpx.AsyncClient(base_url=url) as client:
+    async with (
+        serving(ScriptedModel(SCRIPT)) as url,
+        httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client,
+    ):
         clock = asyncio.get_running_loop().time
         times = [clock()]
         for number in range(21):
@@ -132,7 +141,7 @@ async def test_counts_outlive_a_killed_process(tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not (url := (tmp_path / "output").read_text().partition("\n")[0]).startswith("http"):
                 await asyncio.sleep(0.02)
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
             await ask(client, "a/turn/0000")
     finally:
         await server.kill()

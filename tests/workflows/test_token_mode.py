@@ -17,7 +17,7 @@ from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import note_step
 from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.token_servers import Relay, SequenceSampler
 
 RENDERING = Rendering(tool_call_parser="hermes")
@@ -35,7 +35,7 @@ async def assert_as_sampled(url: str, turn: SampledTurn) -> None:
     assert turn.tokens is not None
     sampling = turn.sampling.model_dump(mode="json", exclude={"extra_body"}) | {"logprobs": 0}
     body = {"token_ids": turn.tokens.prompt_ids, "sampling_params": sampling}
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         choice = (await client.post("/inference/v1/generate", json=body)).json()["choices"][0]
     assert tuple(choice["token_ids"]) == turn.tokens.ids
     assert tuple(each["logprob"] for each in choice["logprobs"]["content"]) == turn.tokens.logprobs

@@ -17,6 +17,7 @@ from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
+from tests.support import PATIENCE_SECONDS
 from tests.unit.embedded_model.conftest import Json, ReferenceCase
 
 RELOAD = "/collective_rpc"
@@ -56,7 +57,7 @@ async def test_a_generation_goes_on_with_the_new_weights(
     sampling = {"max_tokens": 400, "ignore_eos": True, "logprobs": 0, "seed": 5}
     asked = {"token_ids": prompt, "stream": True, "sampling_params": sampling}
     server = EmbeddedModelServer(tmp_path / "server.log", weights=weights)
-    async with server, httpx.AsyncClient(base_url=server.url) as http:
+    async with server, httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
         tokens: list[int] = []
         logprobs: list[float] = []
         spans: list[Json] = []

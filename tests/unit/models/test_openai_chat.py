@@ -16,6 +16,7 @@ from clotho.models.sampling import Sampling
 from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.support import PATIENCE_SECONDS
 
 KEY = "run/g000001/r0/turn/0000"
 SECRET = "sk-very-secret"
@@ -34,12 +35,16 @@ def script(*faults: Fault, latency: float = 0.0) -> Script:
 
 
 @asynccontextmanager
-async def connected(url: str, key: str | None = SECRET, timeout: float = 10.0) -> AsyncIterator[OpenAIChat]:
+async def connected(
+    url: str, key: str | None = SECRET, timeout: float = PATIENCE_SECONDS
+) -> AsyncIterator[OpenAIChat]:
     async with aclosing(ModelHTTP(url, key, timeout)) as http:
         yield OpenAIChat(http)
 
 
-async def sample(model: ScriptedModel, call: TurnCall | None = None, timeout: float = 10.0) -> SampledTurn:
+async def sample(
+    model: ScriptedModel, call: TurnCall | None = None, timeout: float = PATIENCE_SECONDS
+) -> SampledTurn:
     async with serving(model) as url, connected(url, timeout=timeout) as server:
         return await server.sample_turn(call or turn_call())
 
