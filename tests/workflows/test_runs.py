@@ -361,4 +361,4 @@ async def test_no_sandbox_stays_behind(cluster: Cluster) -> None:
     async def none_left() -> bool:
         return not await cluster.sandboxes().leases()
 
-    await eventually(none_left, "no sandbox left", 60)
+    await eventually(none_left, "no sandbox left", 15)
