@@ -292,6 +292,29 @@ async def test_a_sandbox_at_modal_ends_without_a_supervisor(
         assert not cloud.server.running("m1")
 
 
+async def test_a_machine_at_e2b_that_shows_late_is_the_only_one_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with CLOUDS["e2b"](tmp_path, monkeypatch) as cloud:
+        from tests.sandbox.clouds.e2b_server import E2bServer
+
+        assert isinstance(cloud.server, E2bServer)
+        machines, others = cloud.client(), cloud.client()
+        cloud.server.shows = shows = asyncio.Event()
+        late = asyncio.create_task(create(machines, cloud))
+        while cloud.server.shows is not None:
+            await asyncio.sleep(0.05)
+        await create(others, cloud)
+        shows.set()
+        await late
+        assert len(cloud.server.running("m1")) == 1
+        for each in (machines, others):
+            channel = await each.open("m1", ["echo", "here"])
+            assert await everything(channel) == b"here\n"
+            await channel.close()
+            await each.close()
+
+
 async def test_creations_are_spread_in_time() -> None:
     loop = asyncio.get_running_loop()
     pace = Pace(per_second=100)

@@ -1,7 +1,8 @@
 """Machines at E2B: sandboxes of the account, found by their metadata.
 
-They have no names. Where two of a name were made at once, the older one is the machine, and the other is ended by
-the worker that made it. An image is built into a template, named by what it is built from, once for all workers.
+They have no names. Where several of a name were made at once, the oldest one is the machine. Each worker that made
+one ends the others that it sees afterwards: it can't tell whether their workers saw its own. An image is built into
+a template, named by what it is built from, once for all workers.
 """
 
 import asyncio
@@ -102,7 +103,7 @@ class E2bMachines:
             return
         await self._pace.turn()
         with told(name, InvalidInput):
-            made = await e2b.AsyncSandbox.create(
+            await e2b.AsyncSandbox.create(
                 base.image,
                 timeout=self._seconds(lifetime_seconds),
                 metadata={**labels, NAME: name},
@@ -110,9 +111,8 @@ class E2bMachines:
                 **_filtered(config),
                 **self._options(),
             )
-            first, *_ = [each.sandbox_id for each in await self._listed({NAME: name})] or [made.sandbox_id]
-            if first != made.sandbox_id:
-                await made.kill()
+            for younger in (await self._listed({NAME: name}))[1:]:
+                await e2b.AsyncSandbox.kill(younger.sandbox_id, **self._options())
 
     async def extend(self, name: str, lifetime_seconds: float) -> None:
         """Extend the machine's life. Beyond the account's plan this is refused: then it ends when it would have."""

@@ -67,7 +67,10 @@ class E2bSandbox:
 
 
 class E2bServer:
-    """`failing` holds the answers that the next calls of a path get instead; `calls` counts them all."""
+    """`failing` holds the answers that the next calls of a path get instead; `calls` counts them all.
+
+    The next sandbox that is made shows only when `shows` is set.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,6 +78,7 @@ class E2bServer:
         self.templates: dict[str, dict[str, Any]] = {}
         self.calls: Counter[str] = Counter()
         self.failing: dict[str, list[int]] = {}
+        self.shows: asyncio.Event | None = None
         self._processes = Processes(self)
 
     async def __aenter__(self) -> "E2bServer":
@@ -153,7 +157,10 @@ class E2bServer:
         if asked["templateID"] not in self.templates:
             return refusal(404, f"template {asked['templateID']} not found")
         made = E2bSandbox(asked, Box(self._folder / uuid.uuid4().hex))
+        shows, self.shows = self.shows, None
         await made.box.start()
+        if shows is not None:
+            await shows.wait()
         self.sandboxes[made.id] = made
         return JSONResponse(made.described(), 201)
 
