@@ -39,6 +39,7 @@ from tests.sandbox.fake_engine import served
 from tests.sandbox.remote_host import piped_backend
 from tests.sandbox.shell import Shell
 from tests.sandbox.ssh_host import ssh_backend, sshd
+from tests.support import SHARED_LEASE
 
 __all__ = ["apptainer_image", "engine", "engine_elsewhere", "served", "sshd"]
 
@@ -195,7 +196,7 @@ def lease(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 async def shell(backend: Backend, spec: SandboxSpec) -> AsyncIterator[Shell]:
     """A sandbox that tests share."""
-    yield Shell(await backend.create("shared/lease/0", spec))
+    yield Shell(await backend.create("shared/lease/0", spec.model_copy(update=SHARED_LEASE)))
     await backend.destroy("shared/lease/0")
 
 

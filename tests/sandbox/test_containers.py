@@ -34,7 +34,7 @@ from clotho.sandbox.supervised.launch import lock_holder
 from tests.machine_image import IMAGE
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell, until
-from tests.support import PATIENCE_SECONDS
+from tests.support import PATIENCE_SECONDS, SHARED_LEASE
 
 Made = Callable[..., Awaitable[Shell]]
 
@@ -312,7 +312,8 @@ async def test_root_in_a_container_may_not(shell_in_container: Shell, attempt: s
 @pytest.fixture(scope="module")
 async def shell_in_container(engine: str, folder: Path) -> AsyncIterator[Shell]:
     containers = ContainerBackend(folder / "containers", engine)
-    yield Shell(await containers.create("shared-container/lease/0", spec_of()))
+    shared = spec_of().model_copy(update=SHARED_LEASE)
+    yield Shell(await containers.create("shared-container/lease/0", shared))
     await containers.destroy("shared-container/lease/0")
 
 

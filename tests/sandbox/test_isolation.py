@@ -19,11 +19,12 @@ from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import SPECS, Fresh, needs_root
 from tests.sandbox.shell import Shell, control_groups
+from tests.support import SHARED_LEASE
 
 
 @pytest.fixture(scope="module")
 async def shell(local: LocalBackend) -> AsyncIterator[Shell]:
-    yield Shell(await local.create("isolation/lease/0", SPECS["local"]))
+    yield Shell(await local.create("isolation/lease/0", SPECS["local"].model_copy(update=SHARED_LEASE)))
     await local.destroy("isolation/lease/0")
 
 

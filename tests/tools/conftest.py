@@ -9,6 +9,7 @@ from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.browser.launch import lacking
 from tests.conformance_table import PROPERTY, Conformance
+from tests.support import SHARED_LEASE
 from tests.tools.browse import Browse
 from tests.tools.calls import ToolCalls
 from tests.tools.conformance_table import table
@@ -60,7 +61,9 @@ def tool_backend(folder: Path) -> LocalBackend:
 
 @pytest.fixture(scope="session")
 async def shared_calls(tool_backend: LocalBackend) -> AsyncIterator[ToolCalls]:
-    yield ToolCalls(await tool_backend.create("shared/lease/0", SandboxSpec()), "shared")
+    yield ToolCalls(
+        await tool_backend.create("shared/lease/0", SandboxSpec.model_validate(SHARED_LEASE)), "shared"
+    )
     await SERVERS.close()
     await tool_backend.destroy("shared/lease/0")
 
