@@ -77,7 +77,8 @@ class Box:
         self._destroyed = True
         if self._first is not None and self._first.returncode is None:
             with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+                if self._started.is_set():
+                    os.kill(self._pid, signal.SIGKILL)
                 self._first.kill()
             await self._first.wait()
         removing = await asyncio.create_subprocess_exec("rm", "-rf", self.root)  # however deep it is
