@@ -91,8 +91,18 @@ async def e2b_cloud(folder: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Cl
 @asynccontextmanager
 async def daytona_cloud(folder: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Cloud]:
     pytest.importorskip("daytona", reason="needs the package daytona")
+    from daytona.handle.async_pty_handle import AsyncPtyHandle
+
     from tests.sandbox.clouds.daytona_server import KEY, DaytonaServer
 
+    async def connected(self: AsyncPtyHandle) -> None:
+        """The package's own waits for 10 s, which this machine may stand still for."""
+        while not (self._connection_established or self._ws.closed):
+            await asyncio.sleep(0.05)
+        await wait_for_connection(self)
+
+    wait_for_connection = AsyncPtyHandle.wait_for_connection
+    patch.setattr(AsyncPtyHandle, "wait_for_connection", connected)
     async with DaytonaServer(folder) as server:
         patch.setenv("DAYTONA_API_URL", f"{server.address}/api")
         patch.setenv(DAYTONA.api_key_variable, KEY)

@@ -98,7 +98,11 @@ class E2bServer:
             Mount("/", process_connect.ProcessASGIApplication(self._processes)),
         ]
         config = uvicorn.Config(
-            Starlette(routes=routes), port=0, log_config=None, timeout_graceful_shutdown=1
+            Starlette(routes=routes),
+            port=0,
+            log_config=None,
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=3600,  # a connection that ends as it is used again is an outage to the package
         )
         self._server = uvicorn.Server(config)
         self._serving = asyncio.create_task(self._server._serve())
