@@ -16,10 +16,11 @@ from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.relay.machine import Base, Start
 from clotho.sandbox.supervised.control import ControlDirectory
+from tests.ports import unshared_port
 from tests.sandbox.clouds.cloud import opened
 from tests.sandbox.clouds.live import MISSING
+from tests.support import PATIENCE_SECONDS
 
-SECONDS = 60.0
 ADDRESS, VOLUMES = "ENGINE_ELSEWHERE", "ENGINE_ELSEWHERE_VOLUMES"
 """The variables that hold the address of the engine, and the folder of its volumes: programs of tests see them."""
 
@@ -29,9 +30,7 @@ def engine_elsewhere(engine: str, folder: Path) -> Iterator[str]:
     """The address of an engine that has the same images as the one of this host."""
     if not (folder / "engine" / "storage.conf").exists():
         pytest.skip("this takes the podman of the tests: another engine answers here")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = unshared_port()
     variables = {
         "CONTAINERS_STORAGE_CONF": f"{folder}/engine/storage.conf",
         "CONTAINERS_CONF": f"{folder}/engine/containers.conf",
@@ -55,7 +54,7 @@ def engine_elsewhere(engine: str, folder: Path) -> Iterator[str]:
 
 
 def _wait_until_answering(port: int) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             socket.create_connection(("127.0.0.1", port)).close()

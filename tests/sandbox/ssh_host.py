@@ -15,11 +15,12 @@ import pytest
 
 from clotho.sandbox.ssh.backend import SshBackend
 from clotho.ssh_host import SshHost
+from tests.ports import unshared_port
 from tests.sandbox.remote_host import folders
+from tests.support import PATIENCE_SECONDS
 
 CHECKOUT = Path(__file__).parents[2]
 SERVER = f"cd {CHECKOUT} && exec {sys.executable} -m clotho.sandbox.remote"
-START_SECONDS = 20.0
 CONFIGURATION = """\
 ListenAddress 127.0.0.1
 Port {port}
@@ -44,8 +45,7 @@ class SshServer:
             pytest.skip("an ssh server takes root and openssh-server")
         self._command = [program, "-D", "-e", "-f", str(folder / "config")]
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = unshared_port()
         for name in ("host", "user"):
             make_key(folder / name)
         self.trust(folder / "host.pub")
@@ -74,7 +74,7 @@ class SshServer:
         Path("/run/sshd").mkdir(exist_ok=True)  # where sshd confines the process that isn't logged in yet
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self._command, stderr=log, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             with suppress(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", self.port)).close()
