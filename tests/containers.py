@@ -23,10 +23,10 @@ from clotho.config import cache_folder, variable
 from clotho.host import program_on_path
 from tests.machine_image import machine_image
 from tests.s3_server import FOLDERS, S3Server, s3_server_binary, s3_server_process
+from tests.support import PATIENCE_SECONDS
 
 IMAGE = "localhost/clotho-test-versitygw-1.8.0"
 """The version is part of the name, as podman ignores the tag that an import asks for."""
-START_SECONDS = 20.0
 MONITOR = "/conmon\0"
 
 STORAGE = """\
@@ -87,7 +87,7 @@ def _wait_until_left(folder: str) -> None:
 
     Each command of a container has a monitor too, which stays for five minutes.
     """
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while left := [path for path in Path("/proc").glob("[0-9]*") if folder in _command_line(path)]:
         for path in left:
             if MONITOR in _command_line(path):
@@ -109,14 +109,14 @@ def _command_line(process: Path) -> str:
 
 def _answering() -> bool:
     try:
-        client = docker.from_env(timeout=10)
+        client = docker.from_env(timeout=round(PATIENCE_SECONDS))
         return bool(client.ping())
     except DockerException:
         return False
 
 
 def _wait_until_answering(service: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not _answering():
         if service.poll() is not None or time.monotonic() > deadline:
             raise NoEngine(f"podman doesn't serve: {log.read_text()[-500:]}")
@@ -137,7 +137,7 @@ def engine(folder: Path) -> Iterator[str]:
 
 def _import_image(binary: Path) -> None:
     """An image that holds the server and the folders it needs, made here: no registry is asked."""
-    client = docker.from_env()
+    client = docker.from_env(timeout=round(PATIENCE_SECONDS))
     try:
         client.images.get(IMAGE)
     except ImageNotFound:

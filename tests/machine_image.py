@@ -10,6 +10,8 @@ from pathlib import Path
 import docker
 from docker.errors import ImageNotFound
 
+from tests.support import PATIENCE_SECONDS
+
 IMAGE = "localhost/clotho-test-machine"
 PROGRAMS = """
 awk bash base64 basename cat chgrp chmod chown cmp comm cp cut date dd df diff dirname du echo env expr false find
@@ -35,7 +37,7 @@ WORKDIR = "/app"
 
 def machine_image(client: docker.DockerClient | None = None) -> str:
     """The image's name; it is made once for an engine, by default the one that DOCKER_HOST names."""
-    client = client or docker.from_env()
+    client = client or docker.from_env(timeout=round(PATIENCE_SECONDS))
     try:
         client.images.get(IMAGE)
     except ImageNotFound:
