@@ -39,7 +39,7 @@ from tests.sandbox.fake_engine import served
 from tests.sandbox.remote_host import piped_backend
 from tests.sandbox.shell import Shell
 from tests.sandbox.ssh_host import ssh_backend, sshd
-from tests.support import SHARED_LEASE
+from tests.support import PATIENCE_SECONDS, SHARED_LEASE
 
 __all__ = ["apptainer_image", "engine", "engine_elsewhere", "served", "sshd"]
 
@@ -96,6 +96,28 @@ OF_COMMITS = ("test_conformance_checkpoints", "test_conformance_freeze")
 """What containers are held to once more whose checkpoints keep their image's system."""
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
+
+
+PATIENT = (
+    "supervised.launch.READY_SECONDS",
+    "supervised.verifying.SEAL_SECONDS",
+    "supervised.archives.ANSWER_SECONDS",
+    "local.cgroups.END_SECONDS",
+    "local.processes.END_SECONDS",
+    "containers.engine.REMOVE_SECONDS",
+    "relay.loop.RENEW_SECONDS",
+    "remote.connection.GREETING_SECONDS",
+    "ssh.host.CONNECT_SECONDS",
+)
+"""The times that hosts give to what ends or answers at once: tests give it as long as they wait themselves."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patient_hosts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PATIENT:
+            patch.setattr(f"clotho.sandbox.{name}", PATIENCE_SECONDS)
+        yield
 
 
 OPTION = "--write-conformance"
