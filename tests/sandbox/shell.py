@@ -66,6 +66,16 @@ class Shell:
     async def text(self, script: str, **fields: Any) -> str:
         return (await self.run(script, **fields)).output.decode().strip()
 
+    async def timed_out(self, script: str, seconds: float, begun: bytes) -> Ended:
+        """The end of a command that prints `begun` before its time is over: where it can't, it has more time."""
+        while True:
+            ended = await self.run(script, timeout=seconds)
+            assert (ended.state, ended.code) == (JobState.TIMEOUT, 124)
+            if ended.output.startswith(begun):
+                return ended
+            seconds *= 4
+            assert seconds < PATIENCE_SECONDS, "it never began"
+
     async def output_contains(self, key: str, wanted: bytes) -> None:
         async def there() -> bool:
             return wanted in await self.sandbox.output(key)
