@@ -65,7 +65,7 @@ async def test_state_survives_a_timeout(shell: Shell) -> None:
 
 async def test_state_is_inherited_from_a_command_that_still_runs(shell: Shell) -> None:
     first = await prepared(shell, "running 1")
-    job = shell.job("sleep 60", after=first, session="running")
+    job = shell.job("sleep 1000", after=first, session="running")
     await shell.sandbox.start(job)
     assert await shell.text("echo $B", after=job.key) == "1"
     await shell.sandbox.kill(job.key)
