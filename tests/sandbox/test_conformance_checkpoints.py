@@ -11,7 +11,7 @@ from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.checkpoints import NotTaken
 from tests.sandbox.copies import Copies
-from tests.sandbox.shell import Shell
+from tests.sandbox.shell import Shell, until
 
 LISTING = (
     r"find . -mindepth 1 -maxdepth 4 -printf '%P %y %m %n %s %T@ %u %g %l\0' 2>/dev/null"
@@ -125,6 +125,7 @@ while True:
     db.execute('insert into filler values (?)', ('x' * (n * 37 % 5000),))
     db.execute('update accounts set amount = amount + 1 where id = ?', (n * 7 % 100,))
     db.execute('commit')
+    print(n, flush=True)
     time.sleep(0.001)
 """
 CHECK = """python3 -c "
@@ -141,11 +142,22 @@ async def test_database_written_meanwhile_is_intact(own: Shell, copies: Copies, 
     await own.sandbox.start(job)
     await own.output_contains(job.key, b"ready")
     taken = [await copies.take(own)]
+
+    async def writes_on() -> None:
+        """What it has written twice more was changed since the last checkpoint."""
+        before = (await own.sandbox.output(job.key)).count(b"\n")
+
+        async def written() -> bool:
+            return (await own.sandbox.output(job.key)).count(b"\n") > before + 1
+
+        await until(written)
+
     for _ in range(10):
         shell = await copies.restore(taken[-1])
         assert await shell.text(CHECK) == "ok\n10000"
         assert not taken[-1].exact
         await copies.destroy()
+        await writes_on()
         taken.append(await copies.take(own))
     assert len({each.digest for each in taken}) == len(taken), "it was being written"
     assert (await own.sandbox.wait(job.key, 0)).state is JobState.RUNNING
@@ -155,11 +167,16 @@ async def test_exact_tells_what_a_checkpoint_leaves_behind(own: Shell, copies: C
     isolated = kind in ("local", "commit", "apptainer", "remote", "ssh")
     await own.run("echo x > x")
     assert (await copies.take(own)).exact is isolated
-    background = own.job("sleep 60", session="background")
+    background = own.job("sleep 1000", session="background")
     await own.sandbox.start(background)
     assert not (await copies.take(own)).exact
     await own.sandbox.kill(background.key)
     await own.ended(background.key)
+    if isolated:
+        assert (
+            await own.text("while pgrep -f '^sleep 1000' >/dev/null; do sleep 0.01; done; echo gone")
+            == "gone"
+        )
     assert (await copies.take(own)).exact is isolated
     if isolated:
         for left in ("/dev/shm/x", "/var/tmp/x", *(["/run/x"] if kind != "apptainer" else [])):
@@ -212,14 +229,16 @@ async def test_too_large_is_a_result(own: Shell, copies: Copies) -> None:
     assert result.reason == "too_large"
     assert 3 << 20 < result.size < 4 << 20
     assert not copies.blob.exists()
-    assert await own.text('a=$(cat tick); sleep 0.2; [ "$a" = "$(cat tick)" ] || echo on') == "on"
+    assert (
+        await own.text('a=$(cat tick); while [ "$a" = "$(cat tick)" ]; do sleep 0.05; done; echo on') == "on"
+    )
     await own.sandbox.kill(job.key)
     await own.ended(job.key)
     assert not isinstance(await own.sandbox.checkpoint(copies.blob, max_bytes=4 << 20), NotTaken)
 
 
 async def test_restored_sandbox_knows_the_background_jobs_of_the_other(own: Shell, copies: Copies) -> None:
-    running, ended = own.job("sleep 60", session="proc_1"), own.job("exit 4", "ended", session="proc_2")
+    running, ended = own.job("sleep 1000", session="proc_1"), own.job("exit 4", "ended", session="proc_2")
     for session in (running, ended):
         await own.sandbox.start(session)
     await own.ended(ended.key)
@@ -228,7 +247,7 @@ async def test_restored_sandbox_knows_the_background_jobs_of_the_other(own: Shel
     assert states == {running.key: (JobState.RUNNING, None), ended.key: (JobState.EXITED, 4)}
     shell = await copies.restore(taken)
     found = {session.session: session for session in await shell.sandbox.sessions()}
-    assert (found["proc_1"].script, found["proc_1"].status.state) == ("sleep 60", JobState.LOST)
+    assert (found["proc_1"].script, found["proc_1"].status.state) == ("sleep 1000", JobState.LOST)
     assert found["proc_2"].status.exit_code == 4
     assert found["proc_1"].started == pytest.approx(taken.sessions[0].started, abs=60)
     await shell.sandbox.start(running)
@@ -247,7 +266,7 @@ async def test_checkpoints_stay_small_however_much_was_done(
     monkeypatch.setattr("clotho.sandbox.supervised.jobs.MOST_SESSIONS_KEPT", 2)
     sizes = []
     for number in range(3):
-        await own.sandbox.start(own.job("sleep 60", session="runs"))
+        await own.sandbox.start(own.job("sleep 1000", session="runs"))
         for ended in [own.job("true", session="ended") for _ in range(3)]:
             await own.sandbox.start(ended)
             await own.ended(ended.key)
