@@ -1,5 +1,6 @@
 import asyncio
 import os
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -43,7 +44,8 @@ class HeldArchive:
     """An archive that nobody reads further than its first byte: all commands stand still until it is thawed."""
 
     def __init__(self, own: Shell, fields: Mapping[str, str]) -> None:
-        self._own, self._key, self._fields = own, uuid.uuid4().hex, fields
+        self._own, self._key = own, uuid.uuid4().hex
+        self._fields = {"timeout_ms": "600000", **fields}
         self._transfers = Transfers(own.control)
         self._stream = -1
 
@@ -54,7 +56,7 @@ class HeldArchive:
             self._own.control.path / "f" / self._key / "stream", os.O_RDONLY | os.O_NONBLOCK
         )
         self._own.control.say("file", self._key)
-        await until(self._read)
+        await until(self._begun)
 
     @property
     def answer(self) -> tuple[str, int, str] | None:
@@ -65,10 +67,12 @@ class HeldArchive:
         await until(self._answered)
         os.close(self._stream)
 
-    async def _read(self) -> bool:
+    async def _begun(self) -> bool:
+        """Its first byte has come, or its time was over before."""
         with suppress(BlockingIOError):
-            return bool(os.read(self._stream, 1))
-        return False
+            if os.read(self._stream, 1):
+                return True
+        return self.answer is not None
 
     async def _answered(self) -> bool:
         with suppress(BlockingIOError):
@@ -115,7 +119,10 @@ async def test_what_was_stopped_stays_stopped(own: Shell, copies: Copies, kind: 
     await start_ticking(own)
     stopped = await start_ticking(own, "stopped")
     status = await own.sandbox.wait(stopped, 0)
-    await own.run(f"kill -STOP {status.pid}")
+    await own.run(
+        f"kill -STOP {status.pid}; until ps -o stat= -p {status.pid} | grep -q ^T; do sleep 0.01; done; "
+        f"while ps -o stat= --ppid {status.pid} | grep -q '^[^Z]'; do sleep 0.01; done"
+    )
     assert isinstance(await own.sandbox.checkpoint(copies.blob), Checkpoint)
     await until(partial(ticks, workspace))
     assert not await ticks(workspace, "stopped")
@@ -124,10 +131,15 @@ async def test_what_was_stopped_stays_stopped(own: Shell, copies: Copies, kind: 
 
 
 async def test_time_in_the_ice_does_not_count(own: Shell) -> None:
-    job = own.job("sleep 60", timeout=0.7)
-    await own.sandbox.start(job)
-    archive = await freeze(own)
-    await asyncio.sleep(1)
+    for seconds in (0.7, 5, 40):  # one that may have been over before the freeze is followed by a longer one
+        job = own.job("sleep 1000", timeout=seconds)
+        began = time.monotonic()
+        await own.sandbox.start(job)
+        archive = await freeze(own)
+        if time.monotonic() - began < seconds:
+            break
+        await archive.thaw()
+    await asyncio.sleep(seconds + 0.3)
     assert (await own.sandbox.wait(job.key, 0)).state is JobState.RUNNING
     await archive.thaw()
     assert (await own.ended(job.key)).state is JobState.TIMEOUT
@@ -182,8 +194,9 @@ async def test_archive_that_nobody_reads_ends_by_itself(own: Shell, kind: str) -
     """The worker may be stopped in the middle."""
     await own.run("mkdir closed; touch closed/x; chmod 000 closed")
     await start_ticking(own)
+    began = time.monotonic()
     archive = await freeze(own, timeout_ms="400")
-    assert archive.answer is None
+    assert archive.answer is None or time.monotonic() - began >= 0.4
     assert (await own.run("true")).code == 0, "waits for the thaw"
     assert archive.answer is not None
     assert archive.answer[0] == "too_slow"
