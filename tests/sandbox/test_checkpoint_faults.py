@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ from clotho.sandbox.supervised.interface import Pipe
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.copies import Copies
-from tests.sandbox.shell import Shell, until
+from tests.sandbox.shell import Shell, until, until_true
 from tests.support import PATIENCE_SECONDS
 
 Member = tuple[str, bytes, dict[str, object]]
@@ -126,7 +128,7 @@ async def test_hostile_archive_is_inert(
     with pytest.raises((JournalCorrupt, SandboxUnavailable)):
         await backend.create(lease, spec, restore=restore)
     assert not [held for held in await backend.leases() if held.lease == lease]
-    assert not list(folder.rglob("escaped"))
+    assert not [path for path, *names in os.walk(folder) if "escaped" in chain(*names)]
 
 
 async def test_honest_archive_of_the_same_make_is_restored(
@@ -169,13 +171,17 @@ async def test_archive_that_does_not_fit_is_unavailable(
 LARGE = "head -c 40M /dev/urandom > large"
 
 TAKE = """
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
     shell = Shell(await backend.attach({lease!r}, {incarnation!r}))
     print(await shell.sandbox.checkpoint(Path({blob!r})))"""
+"""The kernel kills it when it has written 2 MB of the checkpoint."""
 RESTORE = """
     taken = Checkpoint.model_validate_json(Path({record!r}).read_text())
     await backend.create({lease!r}, SPECS[{kind!r}], restore=Restore(taken, Path({blob!r})))"""
 WORKER = """
-import asyncio
+import asyncio, resource, signal
 from pathlib import Path
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from tests.sandbox.conftest import BACKENDS, SPECS
@@ -216,16 +222,12 @@ async def test_worker_killed_in_a_checkpoint(
     await own.sandbox.start(tick)
     values = {"incarnation": own.sandbox.incarnation, "blob": str(copies.blob), "folder": str(folder)}
     async with worker(TAKE, kind=kind, lease=lease, **values) as process:
-
-        async def writing() -> bool:
-            return size_of(lambda: copies.blob.parent.glob(".blob.*")) > 1 << 20
-
-        await until(writing)
-        process.kill()
-        await process.wait()
+        assert await process.wait() == -signal.SIGXFSZ
+    assert size_of(lambda: copies.blob.parent.glob(".blob.*")) == 2 << 20, "killed in the middle"
     assert not copies.blob.exists()
     assert (await asyncio.wait_for(own.run("true"), PATIENCE_SECONDS)).code == 0
-    assert await own.text('a=$(cat ~/tick); sleep 0.2; [ "$a" = "$(cat ~/tick)" ] || echo on') == "on"
+    ticks = 'a=$(cat ~/tick); while [ "$a" = "$(cat ~/tick)" ]; do sleep 0.05; done; echo on'
+    assert await own.text(ticks) == "on"
     shell = await copies.copy(own)
     assert await shell.text("sha256sum < large") == await own.text("sha256sum < large")
 
@@ -244,7 +246,10 @@ async def test_worker_killed_in_a_restore(
     taken = await copies.take(own)
     (tmp_path / "record").write_text(taken.model_dump_json())
     target = f"{lease}1"
-    values = {"record": str(tmp_path / "record"), "blob": str(copies.blob), "folder": str(folder)}
+    half, blob = tmp_path / "half", copies.blob.read_bytes()
+    rest = blob[: len(blob) // 2]
+    os.mkfifo(half)
+    values = {"record": str(tmp_path / "record"), "blob": str(half), "folder": str(folder)}
     made = [path.name for path in (folder / f"sandboxes-{kind}" / "sandboxes").iterdir()]
 
     def new_files() -> Iterator[Path]:
@@ -255,12 +260,17 @@ async def test_worker_killed_in_a_restore(
     async with worker(RESTORE, kind=kind, lease=target, **values) as process:
 
         async def writing() -> bool:
+            nonlocal rest
             assert process.returncode is None
+            with suppress(BlockingIOError):
+                rest = rest[os.write(feed, rest) :]
             return size_of(new_files) > 1 << 20
 
+        feed = os.open(half, os.O_RDWR | os.O_NONBLOCK)
         await until(writing)
         process.kill()
         await process.wait()
+        os.close(feed)
     assert not [held for held in await backend.leases() if held.lease == target]
     assert size_of(new_files) < 40 << 20, "killed in the middle"
     with pytest.raises(SandboxLost):
@@ -272,17 +282,49 @@ async def test_worker_killed_in_a_restore(
     await backend.destroy(target)
 
 
+class HeldPipe:
+    """A megabyte of its bytes is read at once, and the rest when `control` goes on."""
+
+    def __init__(self, pipe: Pipe, control: "HeldControl") -> None:
+        self._pipe, self._control, self._seen = pipe, control, 0
+
+    def ready(self, milliseconds: int) -> bool:
+        if self._seen > 1 << 20:
+            self._control.held.set()
+            self._control.goes_on.wait()
+        return self._pipe.ready(milliseconds)
+
+    def read(self, limit: int) -> bytes:
+        content = self._pipe.read(limit)
+        self._seen += len(content)
+        return content
+
+    def write(self, content: memoryview) -> int:
+        return self._pipe.write(content)
+
+
+class HeldControl(ControlDirectory):
+    def __init__(self, seen: ControlDirectory) -> None:
+        super().__init__(seen.path, seen.owner, seen.group)
+        self.held, self.goes_on = threading.Event(), threading.Event()
+
+    @contextmanager
+    def pipe(self, path: str, *, writing: bool) -> Iterator[HeldPipe]:  # type: ignore[override]
+        with super().pipe(path, writing=writing) as pipe:
+            yield HeldPipe(pipe, self)
+
+
 async def test_sandbox_killed_in_a_checkpoint(own: Shell, copies: Copies) -> None:
     await own.run(LARGE)
+    own.sandbox.control = control = HeldControl(own.control)
     taking = asyncio.create_task(own.sandbox.checkpoint(copies.blob))
-
-    async def writing() -> bool:
-        return size_of(lambda: copies.blob.parent.glob(".blob.*")) > 1 << 20
-
-    await until(writing)
-    supervisor = lock_holder(own.control.alive_file)
-    assert supervisor is not None
-    os.kill(supervisor, signal.SIGKILL)
+    try:
+        await until_true(control.held.is_set)
+        supervisor = lock_holder(own.control.alive_file)
+        assert supervisor is not None
+        os.kill(supervisor, signal.SIGKILL)
+    finally:
+        control.goes_on.set()
     with pytest.raises(SandboxLost):
         await taking
     assert not list(copies.blob.parent.glob("*blob*"))
