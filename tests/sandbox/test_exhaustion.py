@@ -12,18 +12,18 @@ from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.conftest import Fresh, needs_root
 from tests.sandbox.shell import Shell, until
 from tests.sandbox.tool_calls import Calls
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 needs_groups = pytest.mark.skipif(not usable(), reason="this process can make no control groups")
 HOG = "python3 -c 'x = bytearray(1 << 30)'"
-HOGS = "for n in 1 2 3; do python3 -c 'import time; x = bytearray(30 << 20); time.sleep(9)' & done; wait"
+HOGS = "for n in 1 2 3; do python3 -c 'import time; x = bytearray(30 << 20); time.sleep(1000)' & done; wait"
 """No one of them is so large that the kernel would take it first, whatever it is told."""
 
 
 async def exhausted(shell: Shell, script: str, name: str) -> tuple[int | None, str | None]:
     job = shell.job(script, name=name)
     await shell.sandbox.start(job)
-    status = await shell.sandbox.wait(job.key, 20)
+    status = await shell.sandbox.wait(job.key, PATIENCE_SECONDS)
     assert status.state is not JobState.RUNNING
     return status.exit_code, status.exhausted
 
@@ -57,7 +57,7 @@ async def test_largest_file(fresh: Fresh) -> None:
 @needs_groups
 async def test_processes(fresh: Fresh) -> None:
     shell = await fresh(max_processes=40)
-    bomb = "python3 -c 'import os, time\nfor n in range(100):\n    if os.fork() == 0: time.sleep(30)'"
+    bomb = "python3 -c 'import os, time\nfor n in range(100):\n    if os.fork() == 0: time.sleep(1000)'"
     assert await exhausted(shell, bomb, "bomb") == (1, "processes")
     assert await exhausted(shell, "exit 3", "after") == (3, None)
 
@@ -92,7 +92,7 @@ async def test_the_model_is_told_what_its_command_ran_out_of(fresh: Fresh) -> No
     assert full["exit_code"] == 1 and "disk is full" in full["output"]
     assert "ran out" not in (await call("terminal", command="rm fill; exit 3"))["output"]
     session = (await call("terminal", command=HOG, background=True))["session_id"]
-    waited = await call("process", action="wait", session_id=session, timeout=20)
+    waited = await call("process", action="wait", session_id=session, timeout=round(PATIENCE_SECONDS))
     assert waited["exit_code"] == 137 and "ran out of memory" in waited["note"]
     polled = await call("process", action="poll", session_id=session)
     assert polled["note"] == waited["note"]
