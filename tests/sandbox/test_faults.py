@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from clotho.errors import SandboxUnavailable
+from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.processes import processes_of
@@ -135,15 +136,18 @@ asyncio.run(main())
 @needs_root
 async def test_smuggled_descriptors_fill_only_the_sandboxs_own_disks(isolated: Shell) -> None:
     """A command that writes to the output of one that has ended, where no cap is looked at any more."""
-    victim = isolated.job("sleep 0.5; echo done")
+    victim = isolated.job("until [ -e stolen ]; do sleep 0.01; done; echo done")
     await isolated.sandbox.start(victim)
-    thief = """
-        for n in $(seq 500); do
+    thief = isolated.job("""
+        while :; do
             for fd in /proc/[0-9]*/fd/1; do [ $fd -ef /proc/self/fd/1 ] || { exec 5>>$fd && break 2; }; done
             sleep 0.01
         done 2>/dev/null
-        sleep 1; head -c 250M /dev/zero >&5; echo wrote"""
-    await isolated.run(thief)
+        touch stolen; until [ -e ended ]; do sleep 0.01; done; head -c 250M /dev/zero >&5; echo wrote""")
+    await isolated.sandbox.start(thief)
+    await isolated.ended(victim.key)
+    await isolated.sandbox.write_file("ended", b"")
+    await isolated.ended(thief.key)
     assert (await isolated.sandbox.output(victim.key, 0, 5)) == b"done\n"
     used = await asyncio.to_thread(disk_usage, isolated.control.path)
     assert 100 < used <= 210
@@ -177,7 +181,10 @@ async def test_a_sandbox_whose_host_dies_while_it_starts_is_found_by_the_next(tm
     supervisor = await asyncio.create_subprocess_exec(*command, pass_fds=(directory, tell))
 
     async def serves() -> bool:
-        return (control.path / "q").exists()
+        with suppress(SandboxLost):
+            control.say("lease", "600")
+            return True
+        return False
 
     await eventually(serves, "the supervisor's queue of requests")
     assert control.incarnation() is not None
