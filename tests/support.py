@@ -13,7 +13,7 @@ from tests.cluster import Cluster
 
 PATIENCE_SECONDS = 180.0
 """How long a test waits for what happens at once, before it fails: machines stand still for many seconds."""
-SHARED_LEASE = {"lease_seconds": 7200}
+SHARED_LEASE = {"lease_seconds": 4 * 3600}
 """Of a sandbox that tests share, longer than all of them take: nobody renews it."""
 ONE_FILE = "tests.environments.one_file:OneFile"
 Result = TypeVar("Result")
