@@ -7,10 +7,20 @@ from clotho.errors import InvalidInput
 HOST = "127.0.0.1"
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """A free port, which the kernel gives to no other program while this process lives.
+
+    It stays bound here without listening: a server that lets addresses be reused, as most do, can listen at it.
+    """
+    reservation = socket.socket()
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.bind((HOST, 0))
+    _reserved.append(reservation)
+    port: int = reservation.getsockname()[1]
+    return port
 
 
 def port_is_free(port: int) -> bool:

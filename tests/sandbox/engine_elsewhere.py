@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from clotho.config import variable
+from clotho.processes.ports import free_port
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.relay.machine import Base, Start
 from clotho.sandbox.supervised.control import ControlDirectory
-from tests.ports import unshared_port
 from tests.sandbox.clouds.cloud import opened
 from tests.sandbox.clouds.live import MISSING
 from tests.support import PATIENCE_SECONDS
@@ -30,7 +30,7 @@ def engine_elsewhere(engine: str, folder: Path) -> Iterator[str]:
     """The address of an engine that has the same images as the one of this host."""
     if not (folder / "engine" / "storage.conf").exists():
         pytest.skip("this takes the podman of the tests: another engine answers here")
-    port = unshared_port()
+    port = free_port()
     variables = {
         "CONTAINERS_STORAGE_CONF": f"{folder}/engine/storage.conf",
         "CONTAINERS_CONF": f"{folder}/engine/containers.conf",

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from clotho.processes.ports import free_port
 from clotho.sandbox.ssh.backend import SshBackend
 from clotho.ssh_host import SshHost
-from tests.ports import unshared_port
 from tests.sandbox.remote_host import folders
 from tests.support import PATIENCE_SECONDS
 
@@ -45,7 +45,7 @@ class SshServer:
             pytest.skip("an ssh server takes root and openssh-server")
         self._command = [program, "-D", "-e", "-f", str(folder / "config")]
         folder.mkdir()
-        self.port = unshared_port()
+        self.port = free_port()
         for name in ("host", "user"):
             make_key(folder / name)
         self.trust(folder / "host.pub")

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer, server_command
 from clotho.errors import InvalidInput
-from clotho.processes.ports import free_port
+from clotho.processes.ports import claim, free_port
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,18 @@ def test_command() -> None:
     assert "--sqlite-pragma" not in bare
 
 
+def test_a_free_port_is_left_to_a_server_that_listens_at_it() -> None:
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError):
+        other.bind(("127.0.0.1", port))
+    for _ in range(2):
+        claim(port)
+        with socket.create_server(("127.0.0.1", port)), pytest.raises(InvalidInput, match=str(port)):
+            claim(port)
+
+
 def test_free_ports_differ() -> None:
-    assert len({free_port() for _ in range(3)}) > 1
+    assert len({free_port() for _ in range(100)}) == 100
 
 
 def program(path: Path, script: str) -> Path:
