@@ -9,11 +9,13 @@ import pytest
 
 from clotho.cli.waiting import stall_reason
 from clotho.runs.groups import scored_groups
+from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho
-from tests.cli.test_run import scoring
+from tests.cli.held import held, held_in, let_go, let_go_until_the_end
 from tests.cluster import Cluster
 from tests.support import eventually, start
+from tests.workflows.scripts import say
 
 
 @pytest.fixture
@@ -43,24 +45,26 @@ async def test_services_are_not_started_on_a_disk_that_is_nearly_full(folder: Pa
 async def test_a_full_disk_holds_a_run_up_and_loses_nothing(
     private_cluster: Cluster, small_disk: Path
 ) -> None:
-    cluster, model = private_cluster, ScriptedModel(scoring(1.0, 0.5, wait=1))
+    variants = tuple((held(f"echo -n {score} > /work/score"), say("Done.")) for score in (1.0, 0.5))
+    cluster, model = private_cluster, ScriptedModel(Script(conversations=(Conversation(variants=variants),)))
     async with serving(model) as url:
         await cluster.start_worker()
         handle = await start(cluster, "full", url, groups=2, group_size=2)
 
         async def under_way() -> bool:
-            return model.calls.completed.total() > 0
+            return len(held_in(cluster)) == 4
 
-        await eventually(under_way, "a paid turn")
+        await eventually(under_way, "every rollout in its call, after a paid turn")
         ballast = small_disk / "ballast"
         await asyncio.to_thread(fill, ballast)
+        let_go(cluster)
 
         async def said() -> bool:
             return "No space left on device" in (await stall_reason(cluster.client, "full") or "")
 
-        await eventually(said, "what holds the run up", 30)
+        await eventually(said, "what holds the run up")
         ballast.unlink()
-        progress = await handle.result()
+        progress = await let_go_until_the_end(cluster, handle)
     assert (progress.scored, progress.failed, progress.reward_sum) == (2, 0, 3.0)
     assert model.calls.paid_twice == {}
     assert len(await scored_groups(cluster.open_journal(), "full")) == 2

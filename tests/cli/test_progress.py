@@ -15,11 +15,11 @@ from clotho.temporal.connection import connect
 from clotho.testing.script import Conversation, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import Finished, clotho
+from tests.cli.held import held
 from tests.cluster import Cluster, register
 from tests.support import eventually, start
 from tests.workflows.scripts import run, say
 
-HELD = run("until test -e /work/go; do sleep 0.1; done; echo -n 1 > /work/score")
 EMPTY = Script(conversations=(Conversation(variants=((say("Done."),),)),))
 
 
@@ -28,7 +28,7 @@ def plays(question: Question) -> ScriptedTurn:
     if question.turn == 2:
         return say("Done.")
     if question.turn == 1:
-        return HELD if "task 1" in question.prompt and question.sibling == 1 else run("true")
+        return held("true") if "task 1" in question.prompt and question.sibling == 1 else run("true")
     broken = "task 1" in question.prompt and question.sibling == 0
     return run(f"echo -n {'nonsense' if broken else 1} > /work/score")
 
@@ -59,12 +59,15 @@ async def test_work_is_counted_while_groups_run_and_failures_and_pauses_show(
             return await shows("2/4 (1 failed) rollouts")
 
         await eventually(failed_in_a_running_group, "a failed rollout of a group that runs")
-        assert line in (await status(cluster, "counted")).output
+        await eventually(lambda: shows(line), "its sibling at work in its last call")
         assert "mean reward 1.000" in (await status(cluster, "counted")).output
 
-        runs = (await status(cluster)).output
-        assert "│ counted │ running │ 1/2 " in runs
-        assert f"alive for this store and the Temporal server at {cluster.address}" in runs
+        async def is_served() -> bool:
+            runs = (await status(cluster)).output
+            alive = f"alive for this store and the Temporal server at {cluster.address}"
+            return "│ counted │ running │ 1/2 " in runs and alive in runs
+
+        await eventually(is_served, "the run and its workers")
 
         where = ("--store", str(cluster.store), "--temporal", cluster.address)
         namespace = {"CLOTHO_TEMPORAL__NAMESPACE": cluster.client.namespace}
@@ -87,14 +90,21 @@ async def test_work_is_counted_while_groups_run_and_failures_and_pauses_show(
             return await shows("1/2 groups scored, 1 paused")
 
         await eventually(is_paused, "the pause to show")
-        assert "│ counted │ paused " in (await status(cluster)).output
+
+        async def is_listed_as_paused() -> bool:
+            return "│ counted │ paused " in (await status(cluster)).output
+
+        await eventually(is_listed_as_paused, "the pause in the list of runs")
         await cluster.client.get_workflow_handle("counted/~campaign").terminate()
 
     elsewhere = TemporalSettings(address=temporal.address, namespace="elsewhere")
     await register(await connect(elsewhere))
-    told = (await status(cluster, CLOTHO_TEMPORAL__NAMESPACE="elsewhere")).output
-    assert "none of which serves the Temporal server at" in told
-    assert "not in this Temporal" in told
+
+    async def is_told_from_there() -> bool:
+        told = (await status(cluster, CLOTHO_TEMPORAL__NAMESPACE="elsewhere")).output
+        return "none of which serves the Temporal server at" in told and "not in this Temporal" in told
+
+    await eventually(is_told_from_there, "another namespace, which knows neither run nor workers")
 
 
 def test_the_time_left_is_told_by_the_rollouts_scored_since_it_is_watched(

@@ -14,6 +14,7 @@ from clotho.rollouts.campaign import CampaignProgress
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Finished, Terminal, clotho, clotho_many
+from tests.cli.held import held, let_go_until_the_end
 from tests.cluster import Cluster
 from tests.support import ONE_FILE, PATIENCE_SECONDS
 
@@ -21,11 +22,9 @@ HOSTILE = "Done. [bold]loud[/] :smile: \x1b[31mred\x1b]0;title\x07 \u202etxet"
 HARMLESS = "Done. [bold]loud[/] :smile: ␛[31mred␛]0;title␇ \ufffdtxet"
 
 
-def scoring(*scores: float, wait: float = 0, held: bool = False) -> Script:
+def scoring(*scores: float) -> Script:
     def turns(score: float) -> tuple[ScriptedTurn, ...]:
-        hold = "until test -e /work/go; do sleep 0.1; done; " if held else f"sleep {wait}; "
-        command = f"{hold}echo -n {score} > /work/score"
-        call = ScriptedCall(name="terminal", arguments={"command": command})
+        call = ScriptedCall(name="terminal", arguments={"command": f"echo -n {score} > /work/score"})
         return ScriptedTurn(calls=(call,), reasoning="Hm."), ScriptedTurn(content=HOSTILE)
 
     return Script(conversations=(Conversation(variants=tuple(turns(score) for score in scores)),))
@@ -161,7 +160,9 @@ async def test_a_failed_run_says_why(cluster: Cluster, embedded_model: EmbeddedM
 
 @pytest.mark.slow
 async def test_ctrl_c_leaves_the_run_going_and_it_can_be_followed_again(cluster: Cluster) -> None:
-    async with serving(ScriptedModel(scoring(1.0, held=True))) as url:
+    turns = (held("echo -n 1 > /work/score"), ScriptedTurn(content="Done."))
+    script = Script(conversations=(Conversation(variants=(turns,)),))
+    async with serving(ScriptedModel(script)) as url:
         order = ("run", ONE_FILE, "--run", "left", "--model", url, "--groups", "1", "--group-size", "1")
         started = await clotho(*order, *place(cluster), "--detach")
         assert started.status == 0
@@ -179,10 +180,8 @@ async def test_ctrl_c_leaves_the_run_going_and_it_can_be_followed_again(cluster:
             terminal.close()
         shown = await clotho("show", "left/g000000/r0", *place(cluster)[:2])
         assert "not finished" in shown.output
-        for workspace in cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work"):
-            (workspace / "go").touch()
         handle = cluster.client.get_workflow_handle("left/~campaign", result_type=CampaignProgress)
-        assert (await handle.result()).scored == 1
+        assert (await let_go_until_the_end(cluster, handle)).scored == 1
 
 
 @pytest.mark.slow
