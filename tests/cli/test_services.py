@@ -17,6 +17,7 @@ from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, command_line, descendants, gone
 from tests.cluster import Cluster
+from tests.ports import reserved_port
 from tests.support import ONE_FILE, PATIENCE_SECONDS, eventually
 
 
@@ -25,7 +26,7 @@ class Dev:
 
     def __init__(self, folder: Path) -> None:
         self.store = folder / "store"
-        self.temporal_port, self.model_port, self.ui_port = free_port(), free_port(), free_port()
+        self.temporal_port, self.model_port, self.ui_port = (reserved_port() for _ in range(3))
         ports = (
             "--temporal-port",
             self.temporal_port,
@@ -37,9 +38,15 @@ class Dev:
         self.terminal = Terminal(CLOTHO, "dev", *map(str, ports), "--store", self.store)
 
     async def ready(self) -> set[int]:
-        """The processes that it has started, once it takes runs."""
+        """Temporal, the model, the workers' parent and two workers, once it takes runs."""
         await self.terminal.until("Ctrl-C stops everything")
-        return descendants(self.terminal.pid)
+
+        async def settled() -> set[int] | None:
+            """Without what the workers start for a moment."""
+            started = descendants(self.terminal.pid)
+            return started if len(started) == 5 else None
+
+        return await eventually(settled, "five processes")
 
 
 @pytest.fixture
@@ -146,8 +153,7 @@ async def test_ctrl_c_waits_for_calls_in_flight_and_a_second_one_does_not(dev: D
 async def test_nothing_outlives_killed_parents(dev: Dev) -> None:
     """The command and the workers' own parent are killed: neither can stop what it started."""
     started = await dev.ready()
-    assert len(started) == 5, "Temporal, the model, the workers' parent and two workers"
-    [parent] = [pid for pid in started if descendants(pid)]
+    [parent] = [pid for pid in started if len(descendants(pid) & started) == 2]
     for pid in (dev.terminal.pid, parent):
         os.kill(pid, signal.SIGKILL)
     await gone(started)
@@ -181,7 +187,12 @@ async def test_workers_that_never_serve_are_given_up_with_their_last_words(
         ["sh", "-c", "echo store: No space left on device; sleep 60"], private_cluster.folder / "worker.log"
     )
     await worker.start()
+
+    async def speaks() -> bool:
+        return "No space left" in worker.output
+
     try:
+        await eventually(speaks, "its last words")
         with pytest.raises(Unavailable, match=r"don't serve after 1 s: store: No space left on device \["):
             await waiting.until_served(private_cluster.client, worker)
     finally:
