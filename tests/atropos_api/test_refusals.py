@@ -13,6 +13,7 @@ from clotho.atropos.api.queue_file import QueueFile
 from clotho.errors import InvalidInput
 from tests.atropos_api.service import TRAINER, Api, group, number_of
 from tests.cli.command import clotho
+from tests.support import PATIENCE_SECONDS
 
 Changes = dict[str, Any]
 PIECE = bytes(64 * 1024)
@@ -153,7 +154,7 @@ async def test_a_client_that_still_sends_reads_why_it_is_refused(api: Api) -> No
     )
 
     def send_in_pieces() -> bytes:
-        with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", api.port), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(head.encode())
             for _ in range(64):
                 connection.sendall(PIECE)

@@ -89,9 +89,11 @@ class Terminal:
     async def until(self, text: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until it has shown `text`."""
         async with asyncio.timeout(seconds):
+            writable = True
             while text not in self.shown:
-                assert self._read(), f"{text!r} was not shown: {self.shown}"
+                assert writable, f"{text!r} was not shown: {self.shown}"
                 await asyncio.sleep(0.02)
+                writable = self._read()
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""

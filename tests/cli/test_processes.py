@@ -39,7 +39,7 @@ class Group:
             found = {pid for pid in found if signal.SIGTERM in caught(pid)}
             return found if len(found) == self._size else None
 
-        return await eventually(all_run, "all children", 10)
+        return await eventually(all_run, "all children")
 
 
 Start = Callable[..., Awaitable[Group]]
