@@ -56,5 +56,6 @@ async def test_every_page_is_used_by_keyboard_with_a_focus_that_is_seen(
     await page.goto(f"{url}/r/keys/g000000")
     assert {"r0", "r1", "r0 as A", "r1 as B", "Compare A and B"} <= set(await walk(page))
     await page.goto(f"{url}/search/keys?text=x")
+    await page.locator("input:focus").wait_for()
     assert await page.evaluate(FOCUSED) == ["INPUT", "text", "solid"]
     assert wrong == []

@@ -20,14 +20,14 @@ from clotho.runs.disturbances import Disturbance
 from clotho.viewer.meanings import MEANINGS
 from clotho.viewer.rendering import CLIPPED_CHARACTERS
 from tests.cli.test_show import call, turn
-from tests.support import PATIENCE_SECONDS
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.viewer.conftest import StartViewer
 from tests.viewer.stored import write_group, write_run
 
 ROLLOUT = "shown/g000000/r0"
 PAGE = f"/r/{ROLLOUT}"
 SIBLINGS = (ROLLOUT, "shown/g000000/r1")
-PLACES = (ROLLOUT, "shown/g000000", "shown")
+PLACES = (ROLLOUT, "shown/g000000")
 NOWHERE = {"CLOTHO_TEMPORAL__ADDRESS": "127.0.0.1:1"}
 
 
@@ -81,8 +81,13 @@ async def test_marks_tell_why_a_rollout_got_its_reward(
         assert conversation == sorted(conversation) and -1 not in conversation
         group = text_of((await client.get("/r/shown/g000000")).text)
         assert "r0 failed after 1 turn and 2 tokens with HostUnavailable : its host burnt down" in group
-        run = text_of((await client.get("/r/shown")).text)
-        assert "r0 · 2 turns" in run and "HostUnavailable 1" in run
+
+        async def run_is_read() -> bool:
+            """A page waits only a moment for the index of its run."""
+            run = text_of((await client.get("/r/shown")).text)
+            return "r0 · 2 turns" in run and "HostUnavailable 1" in run
+
+        await eventually(run_is_read, "the group that is open, and the failure")
         tokens = text_of((await client.get(f"{PAGE}/tokens")).text)
         assert "isn't on this machine: tokens are shown by their numbers" in tokens
 
@@ -98,12 +103,16 @@ async def test_a_failure_without_a_reward_is_told_in_full(
     url = await view(tmp_path / "store", **NOWHERE)
     why = "EnvironmentFailed : RuntimeError(&#34;the service answered 502&#34;)"
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
-        rollout, group, run = [text_of((await client.get(f"/r/{name}")).text) for name in PLACES]
+        rollout, group = [text_of((await client.get(f"/r/{name}")).text) for name in PLACES]
+
+        async def run_is_read() -> bool:
+            return f"2 × {why}" in text_of((await client.get("/r/shown")).text)
+
+        await eventually(run_is_read, "the failures on the page of the run")
     assert f"Why it has no reward It ended with {why}" in rollout
     assert "g000000/r0 failed" in rollout and "clotho retry shown/g000000" in rollout
     assert "g000000 failed" in group and "r0 failed 1 0" in group and "clotho retry shown/g000000" in group
     assert f"r0 ended with {why} r1 ended with {why}" in group
-    assert f"2 × {why}" in run
 
 
 async def test_a_rollout_that_was_replaced_names_the_one_in_its_place(
