@@ -210,7 +210,7 @@ def life(kind: Any, order: dict[str, Any]) -> None:
     target = Site(*order["target"]) if order["target"] else None
     injection = AdapterInjection(ROOT, target, failure)
     try:
-        with failing(injection), without_pause(asyncio.sleep):
+        with failing(injection), without_pause(asyncio.sleep), told_to_stop_at_work_only(signal.signal):
             kind.cli()
     finally:
         seen = [[site.call, site.place] for site in list(injection.seen)]
@@ -226,6 +226,19 @@ def without_pause(real: Callable[..., Any]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "sleep", sleep)
+        yield
+
+
+@contextmanager
+def told_to_stop_at_work_only(real: Callable[..., Any]) -> Iterator[None]:
+    """A life that ends by its failure isn't killed meanwhile by the signal that would have ended its work."""
+
+    def ignored_once_unhandled(number: int, handler: Any) -> Any:
+        ignored = number == signal.SIGTERM and handler == signal.SIG_DFL
+        return real(number, signal.SIG_IGN if ignored else handler)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal, "signal", ignored_once_unhandled)
         yield
 
 

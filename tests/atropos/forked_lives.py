@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from clotho.processes.parent_death import with_parent_death_signal
 from tests.sandbox.injection import Site
+from tests.support import PATIENCE_SECONDS
 
 
 @dataclass
@@ -18,8 +21,19 @@ class Life:
 
     log: Path
     sites: Path
+    begun: "asyncio.Future[int]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """The process's id."""
     ended: "asyncio.Future[int]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    pid: int = 0
+
+    async def status(self) -> int:
+        """The exit status, once it has ended."""
+        return await asyncio.wait_for(asyncio.shield(self.ended), PATIENCE_SECONDS)
+
+    async def terminate(self) -> None:
+        """Tell it to stop, unless it has ended."""
+        pid = await asyncio.wait_for(asyncio.shield(self.begun), PATIENCE_SECONDS)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
     @property
     def said(self) -> str:
@@ -68,7 +82,7 @@ class Forks:
             number, pid, status = json.loads(line)
             life = self._lives[number]
             if status is None:
-                life.pid = pid
+                life.begun.set_result(pid)
             else:
                 life.ended.set_result(status)
 

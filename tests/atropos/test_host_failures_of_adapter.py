@@ -5,7 +5,6 @@ import errno
 import itertools
 import json
 import os
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
@@ -42,7 +41,6 @@ OUTPUT = (
     "/atropos/main.py",
 )
 AT_ONCE = 4
-LIFE_SECONDS = 60.0
 
 
 @dataclass
@@ -125,12 +123,12 @@ class Command:
             while not await self._delivered(life):
                 check_end(life, number)
                 life = await self._life()
-            os.kill(life.pid, signal.SIGTERM)
-        if await asyncio.wait_for(asyncio.shield(life.ended), LIFE_SECONDS) != 0:
+            await life.terminate()
+        if await life.status() != 0:
             check_end(life, number)
             if self.mode != "serve":
                 life = await self._life()
-                assert await asyncio.wait_for(asyncio.shield(life.ended), LIFE_SECONDS) == 0, life.said
+                assert await life.status() == 0, life.said
         await self._check()
         return first
 
@@ -149,7 +147,7 @@ class Command:
         async def over() -> bool:
             return await arrived() or life.ended.done()
 
-        await eventually(over, "groups arrive", LIFE_SECONDS)
+        await eventually(over, "groups arrive")
         return await arrived()
 
     async def _check(self) -> None:
