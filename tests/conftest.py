@@ -10,6 +10,7 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from tests.cluster import Cluster, cluster_in
+from tests.support import PATIENCE_SECONDS
 
 LOG_SHOWN = 6_000
 LONGEST_FIRST = ("chaos", "workflows", "cli", "examples", "atropos", "docs")
@@ -89,5 +90,7 @@ def wandb_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_X_SERVICE_WAIT", str(PATIENCE_SECONDS))
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", str(PATIENCE_SECONDS))
     yield tmp_path
     wandb.teardown()

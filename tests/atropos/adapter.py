@@ -14,7 +14,7 @@ from clotho.processes.child import ChildProcess
 from clotho.rollouts.item import Delivery
 from tests.atropos_api.service import TRAINER, Api
 from tests.cluster import Cluster
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 PROGRAM = str(Path("atropos_adapter.py").resolve())
 TOKENIZER = str(Path("clotho/embedded/model/weights").resolve())
@@ -62,6 +62,8 @@ def command(
         f"CLOTHO_SANDBOX__ROOT={cluster.folder / 'sandboxes'}",
         f"CLOTHO_HOST=host-{cluster.client.namespace[:20]}",
         "WANDB_MODE=offline",
+        f"WANDB_X_SERVICE_WAIT={PATIENCE_SECONDS}",
+        f"WANDB_INIT_TIMEOUT={PATIENCE_SECONDS}",
         f"WANDB_DIR={wandb_folder or cluster.folder}",
         sys.executable,
         *program.split(),

@@ -20,6 +20,7 @@ from tests.atropos.adapter import (
 )
 from tests.atropos_api.service import running
 from tests.cluster import Cluster
+from tests.support import eventually
 
 PROGRAM = "-m examples.scored_files"
 
@@ -113,4 +114,8 @@ async def test_an_evaluation_by_hand_looks_into_the_workspaces(
     metrics = json.loads((folder / "metrics.json").read_text())["results"]["all"]
     assert metrics["eval/mean_reward"] > 0
     (record,) = wandb_folder.rglob("run-*.wandb")
-    assert b"eval/mean_reward" in record.read_bytes(), "it made a wandb run of its own"
+
+    async def logged() -> bool:  # its own process writes the file
+        return b"eval/mean_reward" in record.read_bytes()
+
+    await eventually(logged, "a wandb run of its own")
