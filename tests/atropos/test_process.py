@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.processes.ports import free_port
 from clotho.runs.groups import scored_groups
 from clotho.runs.manifest import read_endpoint, read_manifest
 from tests.atropos.adapter import GROUP_SIZE, Adapter, command
 from tests.cluster import Cluster
 from tests.support import eventually
 
+NOWHERE = "http://127.0.0.1:9"
 FOLDERS = Path(__file__).parents[1] / "tasks" / "folders"
 
 
@@ -32,8 +32,8 @@ async def test_a_killed_process_goes_on_with_the_same_file(
     adapter = Adapter(cluster, cluster.folder / "process.log", argv)
     await adapter.start()
 
-    async def begun() -> bool:
-        return len(lines(path)) >= 2
+    async def begun() -> bool:  # the last line may be half written
+        return path.exists() and path.read_bytes().count(b"\n") >= 2
 
     await eventually(begun, "groups are written")
     await adapter.process.kill()
@@ -62,7 +62,7 @@ async def test_chat_groups_are_written_with_empty_rows_by_whichever_server_answe
         "process",
         "processed-chat",
         embedded_model.url,
-        f"http://127.0.0.1:{free_port()}",
+        NOWHERE,
         total_steps=1,
         inference="chat",
         data_path_to_save_groups=path,
