@@ -52,7 +52,7 @@ async def test_no_group_is_lost_or_doubled_by_kills_while_senders_send_and_a_tra
             await api.restart()
 
     work = [send_all(sender) for sender in range(SENDERS)]
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout((KILLS + 1) * PATIENCE_SECONDS):
         await asyncio.gather(*work, fetch_all(), kill_now_and_then())
     served = Counter(number for batch in fetched for number in batch)
     assert len(served) == SENDERS * GROUPS_EACH
