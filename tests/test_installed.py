@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded.temporal_binary import temporal_binary
+from clotho.processes.ports import free_port
 from tests.cli.command import gone, run
-from tests.ports import reserved_port
 from tests.support import eventually
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +64,7 @@ async def test_an_environment_runs_to_its_rewards_without_a_checkout(programs: P
     # A package of the user's with the name of one of the application's must hide nothing.
     (here / "workflows").mkdir()
     (here / "workflows" / "__init__.py").write_text("raise ImportError('the user module was imported')")
-    temporal, ui, model = reserved_port(), reserved_port(), reserved_port()
+    temporal, ui, model = free_port(), free_port(), free_port()
     ports = ("--temporal-port", str(temporal), "--ui-port", str(ui), "--model-port", str(model))
     # As uvx and pipx run it: nothing of the user's is there yet.
     path = f"{(await temporal_binary()).parent}:{os.environ['PATH']}"

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from clotho.processes.child import ChildProcess
-from tests.ports import reserved_port
+from clotho.processes.ports import free_port
 from tests.support import PATIENCE_SECONDS, eventually
 
 CLOTHO = str(Path(sys.executable).with_name("clotho"))
@@ -46,7 +46,7 @@ class Api:
     ) -> None:
         """`file_blocks` limits every file that the process writes, in KiB: a full disk."""
         self.queue = folder / "queue.sqlite"
-        self.port = reserved_port()
+        self.port = free_port()
         self._log = folder / "api.log"
         own = [CLOTHO, "atropos-api", "--queue", str(self.queue)]
         command = [sys.executable, "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1"] if stock else own

@@ -17,7 +17,6 @@ from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, command_line, descendants, gone
 from tests.cluster import Cluster
-from tests.ports import reserved_port
 from tests.support import ONE_FILE, PATIENCE_SECONDS, eventually
 
 
@@ -26,7 +25,7 @@ class Dev:
 
     def __init__(self, folder: Path) -> None:
         self.store = folder / "store"
-        self.temporal_port, self.model_port, self.ui_port = (reserved_port() for _ in range(3))
+        self.temporal_port, self.model_port, self.ui_port = (free_port() for _ in range(3))
         ports = (
             "--temporal-port",
             self.temporal_port,
