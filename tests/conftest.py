@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
@@ -15,6 +16,10 @@ from tests.support import PATIENCE_SECONDS
 LOG_SHOWN = 6_000
 LONGEST_FIRST = ("chaos", "workflows", "cli", "examples", "atropos", "docs")
 """Folders whose files take minutes: begun last, one would be waited for alone."""
+
+# A busy machine is no finding.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
