@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -113,8 +113,16 @@ class SshServer:
 @pytest.fixture(scope="session")
 def sshd(folder: Path) -> Iterator[SshServer]:
     """An ssh server of this machine, for backends in this process and in others."""
-    with SshServer(folder / "sshd") as server:
+    with patient_connections(), SshServer(folder / "sshd") as server:
         yield server
+
+
+@contextmanager
+def patient_connections() -> Iterator[None]:
+    """A server that takes its time is no outage."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clotho.sandbox.ssh.host.CONNECT_SECONDS", PATIENCE_SECONDS)
+        yield
 
 
 def make_key(path: Path) -> None:
