@@ -9,7 +9,12 @@ from clotho.errors import SandboxLost
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.tool import ToolSettings
+from tests.sandbox.shell import until
 from tests.sandbox.tool_calls import Calls
+from tests.support import PATIENCE_SECONDS
+
+UNTIL_NONE_SLEEPS = "while pgrep sleep > /dev/null; do :; done; echo none"
+"""What was killed ends once it has a turn."""
 
 
 @pytest.fixture
@@ -73,11 +78,14 @@ async def test_an_interrupted_attempt_leaves_the_command_running(call: Calls) ->
 
 
 async def test_a_timeout_ends_the_command_and_keeps_its_output(call: Calls) -> None:
-    result = await call("terminal", command="echo before; export X=1; sleep 60", timeout=1)
-    assert result["exit_code"] == 124
-    assert result["output"] == "before\n\n[Command timed out after 1s]"
+    for seconds in (1, 10, 90):
+        result = await call("terminal", command="echo before; export X=1; sleep 1000", timeout=seconds)
+        assert result["exit_code"] == 124
+        if "before" in result["output"]:  # else it hadn't begun by then
+            break
+    assert result["output"] == f"before\n\n[Command timed out after {seconds}s]"
     assert call.dispatched.failure is None
-    assert await call.shell("pgrep -c sleep || true") in ("0\n", "")
+    assert await call.shell(UNTIL_NONE_SLEEPS) == "none\n"
 
 
 async def test_too_long_a_foreground_command_is_refused(call: Calls) -> None:
@@ -145,7 +153,7 @@ async def test_a_command_that_ended_with_its_supervisor_is_no_result_and_never_r
 
 
 async def ended(call: Calls, session: str) -> dict[str, Any]:
-    result = await call("process", action="wait", session_id=session, timeout=30)
+    result = await call("process", action="wait", session_id=session, timeout=int(PATIENCE_SECONDS))
     assert result["status"] == "exited"
     return result
 
@@ -159,6 +167,12 @@ async def test_a_background_process_is_started_once_and_looked_after(call: Calls
     assert (await call.again("terminal", **arguments))["session_id"] == session
     assert call.state == {}
 
+    job = call.last.job_key()
+
+    async def greeted() -> bool:
+        return await call.sandbox.output(job) == b"hello\n"
+
+    await until(greeted)
     waited = await call("process", action="wait", session_id=session, timeout=1)
     assert waited["status"] == "timeout" and waited["output"] == "hello\n"
     (listed,) = (await call("process", action="list"))["processes"]
@@ -192,7 +206,7 @@ async def test_killing_ends_the_whole_process(call: Calls) -> None:
     assert killed == {"status": "killed", "session_id": session, "exit_code": -15}
     assert (await call.again("process", action="kill", session_id=session))["status"] == "killed"
     assert (await ended(call, session))["exit_code"] == -15
-    assert await call.shell("pgrep -c sleep || true") in ("0\n", "")
+    assert await call.shell(UNTIL_NONE_SLEEPS) == "none\n"
 
 
 async def test_a_log_shows_the_last_lines_or_those_asked_for(call: Calls) -> None:
