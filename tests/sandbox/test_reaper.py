@@ -30,7 +30,7 @@ from tests.sandbox.fake_engine import ServedEngine
 from tests.sandbox.shell import until_true
 from tests.support import PATIENCE_SECONDS
 
-SPEC = SandboxSpec(disk_mb=200, memory_mb=512, lease_seconds=60)
+SPEC = SandboxSpec(disk_mb=200, memory_mb=512, lease_seconds=600)
 RENEWED = 3_600.0
 LEASES = ("a/g0/r0/lease/0", "a/g0/r1/lease/0")
 OURS = Labels(store="store", cluster="localhost:7233", namespace="default", rollout="a/g0/r0")
@@ -54,6 +54,13 @@ class Told:
         if self._state is None:
             raise Unavailable("the server is away")
         return self._state
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that takes its time is taken for no failure."""
+    monkeypatch.setattr(reaper, "RENEW_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(reaper, "ANSWER_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture

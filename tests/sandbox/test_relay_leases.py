@@ -54,6 +54,12 @@ class Faulty(LikeACloud):
             await asyncio.Event().wait()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal that takes its time is taken for no failure."""
+    monkeypatch.setattr("clotho.sandbox.relay.loop.RENEW_SECONDS", PATIENCE_SECONDS)
+
+
 @pytest.fixture
 def machine(engine_elsewhere: str, tmp_path: Path) -> Faulty:
     return Faulty(engine_elsewhere, tmp_path / "locks")

@@ -55,7 +55,7 @@ async def test_a_command_goes_on_when_its_server_is_killed(
     job = shell.job("echo first; while ! test -e go; do sleep 0.01; done; echo last")
     await shell.sandbox.start(job)
     await shell.output_contains(job.key, b"first")
-    waiting = asyncio.create_task(shell.sandbox.wait(job.key, 60))
+    waiting = asyncio.create_task(shell.sandbox.wait(job.key, PATIENCE_SECONDS))
     await shell.text("true")
     os.kill(host.started[-1].pid, signal.SIGKILL)
     with pytest.raises(SandboxUnavailable, match="the server ended"):
@@ -122,9 +122,9 @@ async def test_a_call_that_is_given_up_is_given_up_there_and_holds_up_no_other(
     far: RemoteBackend, wanted: SandboxSpec, lease: str
 ) -> None:
     shell = Shell(await far.create(lease, wanted))
-    job = shell.job("sleep 60")
+    job = shell.job("sleep 1000")
     await shell.sandbox.start(job)
-    waits = [asyncio.create_task(shell.sandbox.wait(job.key, 60)) for _ in range(200)]
+    waits = [asyncio.create_task(shell.sandbox.wait(job.key, PATIENCE_SECONDS)) for _ in range(200)]
     assert await shell.text("echo meanwhile") == "meanwhile"
     for wait in waits:
         wait.cancel()
@@ -186,7 +186,7 @@ async def test_a_file_that_cannot_be_written_fails_its_own_call_alone(
     shell = Shell(await far.create(lease, wanted))
     job = shell.job("while ! test -e go; do sleep 0.01; done")
     await shell.sandbox.start(job)
-    waiting = asyncio.create_task(shell.sandbox.wait(job.key, 60))
+    waiting = asyncio.create_task(shell.sandbox.wait(job.key, PATIENCE_SECONDS))
     for size in ("1", "1M"):  # one that fails when it is closed, and one in the middle
         await shell.text(f"head -c {size} /dev/urandom > noise")
         with pytest.raises(SandboxUnavailable, match="No space left"):

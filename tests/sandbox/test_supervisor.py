@@ -12,6 +12,7 @@ from clotho.errors import IsolationUnavailable, SandboxLost
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.interface import JOBS
@@ -20,8 +21,15 @@ from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.supervisor import ARCHITECTURES, supervisor_path
 from clotho.sandbox.supervisor.build import build
 from tests.sandbox.shell import Shell
+from tests.support import PATIENCE_SECONDS
 
 ET_DYN, GNU_STACK, GNU_RELRO, EXECUTABLE = 3, 0x6474E551, 0x6474E552, 1
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor that is told to end isn't killed for taking its time."""
+    monkeypatch.setattr(launch, "END_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -77,16 +85,16 @@ def test_one_supervisor_per_control_directory(tmp_path: Path) -> None:
     ready, tell = os.pipe()
 
     def started() -> subprocess.Popen[bytes]:
-        argv = [str(supervisor_path()), "serve", str(directory), str(tell), "60", "0", "0"]
+        argv = [str(supervisor_path()), "serve", str(directory), str(tell), "600", "0", "0"]
         return subprocess.Popen(argv, pass_fds=(directory, tell), stderr=subprocess.DEVNULL)
 
     with started() as first:
         incarnation = os.read(ready, 64)
         with started() as second:
-            assert second.wait(5) != 0
+            assert second.wait(PATIENCE_SECONDS) != 0
         assert (tmp_path / "alive").read_bytes() == incarnation
         (tmp_path / "q").write_text("stop\n")
-        assert first.wait(5) == 0
+        assert first.wait(PATIENCE_SECONDS) == 0
     for descriptor in (directory, ready, tell):
         os.close(descriptor)
 
@@ -106,10 +114,12 @@ def test_one_supervisor_per_control_directory(tmp_path: Path) -> None:
     ],
     ids=lambda line: f"{line[:12]!r} of {len(line)}",
 )
-async def test_a_line_that_is_no_request_costs_no_other(tmp_path: Path, line: bytes) -> None:
+async def test_a_line_that_is_no_request_costs_no_other(tmp_path: Path, line: bytes, patient: None) -> None:
     control = ControlDirectory(tmp_path / "control", None)
     control.create()
-    started = Launch([str(supervisor_path())], {"PATH": os.defpath}, tmp_path, tmp_path / "log", 60, 0, 0, ())
+    started = Launch(
+        [str(supervisor_path())], {"PATH": os.defpath}, tmp_path, tmp_path / "log", 600, 0, 0, ()
+    )
     process, incarnation = start(started, control)
     layout = Layout(str(tmp_path), str(tmp_path), str(tmp_path), isolated=False, aliases={})
     shell = Shell(SupervisedSandbox(control, incarnation, layout, Bounds((), 0, None)))
@@ -119,11 +129,11 @@ async def test_a_line_that_is_no_request_costs_no_other(tmp_path: Path, line: by
     (control.path / "q").write_bytes(line + f"\nrun {job.key}\n".encode())
     assert (await shell.ended(job.key)).code == 3
     end(control)
-    assert process.wait(5) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
 
 
 @pytest.mark.skipif(shutil.which("dash") is None, reason="dash stands for the sh of small images")
-async def test_image_without_bash(tmp_path: Path) -> None:
+async def test_image_without_bash(tmp_path: Path, patient: None) -> None:
     """Commands run in sh, and keep their directory and variables."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -136,7 +146,7 @@ async def test_image_without_bash(tmp_path: Path) -> None:
         environment={"PATH": str(programs)},
         folder=tmp_path,
         log=tmp_path / "log",
-        lease_seconds=60,
+        lease_seconds=600,
         max_processes=0,
         max_file_bytes=0,
         inherited=(),
@@ -150,7 +160,7 @@ async def test_image_without_bash(tmp_path: Path) -> None:
     assert second.output.split() == [b"/usr", b"x", b"y", b"0", b"1", b"2", b"3"]
     assert (await shell.run("echo $PWD", after=job_key("first"), workdir="bin")).output == b"/usr/bin\n"
     end(control)
-    assert process.wait(5) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_needs_nothing_of_the_system() -> None:

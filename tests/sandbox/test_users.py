@@ -12,6 +12,7 @@ from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.processes import end_processes_of, has_processes, processes_of
 from clotho.sandbox.local.users import UserRegistry
 from tests.sandbox.conftest import needs_root
+from tests.support import PATIENCE_SECONDS
 
 
 def sandbox(folder: Path, name: str) -> Path:
@@ -63,7 +64,7 @@ def test_range_outside_of_the_user_namespace_is_refused(tmp_path: Path) -> None:
 @needs_root
 def test_user_with_living_processes_is_not_free(tmp_path: Path) -> None:
     users = range(2_050_100, 2_050_102)
-    with subprocess.Popen([*entering(2_050_100), "sleep", "60"]) as stray:
+    with subprocess.Popen([*entering(2_050_100), "sleep", "600"]) as stray:
 
         def running() -> bool:
             return Path(f"/proc/{stray.pid}").stat().st_uid == 2_050_100
@@ -72,7 +73,7 @@ def test_user_with_living_processes_is_not_free(tmp_path: Path) -> None:
             time.sleep(0.01)
         assert UserRegistry(tmp_path / "users", users).claim(sandbox(tmp_path, "a")) == 2_050_101
         end_processes_of(2_050_100)
-        assert stray.wait(5) == -signal.SIGKILL
+        assert stray.wait(PATIENCE_SECONDS) == -signal.SIGKILL
 
 
 @needs_root
