@@ -1,41 +1,75 @@
 """Work that a policy makes as long as it can: the worker's event loop goes on meanwhile, and it ends."""
 
 import asyncio
+import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import FrameType
 
 import pytest
 
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
 from tests.sandbox.tool_calls import Calls
+from tests.support import PATIENCE_SECONDS
 
 pytestmark = needs_root
 LONGEST_STALL = 2.5
-"""Seconds without a turn of the loop: a heartbeat has three times as long, on a machine that is busy with tests."""
+"""Seconds without a turn of the loop: a heartbeat has three times as long."""
+LOOK_SECONDS = 0.05
 LONGEST_CALL = 30.0
+"""Seconds that it works in all."""
 HALF = "".join(f"{n % 97:02}" for n in range(150))
 CONFUSING = "\n".join(("ab" * n + "ba" * (150 - n))[:300] for n in range(150))
 
 
 @asynccontextmanager
 async def watched_loop() -> AsyncIterator[None]:
-    """Fails where the loop stood still, or the work took too long."""
-    stalls = []
+    """Fails where the loop stood still, or the work took too long.
+
+    Time in which the machine lets this process stand still isn't counted: what is counted is the process's work in
+    a turn, of any of its threads, and the looks that find the thread of the loop waiting in a call.
+    """
+    turn, stalls, waits, over = 0, [], Counter[int](), threading.Event()
+    loops = threading.get_ident()
 
     async def watch() -> None:
+        nonlocal turn
         while True:
-            before = time.monotonic()
+            before = time.process_time()
             await asyncio.sleep(0.01)
-            stalls.append(time.monotonic() - before)
+            stalls.append(time.process_time() - before)
+            turn += 1
 
-    watching = asyncio.create_task(watch())
-    async with asyncio.timeout(LONGEST_CALL):
-        yield
-    await asyncio.sleep(0.02)
-    watching.cancel()
+    def look() -> None:
+        while not over.wait(LOOK_SECONDS):
+            waits[turn] += not is_idle(sys._current_frames()[loops])
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    watching, begun = asyncio.create_task(watch()), time.process_time()
+    await asyncio.sleep(0)  # its first turn begins before the work
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield
+        worked = time.process_time() - begun
+        await asyncio.sleep(0.02)
+    finally:
+        watching.cancel()
+        over.set()
+        looking.join()
     assert max(stalls) < LONGEST_STALL
+    assert max(waits.values(), default=0) * LOOK_SECONDS < LONGEST_STALL
+    assert worked < LONGEST_CALL
+
+
+def is_idle(frame: FrameType) -> bool:
+    """Whether a loop's thread waits for events alone."""
+    caller = frame.f_back
+    return caller is not None and (frame.f_code.co_name, caller.f_code.co_name) == ("select", "_run_once")
 
 
 @pytest.mark.attack("sandbox", "names of files that are slow to compare with one that isn't there")
