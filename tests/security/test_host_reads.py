@@ -14,10 +14,10 @@ from tests.sandbox.conftest import BACKENDS, LOCAL, SPECS, needs_root
 from tests.sandbox.shell import Shell
 from tests.sandbox.tool_calls import Calls
 from tests.sandbox.verifying import looking
+from tests.support import PATIENCE_SECONDS
 
-WRITER = "setsid sh -c 'sleep 0.5; {}; touch /work/extended' & echo hello"
+WRITER = "setsid sh -c 'until [ -e go ]; do sleep 0.05; done; {}; touch extended' & echo hello"
 MOST_GROWTH_MB = 100
-SOON = 15.0
 
 
 def peak_mb() -> int:
@@ -36,7 +36,7 @@ async def target(request: pytest.FixtureRequest, folder: Path, lease: str) -> As
 async def test_no_more_of_an_output_is_read_than_was_measured(target: Shell) -> None:
     ended = await target.run(WRITER.format("truncate -s 50G /proc/self/fd/1"), "extended")
     assert (ended.state, ended.output) == (JobState.EXITED, b"hello\n")
-    await target.run("until [ -e /work/extended ]; do sleep 0.05; done")
+    await target.run("touch go; until [ -e extended ]; do sleep 0.05; done")
     before = peak_mb()
     assert await target.sandbox.output(target.job("", "extended").key) == b"hello\n"
     assert peak_mb() - before < MOST_GROWTH_MB
@@ -83,7 +83,7 @@ async def test_a_path_that_nothing_takes_is_answered_at_once(target: Shell, path
     """In place of an outage that is tried again for as long as the call's time lasts."""
     await target.run("ln -sf loop loop; touch file")
     call = Calls(target.sandbox)
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await call("read_file", path=path))["error"]
         assert (await call("write_file", path=path, content="x"))["error"]
         assert (await call("patch", mode="replace", path=path, old_string="a", new_string="b"))["error"]
