@@ -20,6 +20,8 @@ from tests.cluster import Cluster
 
 SEED = 20_000
 """Seed of the environment, which makes it draw other tasks than those trained on."""
+HEALTH_SECONDS = 60.0
+"""Seconds in which the server says which weights it samples from."""
 
 
 class Size(FrozenModel):
@@ -75,7 +77,7 @@ async def evaluate(chain: Serving, run: str, size: Size) -> HeldOut:
 
 async def sampled_version(chain: Serving) -> str:
     """The version of the weights that the server samples from."""
-    async with httpx.AsyncClient(base_url=chain.model.url) as http:
+    async with httpx.AsyncClient(base_url=chain.model.url, timeout=HEALTH_SECONDS) as http:
         health = (await http.get("/health")).raise_for_status().json()
     return str(health["weight_version"])
 

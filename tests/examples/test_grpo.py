@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -30,6 +31,7 @@ from examples.grpo_tiny.steps import Steps
 from examples.grpo_tiny.train import Trainer
 from examples.trainer.api import TrainingGroup
 from examples.trainer.checks import Limits
+from tests.support import PATIENCE_SECONDS
 
 RESULTS = Path("examples/grpo_tiny/results")
 SMALL = Architecture(
@@ -249,7 +251,8 @@ async def test_a_trainer_that_is_started_again_goes_on_where_it_was(tmp_path: Pa
         second = Trainer(folder, server.url, steps, rate=1e-4)
         reports.append(await asyncio.to_thread(second.train_on, [group()]))
         reports.append(await asyncio.to_thread(first.train_on, [group()]))
-        health = (await asyncio.to_thread(httpx.get, f"{server.url}/health")).json()
+        asked = partial(httpx.get, f"{server.url}/health", timeout=PATIENCE_SECONDS)
+        health = (await asyncio.to_thread(asked)).json()
     assert [report.step for report in reports] == [1, 2, 2]
     # Weights and moments both came back: the one that lived on makes the same step.
     clock = {"seconds", "finished"}
