@@ -86,7 +86,7 @@ class SweTasks(Environment):
         repository = REPOSITORIES[str(item["id"])]
         arguments = json.dumps([given for given, _ in repository.cases])
         call = f"python3 -c {shlex.quote(CALL)} {shlex.quote(repository.call)} {shlex.quote(arguments)}"
-        ran = ctx.terminal(f"cd {FOLDER} && $CLOTHO_AS_AGENT timeout 20 {call} 2>/dev/null")
+        ran = ctx.terminal(f"cd {FOLDER} && $CLOTHO_AS_AGENT timeout 60 {call} 2>/dev/null")
         lines = str(ran["output"])[:LONGEST_ANSWER].splitlines()
         answers = [parsed(line) for line in lines][: len(repository.cases)]
         held = sum(

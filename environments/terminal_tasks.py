@@ -44,7 +44,7 @@ def check_median(ctx: ToolContext) -> dict[str, bool]:
     """Check medians of inputs that the agent's code hasn't seen, so that it has to compute them."""
     odd, even = [[5, 9, 4], [7], [8, 1, 9, 2, 6]], [[5, 9, 4, 8], [3, 1]]
     medians = [5, 7, 6, 6.5, 2]
-    call = f"timeout 20 python3 -c {shlex.quote(CALL_MEDIAN)} {shlex.quote(json.dumps([*odd, *even]))}"
+    call = f"timeout 60 python3 -c {shlex.quote(CALL_MEDIAN)} {shlex.quote(json.dumps([*odd, *even]))}"
     ran = ctx.terminal(f"cd /work && $CLOTHO_AS_AGENT {call} 2>/dev/null")
     lines = [parsed(line) for line in ran["output"][:LONGEST_ANSWER].splitlines()]
     answers = [line if isinstance(line, list) and len(line) == 2 else [None, None] for line in lines]

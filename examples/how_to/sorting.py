@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, Reward, ToolContext
 
-SORT = "$CLOTHO_AS_AGENT timeout 10 python3 /work/sort.py"
+SORT = "$CLOTHO_AS_AGENT timeout 60 python3 /work/sort.py"
 
 
 class SortingConfig(EnvironmentConfig):

@@ -58,7 +58,7 @@ class SqliteStore:
         return await asyncio.to_thread(use)
 
     def _connection(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._file, timeout=30)
+        connection = sqlite3.connect(self._file, timeout=60)
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 

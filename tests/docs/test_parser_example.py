@@ -5,7 +5,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clotho.models.tool_call_parsers.parser import ToolCallParser
@@ -44,7 +44,7 @@ def test_a_malformed_block_costs_only_itself(block: str) -> None:
 
 
 @given(text=st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=20).map("".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_text_raises(text: str) -> None:
     PARSER.parse(text).model_dump_json()
 
@@ -53,9 +53,15 @@ def test_no_text_raises(text: str) -> None:
     "bit", [*PIECES, '[CALL terminal {"a": ', '[CALL terminal {"command": "ls"}] ', "[CALL t {\n"]
 )
 def test_a_hostile_megabyte_takes_linear_time(bit: str) -> None:
+    whole = took(bit, 1_000_000)
+    assert whole < 5 or whole < 24 * took(bit, 125_000), "thrice what is linear, on a slow machine"
+
+
+def took(bit: str, characters: int) -> float:
+    """Seconds of the processor's time that a text of so many characters takes."""
     began = time.process_time()
-    PARSER.parse(bit * (1_000_000 // len(bit)))
-    assert time.process_time() - began < 5
+    PARSER.parse(bit * (characters // len(bit)))
+    return time.process_time() - began
 
 
 def test_the_page_shows_what_it_returns() -> None:

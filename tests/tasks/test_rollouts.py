@@ -197,7 +197,7 @@ def test_a_healthcheck_that_never_passes_is_named() -> None:
 def test_a_probe_that_hangs_counts_as_a_failure(tmp_path: Path) -> None:
     folder = shutil.copytree(FOLDERS / "never-ready", tmp_path / "task")
     file = (folder / "task.toml").read_text().replace("test -e /nowhere", "sleep 600")
-    (folder / "task.toml").write_text(f"{file}timeout_sec = 0.2\n")
+    (folder / "task.toml").write_text(file.replace("timeout_sec = 180", "timeout_sec = 0.2"))
     environment = TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))
     with (
         pytest.raises(SandboxUnhealthy, match=r"'sleep 600' failed 2 times.*code 124"),

@@ -154,8 +154,8 @@ def odd(kind: str) -> Any:
 
 @tool(seconds=0.3)
 def endless() -> Iterator[int]:
-    """Return what has no end."""
-    return itertools.takewhile(lambda _: not RELEASED.is_set(), itertools.repeat(1))
+    """Return what has no end, slowly: the memory that it takes until it is given up has one."""
+    return itertools.takewhile(lambda _: not RELEASED.wait(0.001), itertools.repeat(1))
 
 
 class Counter(StatefulTools):
