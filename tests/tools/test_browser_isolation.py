@@ -27,7 +27,7 @@ def test_the_program_can_replace_neither_its_launcher_nor_a_socket(tmp_path: Pat
     script.chmod(0o755)
     program = write_program(folder, script, 1)
     written = program.read_text()
-    subprocess.run([program], check=True, capture_output=True, timeout=60)
+    subprocess.run([program], check=True, capture_output=True, timeout=PATIENCE_SECONDS)
     assert program.read_text() == written
     assert {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} == {
         "chromium",

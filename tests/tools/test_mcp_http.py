@@ -20,6 +20,7 @@ from clotho.errors import ServiceRejected, ServiceUnavailable
 from clotho.tools.mcp.servers import McpServers
 from clotho.tools.mcp.settings import McpServer
 from clotho.tools.mcp.tool import tools_of
+from tests.support import PATIENCE_SECONDS
 from tests.tools.test_mcp import UNKNOWN, Notes, result
 
 VARIABLES = {"NOTES_TOKEN": "s3cret-token"}
@@ -115,7 +116,7 @@ def settings(url: str, **more: Any) -> McpServer:
 
 @pytest.fixture
 async def notes(guarded: tuple[Guarded, str], servers: McpServers, tmp_path: Path) -> Notes:
-    return await Notes(tmp_path, servers, settings(guarded[1], seconds=20)).offer()
+    return await Notes(tmp_path, servers, settings(guarded[1], seconds=PATIENCE_SECONDS)).offer()
 
 
 async def test_calls_of_a_service(notes: Notes) -> None:

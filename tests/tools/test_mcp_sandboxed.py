@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from clotho.errors import SandboxLost, ServiceRejected
-from clotho.sandbox.backend import SandboxInstance, SandboxSpec
+from clotho.sandbox.backend import JobState, SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.code_stubs import function
 from clotho.tools.dispatch import Dispatched, Dispatcher
@@ -21,7 +21,7 @@ from clotho.tools.mcp.settings import McpServer
 from clotho.tools.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.tools.calls import REGISTRY
 from tests.tools.test_mcp import UNKNOWN, result
 
@@ -29,11 +29,19 @@ SERVER_FILE = Path(__file__).parent / "mcp_server.py"
 SERVER = SERVER_FILE.read_bytes()
 LEASE = "mcp/lease/0"
 UNSET: dict[str, str] = {}
+UNHURRIED = 600.0
+"""Seconds in which a slow machine, too, has read all that a server may send."""
 
 
-def settings(*how: str, seconds: float = 60.0, idempotent: tuple[str, ...] = ()) -> McpServer:
+def settings(*how: str, seconds: float = UNHURRIED, idempotent: tuple[str, ...] = ()) -> McpServer:
     command = ("python3", "-S", "/work/server.py", "/work", *how)
-    return McpServer(command=command, env={"MODE": "quiet"}, seconds=seconds, idempotent=idempotent)
+    return McpServer(
+        command=command,
+        env={"MODE": "quiet"},
+        seconds=seconds,
+        start_seconds=UNHURRIED,
+        idempotent=idempotent,
+    )
 
 
 @dataclass
@@ -164,7 +172,7 @@ async def test_a_call_that_fails_is_told_to_the_model_and_made_once(
 
 async def test_requests_of_a_server_hold_up_no_call(begin: Begin) -> None:
     rollout = await begin(settings(seconds=1.0))
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         done = await rollout.call("mcp_notes_misbehave", "pings")
     assert UNKNOWN in done.content
     rollout.server = settings()
@@ -179,7 +187,14 @@ async def test_lines_of_logs_and_notifications_are_passed_over(begin: Begin) -> 
 async def test_a_server_that_the_agent_killed_is_started_again(begin: Begin) -> None:
     rollout = await begin(settings())
     await rollout.call("mcp_notes_add_note", "a")
-    await rollout.shell("pkill -f server.py; while pgrep -f server.py; do sleep 0.05; done")
+    await rollout.shell("pkill -f server.py")
+
+    async def ended() -> bool:
+        """The shell that ran the server has seen its end, too."""
+        sessions = await rollout.sandbox.sessions()
+        return all(each.status.state is not JobState.RUNNING for each in sessions)
+
+    await eventually(ended, "the end of the server")
     assert result(await rollout.call("mcp_notes_add_note", "b")) == "1 notes"
 
 
