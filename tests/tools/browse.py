@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from clotho.tools.browser.settings import BrowserSettings
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.tools.calls import SETTINGS, ToolCalls, fields
 from tests.tools.site import Site
 
-SECONDS = 20.0
+SECONDS = PATIENCE_SECONDS
 
 
 class Browse:

@@ -16,6 +16,7 @@ from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
 from clotho.tools.web.settings import WebSettings
+from tests.support import PATIENCE_SECONDS
 from tests.tools.ledgers import HOST_ACCOUNTS, MCP_SERVERS, MCP_TOOLS, SERVERS, START
 from tests.tools.model_service import shared_server
 from tests.tools.row import SESSION, Arguments, Call
@@ -28,7 +29,7 @@ SETTINGS = ToolSettings(
     web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl")),
     skills=str(Path(__file__).parent / "skills"),
     services=shared_server().services(max_calls=10_000),
-    browser=BrowserSettings(sites={SITE: ANSWERS}, seconds=120),
+    browser=BrowserSettings(sites={SITE: ANSWERS}, seconds=PATIENCE_SECONDS),
     delegation=DelegationSettings(),
     mcp_servers=MCP_SERVERS,
 )

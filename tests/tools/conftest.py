@@ -1,16 +1,26 @@
 """The conformance suite of tools: each test marked by a fixture `name` is run for each row."""
 
+import asyncio
+import os
+import shutil
+import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from clotho.config import cache_folder
+from clotho.processes.child import ChildProcess
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.tools.browser.launch import lacking
+from clotho.tools.browser import calls as browser_calls
+from clotho.tools.browser.client import SCOPE_CHARS, SOCKET
+from clotho.tools.browser.launch import chromium, lacking
+from clotho.tools.dispatch import OWN_SCOPE
 from tests.conformance_table import PROPERTY, Conformance
-from tests.support import SHARED_LEASE
-from tests.tools.browse import Browse
+from tests.support import PATIENCE_SECONDS, SHARED_LEASE, eventually
+from tests.tools.browse import Browse, end
 from tests.tools.calls import ToolCalls
 from tests.tools.conformance_table import table
 from tests.tools.ledgers import SERVERS
@@ -50,7 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def row(name: str) -> Row:
+def row(name: str, request: pytest.FixtureRequest) -> Row:
+    if name.startswith("browser_"):
+        request.getfixturevalue("patient_browser")
     return ROWS[name]
 
 
@@ -81,6 +93,47 @@ async def site() -> AsyncIterator[Site]:
         yield site
 
 
+@pytest.fixture(scope="session")
+async def patient_browser(folder: Path) -> AsyncIterator[None]:
+    """The browser that calls of this process find: what a page does in it may take long."""
+    program, place = chromium(), cache_folder() / "browsers" / OWN_SCOPE[:SCOPE_CHARS]
+    assert program is not None
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "tmp").mkdir(parents=True)
+    variables = (f"HOME={place}", f"TMPDIR={place / 'tmp'}")
+    command = ("env", *variables, sys.executable, "-m", "tests.tools.patient_browser", place, program)
+    server = ChildProcess([*map(str, command)], folder / "browser.log")
+    await server.start()
+
+    async def listening() -> bool:
+        assert server.running, server.output
+        with suppress(FileNotFoundError, ConnectionError):
+            _, writer = await asyncio.open_unix_connection(place / SOCKET)
+            writer.close()
+            return True
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(browser_calls, "SITE_SECONDS", PATIENCE_SECONDS)
+        await eventually(listening, "the browser's process")
+        yield
+    await server.kill()
+    await end(place, "tests.tools.patient_browser")
+    shutil.rmtree(place, ignore_errors=True)  # the driver may be at it too
+
+
 @pytest.fixture
-def browse(calls: ToolCalls, site: Site) -> Browse:
+def browse(calls: ToolCalls, site: Site, patient_browser: None) -> Browse:
     return Browse(calls, site)
+
+
+@pytest.fixture
+async def own_browser(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
+    """The folder of a browser of the test's own, which a call starts as a worker's does."""
+    scope = f"ends-{os.getpid()}"
+    monkeypatch.setattr(browse.calls.dispatcher, "scope", scope)
+    folder = cache_folder() / "browsers" / scope
+    yield folder
+    await end(folder, "clotho.browser.server")
+    shutil.rmtree(folder, ignore_errors=True)  # the driver may be at it too
+    (folder.parent / f"{scope}.lock").unlink()

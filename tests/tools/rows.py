@@ -276,7 +276,7 @@ ROWS: dict[str, Row] = {
         long_before=(LOOM,),
     ),
     "browser_dialog": Row(
-        before=(LOOM, ("browser_console", {"expression": "setTimeout(() => alert('well'), 0)"})),
+        before=(LOOM, ("browser_console", {"expression": "alert('well')"})),
         good={"action": "accept"},
         spelled={"action": "accept", "prompt_text": None},
         bad={"action": "shrug"},

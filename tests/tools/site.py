@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 HUGE_BYTES = 50_000_000
 HOME = """<title>Looms</title><h1>Looms</h1><a href="/form">Order</a> <button onclick="
 document.querySelector('#said').textContent = 'clicked'">Press me</button><p id=said></p>
-<img src="/pixel.gif" alt="a thread"><script>console.log('ready')</script>"""
+<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=" alt="a thread"><script>console.log('ready')</script>"""
 FORM = """<title>Order</title><form action="/ordered"><label>Name <input name=name></label>
 <label>Size <select name=size><option>small<option>large</select></label><button>Send</button></form>"""
 DYNAMIC = """<title>Dynamic</title><button onclick="setTimeout(() => fetch('/late').then(r => r.text()).then(

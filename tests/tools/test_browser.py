@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +21,9 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.tools.browser.calls import SLOT
 from clotho.tools.browser.client import SCOPE_CHARS, BrowserClient
 from clotho.tools.browser.launch import lacking
-from clotho.tools.dispatch import OWN_SCOPE
 from clotho.tools.tool import ToolOutcome
 from tests.cluster import Cluster
-from tests.support import eventually, start
+from tests.support import PATIENCE_SECONDS, eventually, start
 from tests.tools.browse import Browse, end, processes, ref
 from tests.tools.calls import REGISTRY, fields
 from tests.tools.model_service import shared_server
@@ -62,7 +62,10 @@ async def test_a_rollout_uses_the_browser_and_leaves_none_behind(cluster: Cluste
         ScriptedCall(name="browser_snapshot", arguments={}),
     )
     turns = (*(ScriptedTurn(calls=(call,)) for call in calls), say("Done."))
-    overrides = {"enabled_toolsets": ["browser"], "browser": {"allow": [site.host]}}
+    overrides = {
+        "enabled_toolsets": ["browser"],
+        "browser": {"allow": [site.host], "seconds": PATIENCE_SECONDS},
+    }
     async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
         await (await start(cluster, "browsing", url, overrides=overrides)).result()
     journal, rollout = cluster.open_journal(), "browsing/g000000/r0"
@@ -82,7 +85,13 @@ async def test_dynamic_pages_frames_and_dialogs_are_handled(browse: Browse) -> N
     late = "document.querySelector('main').textContent === 'loaded late'"
     waited = f"new Promise(r => {{ const t = setInterval(() => {late} && (clearInterval(t), r(1)), 10) }})"
     assert (await browse("console", expression=waited))["result"] == 1
-    frames = await browse.to("/frames")
+    await browse.to("/frames")
+
+    async def inner() -> dict[str, Any] | None:
+        shown = await browse("snapshot")
+        return shown if '"Inner"' in shown["snapshot"] else None
+
+    frames = await eventually(inner, "the page of the frame")
     assert (await browse("click", ref=ref(frames, "Inner")))["success"]
     assert "Inner pressed" in (await browse("snapshot"))["snapshot"]
     asking = await browse("click", ref=ref(await browse.to("/dialogs"), "Ask"))
@@ -138,16 +147,16 @@ async def test_files_and_downloads_are_refused(browse: Browse) -> None:
     await browse("click", ref=ref(files, "passwd"))
     assert "root:" not in json.dumps(await browse("snapshot"))
     got = await browse("click", ref=ref(await browse.to("/files"), "get"))
-    assert got["success"] and "a.bin" in got["warning"], got
+    assert got["success"] and "a.bin" in await told(browse, got, "warning")
 
 
-async def downloads(browse: Browse, first: dict[str, Any]) -> Any:
+async def told(browse: Browse, first: dict[str, Any], field: str = "downloads") -> Any:
     """What a call, or one of those after it, tells of downloads: Chromium begins them in its own time."""
 
-    async def told() -> Any:
-        return (await browse("scroll", direction="down")).get("downloads")
+    async def later() -> Any:
+        return (await browse("scroll", direction="down")).get(field)
 
-    return first.get("downloads") or await eventually(told, "a download")
+    return first.get(field) or await eventually(later, "a download")
 
 
 async def test_downloads_are_written_into_the_sandbox_where_the_run_allows_them(browse: Browse) -> None:
@@ -157,7 +166,7 @@ async def test_downloads_are_written_into_the_sandbox_where_the_run_allows_them(
     assert got["downloads"] == [{"path": "/work/downloads/a.bin", "bytes": 4}], got
     assert await browse.calls.shell("cat /work/downloads/a.bin") == "bits"
     clicked = await browse("click", ref=ref(await browse.to("/files"), "get"))
-    assert await downloads(browse, clicked) == got["downloads"]
+    assert await told(browse, clicked) == got["downloads"]
 
 
 async def test_a_call_that_has_downloaded_is_made_once(browse: Browse) -> None:
@@ -178,7 +187,7 @@ async def test_downloads_have_bounds_and_names_of_their_own(browse: Browse) -> N
     assert not large["success"] and "larger than this run allows" in large["error"], large
     saves = "const a = document.createElement('a'); a.download = '../../.rc$'; a.href = 'data:,x'; a.click()"
     await browse.to("/")
-    [odd] = await downloads(browse, await browse("console", expression=f"{{ {saves} }}"))
+    [odd] = await told(browse, await browse("console", expression=f"{{ {saves} }}"))
     assert odd["path"].startswith("/work/downloads/") and "$" not in odd["path"]
     await browse.calls.shell("rm -rf downloads; ln -s /etc downloads")
     [refused] = (await browse.to("/download"))["downloads"]
@@ -239,7 +248,9 @@ async def test_a_page_that_never_loads_is_given_up(browse: Browse) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_browser")
 async def test_a_huge_page_is_cut(browse: Browse) -> None:
+    browse.patience(60)
     shown = await browse.to("/huge")
     assert len(json.dumps(shown)) < 10_000
     assert (await browse.to("/"))["title"] == "Looms", "the next page is shown"
@@ -249,18 +260,19 @@ async def test_a_huge_page_is_cut(browse: Browse) -> None:
 
 @pytest.mark.parametrize("what", ["/relay.py", "clotho.browser.server"])
 @pytest.mark.slow
-async def test_a_browser_that_ended_is_started_again_as_it_was(browse: Browse, what: str) -> None:
-    folder = cache_folder() / "browsers" / OWN_SCOPE[:SCOPE_CHARS]
+async def test_a_browser_that_ended_is_started_again_as_it_was(
+    browse: Browse, own_browser: Path, what: str
+) -> None:
     dynamic = await browse.to("/dynamic")
     await browse("click", ref=ref(dynamic, "Load"))
     await browse(
         "console", expression="fetch('/late').then(r => r.text()).then(t => { localStorage.seen = t })"
     )
-    await end(folder, what)
+    await end(own_browser, what)
     again = await browse("snapshot")
     assert "was started again" in again["note"] and again["url"].endswith("/dynamic")
     assert "kept loaded late visits=1" in again["snapshot"]
-    await end(folder, what)
+    await end(own_browser, what)
     refused = await browse("click", ref=ref(again, "Load"))
     assert not refused["success"] and "was started again" in refused["error"], refused
     assert (await browse("click", ref=ref(refused, "Load")))["success"]
@@ -331,7 +343,7 @@ async def test_a_worker_that_dies_in_a_call_leaves_no_browser_and_the_model_is_t
         async def asked() -> bool:
             return NEVER in site.requests
 
-        await eventually(asked, "the page that never loads asked for", 120)
+        await eventually(asked, "the page that never loads asked for")
         started = processes("clotho.browser.server") - before
         await worker.kill()
 

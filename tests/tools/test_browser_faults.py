@@ -12,9 +12,10 @@ import pytest
 from clotho.browser import server
 from clotho.browser.session import Session
 from clotho.config import cache_folder
-from clotho.tools.browser.client import SCOPE_CHARS, SOCKET, BrowserClient
+from clotho.tools.browser import client as client_module
+from clotho.tools.browser.client import SOCKET, BrowserClient
 from clotho.tools.browser.launch import chromium, lacking
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.tools.browse import SECONDS, Browse, end, processes, ref
 
 pytestmark = pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
@@ -77,10 +78,9 @@ async def test_a_page_that_hangs_after_a_call_is_closed(
     assert (await browse.to("/"))["title"] == "Looms"
 
 
-async def test_a_browser_without_its_driver_is_started_again(browse: Browse) -> None:
-    folder = cache_folder() / "browsers" / browse.calls.dispatcher.scope[:SCOPE_CHARS]
+async def test_a_browser_without_its_driver_is_started_again(browse: Browse, own_browser: Path) -> None:
     form = await browse.to("/form")
-    [driver] = children(*processes(f"clotho.browser.server {folder}"))
+    [driver] = children(*processes(f"clotho.browser.server {own_browser}"))
     os.kill(driver, signal.SIGKILL)
     refused = await browse("type", ref=ref(form, "Name"), text="Ariadne")
     assert not refused["success"] and "was started again" in refused["error"], refused
@@ -125,6 +125,7 @@ async def test_a_page_opened_while_another_rollout_s_is_closed_keeps_its_network
 
     await browse.to("/")
     monkeypatch.setattr(Session, "close_context", slow)
+    monkeypatch.setattr(client_module, "CLOSE_SECONDS", PATIENCE_SECONDS)
     client = BrowserClient(browse.calls.dispatcher.scope)
     closing = asyncio.ensure_future(client.close(browse.calls.rollout))
     await begun.wait()
