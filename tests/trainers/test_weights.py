@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from clotho.errors import InvalidInput
 from clotho.testing.scripted_model import serving
 from clotho.trainers.weights import SGLangWeights
 from tests.support import eventually
+from tests.trainers.ports import silent_port
 
 Json = dict[str, Any]
 
@@ -85,10 +85,7 @@ async def test_sglang_reads_each_step_s_weights_from_one_place(tmp_path: Path) -
 
 async def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
     server = DiskUpdates()
-    with socket.socket() as held:  # nobody listens at it, and nobody else is given it
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    with silent_port() as port:
         publishing = asyncio.create_task(
             asyncio.to_thread(SGLangWeights(tmp_path, f"http://127.0.0.1:{port}"), trainer(3))
         )
