@@ -16,6 +16,7 @@ from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.orders.client import RolloutClient
 from clotho.orders.messages import GroupAnswer, GroupOrder, OrderState
+from clotho.processes.ports import free_port
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.groups import scored_groups
 from clotho.testing.scripted_model import serving
@@ -24,7 +25,6 @@ from clotho.training.rows import TrainingRow
 from tests.cluster import Cluster
 from tests.orders.service import file_item, file_tasks, serving_rollouts
 from tests.token_servers import Relay
-from tests.trainers.ports import silent_port
 
 PAD, SIZE = 0, 2
 
@@ -182,21 +182,21 @@ async def test_a_group_that_is_given_up_has_no_rewards_and_says_why(
 ) -> None:
     run, order = "trl-cancelled", file_tasks(embedded_model)
     ((name, item),) = group_names(0, 0, 0, [file_item(1)]).items()
-    with silent_port() as port:  # no group ends before the model's server is there
-        endpoint = order.endpoint.model_copy(update={"base_url": f"http://127.0.0.1:{port}/v1"})
-        order = order.model_copy(update={"endpoint": endpoint})
-        async with serving_rollouts(cluster) as service:
+    port = free_port()  # no group ends before the model's server is there
+    endpoint = order.endpoint.model_copy(update={"base_url": f"http://127.0.0.1:{port}/v1"})
+    order = order.model_copy(update={"endpoint": endpoint})
+    async with serving_rollouts(cluster) as service:
 
-            def cancel() -> None:
-                with RolloutClient(service.url) as client:
-                    client.open_run(run, order)
-                    client.order(run, name, GroupOrder(item=item, step=0))
-                    client.cancel(run, name)
+        def cancel() -> None:
+            with RolloutClient(service.url) as client:
+                client.open_run(run, order)
+                client.order(run, name, GroupOrder(item=item, step=0))
+                client.cancel(run, name)
 
-            await asyncio.to_thread(cancel)
-            async with serving(Relay(embedded_model.url), port):
-                roll = rollout_func(service.url, run, order)
-                found = await asyncio.to_thread(roll, prompts(1, 2), trainer(0))
+        await asyncio.to_thread(cancel)
+        async with serving(Relay(embedded_model.url), port):
+            roll = rollout_func(service.url, run, order)
+            found = await asyncio.to_thread(roll, prompts(1, 2), trainer(0))
     assert found["reward"][:SIZE] == [None] * SIZE
     assert all(reward is not None for reward in found["reward"][SIZE:])
     assert "has no rewards: cancelled" in caplog.text

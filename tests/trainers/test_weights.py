@@ -18,10 +18,10 @@ from starlette.routing import Route
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.model.checkpoint import Architecture, read_checkpoint
 from clotho.errors import InvalidInput
+from clotho.processes.ports import free_port
 from clotho.testing.scripted_model import serving
 from clotho.trainers.weights import SGLangWeights
 from tests.support import eventually
-from tests.trainers.ports import silent_port
 
 Json = dict[str, Any]
 
@@ -85,13 +85,13 @@ async def test_sglang_reads_each_step_s_weights_from_one_place(tmp_path: Path) -
 
 async def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
     server = DiskUpdates()
-    with silent_port() as port:
-        publishing = asyncio.create_task(
-            asyncio.to_thread(SGLangWeights(tmp_path, f"http://127.0.0.1:{port}"), trainer(3))
-        )
-        await eventually(lambda: asyncio.to_thread((tmp_path / "latest").exists), "the weights are written")
-        async with served(server, port):
-            await publishing
+    port = free_port()
+    publishing = asyncio.create_task(
+        asyncio.to_thread(SGLangWeights(tmp_path, f"http://127.0.0.1:{port}"), trainer(3))
+    )
+    await eventually(lambda: asyncio.to_thread((tmp_path / "latest").exists), "the weights are written")
+    async with served(server, port):
+        await publishing
     assert [body["weight_version"] for body in server.asked] == ["3"]
 
 
