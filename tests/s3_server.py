@@ -17,7 +17,6 @@ from tests.support import PATIENCE_SECONDS
 GO_PACKAGE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 HEALTH = "/health"
 FOLDERS = ("objects", "metadata", "users")
-READY_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class S3Server:
 
     async def ready(self) -> None:
         """Return when the server answers; raises TimeoutError."""
-        async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
+        async with asyncio.timeout(PATIENCE_SECONDS), httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
             while True:
                 try:
                     (await client.get(self.endpoint + HEALTH)).raise_for_status()

@@ -15,11 +15,11 @@ from clotho.journal.store import Store
 from tests.containers import s3_server
 from tests.s3_server import S3Server
 from tests.stores.proxy import DisturbedConnection
+from tests.support import PATIENCE_SECONDS
 
 __all__ = ["s3_server"]
 
 BUCKET = "journals"
-TIMEOUT = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ async def connection(s3_server: S3Server) -> AsyncIterator[DisturbedConnection]:
 
 @pytest.fixture
 def disturbed_place(s3_place: Place, connection: DisturbedConnection) -> Place:
-    return Place(s3_place.location, S3Settings(endpoint=connection.url, timeout=TIMEOUT))
+    return Place(s3_place.location, S3Settings(endpoint=connection.url, timeout=PATIENCE_SECONDS))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A TCP proxy in front of an S3 server that loses, delays, damages or answers requests as it is told."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
@@ -59,6 +60,7 @@ class DisturbedConnection:
         self._port = 0
         self._disturbances: list[tuple[str, Disturbance]] = []
         self._stopped = asyncio.Event()
+        self._reserved = socket.socket()
         self.requests: list[str] = []
 
     @property
@@ -77,9 +79,11 @@ class DisturbedConnection:
         self._stopped.clear()
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
+        self._reserved.close()
 
     async def stop(self) -> None:
         self._server.close()
+        self._reserved = _held(self._port)
         self._stopped.set()
         await self._server.wait_closed()
 
@@ -91,6 +95,7 @@ class DisturbedConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+        self._reserved.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         serving = asyncio.create_task(self._serve(reader, writer))
@@ -129,3 +134,11 @@ class DisturbedConnection:
             return await reader.read()
         finally:
             writer.close()
+
+
+def _held(port: int) -> socket.socket:
+    """A socket at `port` that doesn't listen: connections are refused, and nobody else gets the port."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", port))
+    return held
