@@ -16,6 +16,7 @@ from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.processes.liveness import LIVENESS_SECONDS, Liveness
+from tests.support import PATIENCE_SECONDS
 
 RUN = "run"
 
@@ -27,7 +28,7 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "infinity"]) as process:
         yield process
         process.kill()
 
@@ -43,10 +44,11 @@ async def let_hold(journal: Journal, holder: ProcessIdentity) -> None:
 
 @asynccontextmanager
 async def showing_signs(journal: Journal) -> AsyncIterator[None]:
-    presence = Liveness(journal, f"adapter/{RUN}")
+    """Until the end, after which none comes late."""
+    presence, over = Liveness(journal, f"adapter/{RUN}"), False
 
     async def show() -> None:
-        while True:
+        while not over:
             await asyncio.sleep(0.2)
             await presence.beat()
 
@@ -55,7 +57,8 @@ async def showing_signs(journal: Journal) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        signs.cancel()
+        over = True
+        await signs
 
 
 def test_a_process_is_told_from_others_that_have_its_number(process: subprocess.Popen[bytes]) -> None:
@@ -105,7 +108,7 @@ async def test_signs_tell_whether_a_holder_elsewhere_lives(
     await let_hold(journal, elsewhere(ProcessIdentity.of(process.pid, since=0.0)))
     async with showing_signs(journal):
         with pytest.raises(InvalidInput, match="on elsewhere since"):
-            async with held(journal, RUN, period=0.5, ttl=10):
+            async with held(journal, RUN, period=0.5, ttl=PATIENCE_SECONDS):
                 pass
     async with held(journal, RUN, period=0.5, ttl=1):
         pass
@@ -113,15 +116,24 @@ async def test_signs_tell_whether_a_holder_elsewhere_lives(
 
 async def test_a_holder_that_was_followed_ends_before_it_delivers(journal: Journal) -> None:
     """It slept, or was cut off, and somebody elsewhere took the run meanwhile."""
-    followed = False
-    with pytest.raises(InvalidInput, match=r"run was taken over by process \d+ on elsewhere"):
-        async with held(journal, RUN, period=1, ttl=1) as run_lock:
+    # Each confirmation reads the store, and no heartbeat comes in between.
+    async with held(journal, RUN, period=PATIENCE_SECONDS, ttl=PATIENCE_SECONDS) as run_lock:
+        await run_lock.confirm()
+        following = await follow(journal)
+        with pytest.raises(InvalidInput, match="taken over"):
             await run_lock.confirm()
-            following = RunLockEntry(holder=elsewhere(ProcessIdentity.of(os.getpid(), since=0.0)))
-            await journal.write(f"{run_lock_prefix(RUN)}000001", following)
-            with pytest.raises(InvalidInput, match="taken over"):
-                await run_lock.confirm()
-            followed = True
-            await asyncio.sleep(60)
-    assert followed
     assert await journal.latest(run_lock_prefix(RUN), RunLockEntry) == following, "the run stays the other's"
+
+
+async def test_a_holder_that_was_followed_is_ended_by_its_heartbeat(journal: Journal) -> None:
+    with pytest.raises(InvalidInput, match=r"run was taken over by process \d+ on elsewhere"):
+        async with held(journal, RUN, period=0.2, ttl=1):
+            taking = asyncio.create_task(follow(journal))
+            await asyncio.sleep(PATIENCE_SECONDS)
+    assert await journal.latest(run_lock_prefix(RUN), RunLockEntry) == await taking
+
+
+async def follow(journal: Journal) -> RunLockEntry:
+    """Somebody elsewhere takes the run."""
+    entry = RunLockEntry(holder=elsewhere(ProcessIdentity.of(os.getpid(), since=0.0)))
+    return await journal.write(f"{run_lock_prefix(RUN)}000001", entry)
