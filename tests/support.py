@@ -1,8 +1,10 @@
 """Waiting for conditions, and starting the runs that most tests start."""
 
 import asyncio
+import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
@@ -45,3 +47,12 @@ async def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}")
         await asyncio.sleep(0.05)
+
+
+@contextmanager
+def deaf_port() -> Iterator[int]:
+    """A port of this machine that refuses connections: nobody listens there, or can begin to."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        yield port

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from clotho.embedded.model.engine import Engine
 from clotho.embedded.model.http.requests import SamplingFields
 from clotho.identifiers.hashed import derived_seed
+from tests.support import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 
@@ -45,7 +46,7 @@ class Relay:
         body, key = await request.body(), request.headers.get("idempotency-key", "")
         client = httpx.AsyncClient(
             base_url=self.upstream,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             verify=False,
             headers={"idempotency-key": key, "content-type": "application/json"},
         )

@@ -9,6 +9,7 @@ from clotho.environment import Environment, EnvironmentConfig, Item
 from clotho.environment.instances import Environments
 from clotho.environment.loading import known_environments, load_environment
 from clotho.errors import EnvironmentFailed
+from tests.support import PATIENCE_SECONDS
 
 
 class Dataset(Environment):
@@ -52,7 +53,7 @@ class Blocking(Environment):
         self.go = threading.Event()
 
     async def get_next_item(self) -> None:
-        assert self.go.wait(10)
+        assert self.go.wait(PATIENCE_SECONDS)
 
 
 async def test_a_dataset_that_blocks_holds_nobody_up() -> None:

@@ -16,6 +16,7 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.item import ItemChunk
 from clotho.rollouts.verification import EpochEntry
+from tests.support import PATIENCE_SECONDS
 
 KEY = "run/g000000/r0/epoch/000000"
 
@@ -307,7 +308,7 @@ async def test_the_event_loop_runs_on_while_the_disk_stalls(
 
     def slow(descriptor: int) -> None:
         stalled.set()
-        assert goes_on.wait(20), "the event loop is held up by the disk"
+        assert goes_on.wait(PATIENCE_SECONDS), "the event loop is held up by the disk"
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", slow)

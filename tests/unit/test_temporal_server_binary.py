@@ -72,7 +72,7 @@ async def test_no_way_left(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("offline")
 async def test_a_cancelled_build_ends(tmp_path: Path) -> None:
-    go = program(tmp_path / "go", f"echo $$ > {tmp_path}/pid; sleep 60")
+    go = program(tmp_path / "go", f"echo $$ > {tmp_path}/pid; sleep 3600")
     build = asyncio.ensure_future(binary_from(tmp_path / "cache", go=go))
     pid = tmp_path / "pid"
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -21,6 +21,12 @@ Open = Callable[..., TokenExact]
 SPARSE = FlushPolicy(tokens=8, seconds=60.0)
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stands still while a connection is opened is no server that can't be reached."""
+    monkeypatch.setattr("clotho.models.model_http.CONNECT_SECONDS", PATIENCE_SECONDS)
+
+
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(FilesystemStore(tmp_path / "store"))

@@ -167,8 +167,11 @@ def test_retry_after(status: int, headers: dict[str, str], seconds: float | None
         ("x-ratelimit-reset", lambda at: str(int(at * 1000))),
     ],
 )
-def test_retry_after_as_a_date(header: str, written: Callable[[float], str]) -> None:
-    headers = {header: written(time.time() + 30)}
-    wait = retry_after(429, headers)
+def test_retry_after_as_a_date(
+    header: str, written: Callable[[float], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    monkeypatch.setattr("clotho.models.provider_errors.time.time", lambda: now)
+    wait = retry_after(429, {header: written(now + 30)})
     assert wait is not None
-    assert 15 < wait.total_seconds() <= 31
+    assert 29 <= wait.total_seconds() <= 30

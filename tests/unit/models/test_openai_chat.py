@@ -13,10 +13,9 @@ from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat, request_body
 from clotho.models.sampling import Sampling
-from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving
-from tests.support import PATIENCE_SECONDS
+from tests.support import PATIENCE_SECONDS, deaf_port
 
 KEY = "run/g000001/r0/turn/0000"
 SECRET = "sk-very-secret"
@@ -120,7 +119,7 @@ async def test_arguments_that_are_no_json_come_through() -> None:
 async def test_faults(fault: Fault, kind: type[Exception]) -> None:
     model = ScriptedModel(script(fault))
     with pytest.raises(kind) as caught:
-        await sample(model, timeout=0.5)
+        await sample(model, timeout=0.5 if fault.kind == "hang" else PATIENCE_SECONDS)
     assert SECRET not in str(caught.value)
     assert "127.0.0.1" in str(caught.value)
     assert model.calls.completed == {}
@@ -134,9 +133,10 @@ async def test_retry_after_is_carried() -> None:
 
 
 async def test_nobody_listens() -> None:
-    async with connected(f"http://127.0.0.1:{free_port()}/v1") as server:
-        with pytest.raises(ModelUnavailable, match="no answer") as caught:
-            await server.sample_turn(turn_call())
+    with deaf_port() as port:
+        async with connected(f"http://127.0.0.1:{port}/v1") as server:
+            with pytest.raises(ModelUnavailable, match="no answer") as caught:
+                await server.sample_turn(turn_call())
     assert SECRET not in str(caught.value)
 
 

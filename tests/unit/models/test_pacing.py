@@ -144,7 +144,9 @@ async def test_processes_settle_together_at_the_width_that_a_server_takes(tmp_pa
         pacers = [await stack.enter_async_context(process(tmp_path, name, base)) for name in ("a", "b")]
         async with rollouts(pacers, base, 30):
             await stays(lambda: 8 <= used(*pacers) <= 12, "a width within 20 % of the server's")
-            texts = await pace_texts(pacers[0]._journal, Endpoint(base_url=base))
+            texts = await eventually(
+                lambda: pace_texts(pacers[0]._journal, Endpoint(base_url=base)), "a page of late"
+            )
             assert len(texts) == 1
             assert "requests at once" in texts[0]
             refused, answered = server.refused, server.answered
@@ -157,7 +159,10 @@ async def _true(value: bool) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_server_that_reports_endless_queues_is_still_asked(tmp_path: Path) -> None:
+async def test_a_server_that_reports_endless_queues_is_still_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clotho.models.pacing.METRICS_TIMEOUT", PATIENCE_SECONDS)
     server = NarrowServer(100, 0.5, b"vllm:num_requests_waiting 999999999\nvllm:kv_cache_usage_perc 1\n")
     async with serving(server) as base, process(tmp_path, "a", base) as pacer, rollouts([pacer], base, 80):
         await eventually(lambda: _true(bool(server.asked_metrics)), "a look at /metrics")
@@ -172,7 +177,7 @@ async def test_the_permits_of_a_killed_process_are_free_when_its_lease_ends(tmp_
         async with process(tmp_path, "a", base) as killed, rollouts([killed, alive], base, 20):
             await stays(lambda: 2 <= used(killed) <= 4 and 2 <= used(alive) <= 4, "a share for both")
         async with rollouts([alive], base, 20):
-            await eventually(lambda: _true(used(alive) >= 5), "its share", 12 * LEASE_SECONDS)
+            await eventually(lambda: _true(used(alive) >= 5), "its share", 30 * LEASE_SECONDS)
 
 
 async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() -> None:
@@ -196,7 +201,10 @@ async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() 
     assert gate.in_use == 1
 
 
-async def test_a_failing_server_drains_while_there_are_others(tmp_path: Path) -> None:
+async def test_a_failing_server_drains_while_there_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clotho.models.gate.DOWN_SECONDS", 10 * PATIENCE_SECONDS)
     endpoint = Endpoint(base_url="http://a/v1", more_urls=("http://b/v1",))
     alone = Endpoint(base_url="http://a/v1")
     names = [f"run/g/r{number}" for number in range(50)]
@@ -227,7 +235,10 @@ async def fail(pacer: Pacer, endpoint: Endpoint) -> None:
             raise ModelUnavailable("no answer")
 
 
-async def test_requests_that_wait_for_a_server_go_elsewhere_when_it_is_down(tmp_path: Path) -> None:
+async def test_requests_that_wait_for_a_server_go_elsewhere_when_it_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clotho.models.gate.DOWN_SECONDS", 10 * PATIENCE_SECONDS)
     endpoint = Endpoint(base_url="http://a/v1", more_urls=("http://b/v1",))
     alone = Endpoint(base_url="http://a/v1")
     async with process(tmp_path, "p", "http://a/v1") as pacer:
