@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from clotho.embedded.model.kv_cache import KeyValueCache, PrefixStore
 from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension, Qwen2
 from clotho.embedded.model.sampling import SamplingParameters
+from tests.support import PATIENCE_SECONDS, eventually
 
 ENDLESS = SamplingParameters(seed=1, max_tokens=900, ignore_eos=True)
 
@@ -45,13 +47,41 @@ async def test_a_failure_ends_every_request(policy: Policy) -> None:
     engine.stop()
 
 
+class HeldModel(Qwen2):
+    """The real model, which makes its `held` pass, counted from 1, once it may; how many tokens each computed."""
+
+    def __init__(self, model: Qwen2, held: int) -> None:
+        self.model, self.architecture, self.held = model, model.architecture, held
+        self.goes_on = threading.Event()
+        self.passes: list[list[int]] = []
+
+    def extend(self, extensions: Sequence[Extension]) -> Array:
+        self.passes.append([len(extension.tokens) for extension in extensions])
+        assert len(self.passes) != self.held or self.goes_on.wait(PATIENCE_SECONDS)
+        return self.model.extend(extensions)
+
+
+async def until_open(engine: Engine, requests: int) -> None:
+    async def are_open() -> bool:
+        return engine.open_requests == requests
+
+    await eventually(are_open, f"{requests} open requests")
+
+
 async def test_stopping_ends_every_request(policy: Policy) -> None:
-    engine = Engine(policy)
+    model = HeldModel(policy.model, held=1)
+    engine = Engine(dataclasses.replace(policy, model=model))
     engine.start()
     requests = [asyncio.ensure_future(tokens(engine)) for _ in range(3)]
-    while engine.open_requests < 3:
-        await asyncio.sleep(0.001)
-    await asyncio.to_thread(engine.stop)
+    await until_open(engine, 3)
+    stopping = asyncio.create_task(asyncio.to_thread(engine.stop))
+
+    async def is_asked_to_stop() -> bool:
+        return not engine.alive
+
+    await eventually(is_asked_to_stop, "an engine that stops")
+    model.goes_on.set()
+    await stopping
     results = await asyncio.gather(*requests, return_exceptions=True)
     assert [type(result) for result in results] == [EngineStopped] * 3
 
@@ -94,6 +124,25 @@ async def test_prompts_that_wait_for_their_turn_do_not_crowd_out_others(policy: 
     await first_token(engine, prompt)
     engine.stop()
     assert model.computed == before + 1
+
+
+async def test_a_long_prompt_does_not_hold_up_others(policy: Policy) -> None:
+    """A thousand-token prompt joins a running generation, whose tokens keep coming."""
+    model = HeldModel(policy.model, held=5)
+    engine = Engine(dataclasses.replace(policy, model=model))
+    engine.start()
+    running = asyncio.ensure_future(tokens(engine))
+    await until_open(engine, 1)
+    joining = asyncio.ensure_future(first_token(engine, [index % 500 + 20 for index in range(1000)]))
+    await until_open(engine, 2)
+    model.goes_on.set()
+    await joining
+    await asyncio.to_thread(engine.stop)
+    await asyncio.gather(running, return_exceptions=True)
+    assert model.passes[:5] == [[1]] * 5
+    parts = model.passes[5:11]
+    assert [own for own, _ in parts] == [1] * 6
+    assert [part for _, part in parts] == [192] * 5 + [40]
 
 
 def test_prefix_store_keeps_what_was_used_last(policy: Policy) -> None:
