@@ -56,3 +56,33 @@ def deaf_port() -> Iterator[int]:
         held.bind(("127.0.0.1", 0))
         port: int = held.getsockname()[1]
         yield port
+
+
+USUAL_SECONDS = 0.01
+"""CPU time of REFERENCE additions on a machine of usual speed."""
+REFERENCE = 200_000
+
+
+def cpu_seconds(work: Callable[[], object], enough: float) -> float:
+    """CPU time of `work` in this thread, as a machine of usual speed takes it.
+
+    The least of several measurements, while they aren't below `enough`: machines stand still, and collect garbage.
+    """
+    took = _thread_seconds(work)
+    for _ in range(4):
+        if took < enough:
+            break
+        before, measured, after = _slowness(), _thread_seconds(work), _slowness()
+        took = min(took, measured / max(before, after))
+    return took
+
+
+def _thread_seconds(work: Callable[[], object]) -> float:
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
+
+
+def _slowness() -> float:
+    """How many times slower this machine is now than a usual one; 1 for a faster one."""
+    return max(1.0, _thread_seconds(lambda: sum(number for number in range(REFERENCE))) / USUAL_SECONDS)

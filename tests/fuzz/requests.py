@@ -11,9 +11,8 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.runner import character, mutated
+from tests.support import PATIENCE_SECONDS
 
-SECONDS = 60.0
-"""For any answer, on a busy machine."""
 GRACE_SECONDS = 0.2
 FRAGMENTS = (
     "NaN",
@@ -167,7 +166,7 @@ async def answer_to(request: RawRequest, port: int) -> int | None:
     """The status of the answer, None where the connection is closed without one. Raises TimeoutError."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             writer.write(request.content)
             await writer.drain()
             if request.leaves:

@@ -17,9 +17,8 @@ from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.interface import JOBS, TRANSFERS
 from tests.fuzz.runner import Fuzzer, mutated
 from tests.fuzz.sanitized import compiled
+from tests.support import PATIENCE_SECONDS
 
-SECONDS = 60.0
-"""For a command to run, after any requests, on a busy machine."""
 NUMBERS = (
     "0",
     "1",
@@ -130,7 +129,7 @@ def runs(control: ControlDirectory) -> bool:
     """Whether a command that is asked for now comes to its end."""
     key = os.urandom(16).hex()
     control.stage(JOBS, key, {"job": b"identity a\ninput none\n\nexit 3"})
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     with suppress(SandboxUnavailable):
         control.say("run", key)
     while (done := control.text_of(f"{JOBS}/{key}/done")) is None and time.monotonic() < deadline:

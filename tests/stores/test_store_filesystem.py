@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import multiprocessing
 import os
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput, StoreUnavailable
-from clotho.journal.folder import MOST_KNOWN_FOLDERS, FilesystemStore, unfinished_writes
+from clotho.journal.folder import MOST_KNOWN_FOLDERS, THREADS, FilesystemStore, unfinished_writes
 from tests.support import eventually
 
 
@@ -86,8 +87,10 @@ async def test_a_store_keeps_no_memory_of_all_folders(tmp_path: Path) -> None:
     async def write(first: int) -> int:
         for number in range(first, first + MOST_KNOWN_FOLDERS):
             assert await store.create(f"run/{number}/entry", b"x")
+        gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
+    await asyncio.gather(*(store.keys("run/") for _ in range(10 * THREADS)))  # all of its threads are there
     tracemalloc.start()
     try:
         before, after = [await write(part * MOST_KNOWN_FOLDERS) for part in range(2)]
