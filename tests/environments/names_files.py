@@ -7,8 +7,8 @@ from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item
 
 class NamesFilesConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("terminal",)
-    seconds: float = 0.0
-    """For which verification stands still before it looks."""
+    waits: bool = False
+    """Whether verification waits for a file before it looks."""
 
 
 class NamesFiles(Environment):
@@ -25,8 +25,8 @@ class NamesFiles(Environment):
         return {} if self.config.keep_services else {"expected": "hello\n"}
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
-        if self.config.seconds:
-            ctx.terminal(f"touch /work/verifying; sleep {self.config.seconds}")
+        if self.config.waits:
+            ctx.terminal("touch /work/verifying; while [ ! -e /work/go ]; do sleep 0.05; done", timeout=600)
         names = ("/home/agent/greeting.txt", "~/greeting.txt", "$HOME/greeting.txt", "greeting.txt")
         found = {
             name: (

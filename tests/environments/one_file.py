@@ -6,6 +6,8 @@ from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item
 class OneFileConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("terminal", "file", "todo")
     max_agent_turns: int = 8
+    terminal_timeout: float = 600.0
+    """Commands of tests wait for what a test does meanwhile."""
 
 
 class OneFile(Environment):

@@ -1,11 +1,12 @@
-"""An environment whose verification takes a while and counts how often each of its commands ran."""
+"""An environment whose verification waits for a file and counts how often each of its commands ran."""
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, Reward, ToolContext
+
+WAITS = "while [ ! -e /work/go ]; do sleep 0.05; done"
 
 
 class SlowVerifierConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("terminal",)
-    seconds: float = 4.0
 
 
 class SlowVerifier(Environment):
@@ -20,6 +21,6 @@ class SlowVerifier(Environment):
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
         ctx.terminal("echo first >> /work/verified")
-        ctx.terminal(f"sleep {self.config.seconds}; echo second >> /work/verified")
+        ctx.terminal(f"{WAITS}; echo second >> /work/verified", timeout=600)
         lines = ctx.terminal("cat /work/verified")["output"].split()
         return Reward(score=float(lines == ["first", "second"]), log=" ".join(lines))

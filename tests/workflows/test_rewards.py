@@ -20,6 +20,7 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho
 from tests.cluster import Cluster
 from tests.support import eventually
+from tests.workflows.losses import made
 from tests.workflows.scripts import run, say
 from tests.workflows.test_runs import failure
 
@@ -40,13 +41,12 @@ async def test_a_retried_verification_finds_its_finished_commands(private_cluste
         worker = await cluster.start_worker()
         handle = await cluster.start("retried", url, environment=environment, model="scripted")
 
-        async def verifying() -> bool:
-            files = cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/verified")
-            return any(file.read_text() == "first\n" for file in files)
-
-        await eventually(verifying, "the verifier's first command done")
+        verified = await eventually(
+            lambda: made(cluster, "retried/g000000/r0", 0, "verified"), "the verifier's first command done"
+        )
         await worker.kill()
         await cluster.start_worker()
+        verified.with_name("go").touch()
         await handle.result()
     found = await reward(cluster.open_journal(), "retried")
     assert found is not None and (found.score, found.log, found.epoch) == (1.0, "first second", 0)

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+from temporalio.api.enums.v1 import EventType
 
 from clotho.identifiers.rollout_keys import call_key, lease_key, reward_key
 from clotho.models.endpoint import Endpoint
@@ -23,8 +25,10 @@ from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTu
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.tools.shell import SLOT
 from tests.cluster import FAST, Cluster
-from tests.support import ONE_FILE, eventually, start
+from tests.support import ONE_FILE, eventually, start, step_of
+from tests.workflows.holding import LATER_TURNS, Holding
 from tests.workflows.losses import (
+    WAITS,
     diverging,
     journalled,
     kill_sandbox,
@@ -48,21 +52,24 @@ async def test_a_lost_sandbox_is_restored_where_it_was(cluster: Cluster) -> None
     rollout = "lost-between/g000000/r0"
     script = played(
         run("mkdir -p ~/deep && cd ~/deep && export A=5 && echo 0 >> /work/ran"),
-        run("sleep 0.5; echo 1 >> /work/ran"),
+        run("echo 1 >> /work/ran"),
         run("echo 2 >> /work/ran; echo $A $PWD $(cat /work/ran); echo -n 1 > /work/score"),
     )
-    async with serving(ScriptedModel(script)) as url:
+    model = Holding(script, held=LATER_TURNS)
+    async with serving(model) as url:
         handle = await start(cluster, "lost-between", url)
-        await journalled(cluster, call_key(rollout, "0000-00"))
+        await model.held(1)
         await kill_sandbox(cluster, rollout)
+        model.release.set()
         await handle.result()
     assert (await output(cluster, rollout, "0002-00")).split() == ["5", "/home/agent/deep", "0", "1", "2"]
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None
     assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.EXACT,))
     history = await cluster.client.get_workflow_handle(rollout).fetch_history()
-    asked = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
-    assert asked.count("acquire") == 1
+    activities = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    asked = [step_of(event) for event in history.events if event.event_type == activities]
+    assert asked.count("restore sandbox (1)") == 1
 
 
 @pytest.mark.slow
@@ -71,17 +78,12 @@ async def test_a_command_lost_with_its_sandbox_runs_in_the_next(cluster: Cluster
     rollout = "lost-inside/g000000/r0"
     script = played(
         run("echo before > /work/log"),
-        run("echo half >> /work/log; sleep 3; cat /work/log; echo -n 1 > /work/score"),
+        run(f"echo half >> /work/log; {WAITS}; cat /work/log"),
     )
     async with serving(ScriptedModel(script)) as url:
         handle = await start(cluster, "lost-inside", url)
 
-        async def half_done() -> bool:
-            files = cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/log")
-            return any(file.read_text() == "before\nhalf\n" for file in files)
-
-        await eventually(half_done, "the command half done")
-        await kill_sandbox(cluster, rollout)
+        await lose_while_waiting(cluster, rollout)
         await handle.result()
     assert (await output(cluster, rollout, "0001-00")).split() == ["before", "half"]
     end = await read_end(cluster.open_journal(), rollout)
@@ -96,17 +98,13 @@ async def test_calls_since_the_checkpoint_are_replayed(cluster: Cluster) -> None
         for command in (
             "cd /tmp && export B=7 && echo one > /work/one",
             "echo two > /work/two",
-            "touch /work/third; sleep 3; echo $B $PWD $(cat /work/one /work/two); echo -n 1 > /work/score",
+            f"{WAITS}; echo $B $PWD $(cat /work/one /work/two)",
         )
     )
     async with serving(ScriptedModel(played(ScriptedTurn(calls=calls)))) as url:
         handle = await start(cluster, "replayed", url)
 
-        async def third() -> bool:
-            return any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/third"))
-
-        await eventually(third, "the third call running")
-        await kill_sandbox(cluster, rollout)
+        await lose_while_waiting(cluster, rollout)
         await handle.result()
     assert (await output(cluster, rollout, "0000-02")).split() == ["7", "/tmp", "one", "two"]
     end = await read_end(cluster.open_journal(), rollout)
@@ -116,18 +114,9 @@ async def test_calls_since_the_checkpoint_are_replayed(cluster: Cluster) -> None
 @pytest.mark.slow
 async def test_a_replay_that_comes_to_something_else_is_marked(cluster: Cluster) -> None:
     rollout = "diverged/g000000/r0"
-    calls = tuple(
-        ScriptedCall(name="terminal", arguments={"command": command})
-        for command in ("cat /proc/sys/kernel/random/uuid > /work/id", "touch /work/second; sleep 3")
-    )
-    async with serving(ScriptedModel(played(ScriptedTurn(calls=calls)))) as url:
+    async with serving(ScriptedModel(played(diverging()))) as url:
         handle = await start(cluster, "diverged", url)
-
-        async def second() -> bool:
-            return any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/second"))
-
-        await eventually(second, "the second call running")
-        await kill_sandbox(cluster, rollout)
+        await lose_while_waiting(cluster, rollout)
         await handle.result()
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None and end.summary.losses == (Fidelity.DIVERGED,)
@@ -135,23 +124,12 @@ async def test_a_replay_that_comes_to_something_else_is_marked(cluster: Cluster)
 
 async def test_a_command_that_ends_its_sandbox_every_time_is_the_policys_doing(cluster: Cluster) -> None:
     rollout = "deadly/g000000/r0"
-    script = played(run("echo -n 0.5 > /work/score"), run("touch /work/deadly; sleep 60"))
+    script = played(run("echo -n 0.5 > /work/score"), run("touch /work/deadly; sleep 600"))
     async with serving(ScriptedModel(script)) as url:
         handle = await start(cluster, "deadly", url)
         for number in range(3):
-
-            async def deadly(number: int = number) -> bool:
-                files = list(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/deadly"))
-                leased = (cluster.store / lease_key(rollout, number)).exists()
-                return bool(files) and leased
-
-            await eventually(deadly, "the deadly command running")
+            await eventually(partial(made, cluster, rollout, number, "deadly"), "the deadly command running")
             await kill_sandbox(cluster, rollout, number)
-
-            async def gone() -> bool:
-                return not any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/deadly"))
-
-            await eventually(gone, "the lost sandbox cleared away")
         await handle.result()
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None
@@ -185,7 +163,7 @@ async def test_a_command_that_memory_ends_is_told_and_one_that_takes_its_sandbox
     rollout, hog = "memory/g000000/r0", "python3 -c 'x = bytearray(1 << 30)'"
     # Small ones, each of which the kernel leaves alone while there is the supervisor to be ended.
     hogs = (
-        "for n in $(seq 8); do python3 -c 'import time; x = bytearray(12 << 20); time.sleep(9)' & done; wait"
+        "for n in $(seq 8); do python3 -c 'import time; x = bytearray(12 << 20); time.sleep(90)' & done; wait"
     )
     script = played(
         run("echo -n 0.5 > /work/score"),
@@ -250,12 +228,10 @@ async def test_a_sandbox_lost_in_verification_is_verified_again_from_before(clus
         environment = "tests.environments.slow_verifier:SlowVerifier"
         handle = await cluster.start("lost-verifying", url, environment=environment, model="scripted")
 
-        async def verifying() -> bool:
-            files = cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/verified")
-            return any(file.read_text() == "first\n" for file in files)
-
-        await eventually(verifying, "the verifier's first command done")
+        await eventually(lambda: made(cluster, rollout, 0, "verified"), "the verifier's first command done")
         await cluster.sandboxes().destroy(lease_key(rollout, 0))
+        verified = await eventually(lambda: made(cluster, rollout, 1, "verified"), "it in the next sandbox")
+        verified.with_name("go").touch()
         await handle.result()
     reward = await cluster.open_journal().read_required(reward_key(rollout), RewardEntry)
     assert (reward.score, reward.log, reward.epoch) == (1.0, "first second", 1)
@@ -289,22 +265,27 @@ async def test_what_an_attempt_in_a_lost_sandbox_journals_late_is_done_in_the_ne
     fail.mkdir()
     script = played(
         run("mkdir -p ~/deep; echo 0 >> /work/log"),
-        run("cd ~/deep; echo 1 >> /work/log; touch /work/second; sleep 1"),
+        run(
+            "cd ~/deep; echo 1 >> /work/log; touch /work/second; while [ ! -e /work/past ]; do sleep 0.1; done"
+        ),
         run("cd ..; echo 2 >> /work/log; touch /work/third; while [ ! -e /work/go ]; do sleep 0.1; done"),
         run("echo $PWD $(cat /work/log); echo -n 1 > /work/score"),
     )
     async with serving(ScriptedModel(script)) as url:
         second, third = (call_key(rollout, call) for call in ("0001-00", "0002-00"))
-        await cluster.start_worker(CLOTHO_FAIL=f"call.asked[{second}]:pause@2", CLOTHO_FAIL_FOLDER=str(fail))
+        restored = f"restore.unpacked[{lease_key(rollout, 1)}]:pause"
+        await cluster.start_worker(CLOTHO_FAIL=restored, CLOTHO_FAIL_FOLDER=str(fail))
         handle = await start(cluster, "late", url)
         await eventually(lambda: made(cluster, rollout, 0, "second"), "the second command running")
         await kill_sandbox(cluster, rollout, 0)
-        asked = fail / "call.asked"
-        await eventually(lambda: asyncio.to_thread(asked.exists), "the second command asked for again")
+        unpacked = fail / "restore.unpacked"
+        await eventually(lambda: asyncio.to_thread(unpacked.exists), "the next sandbox without the command")
         await write_late(cluster, second, lease=0)
-        asked.unlink()
+        unpacked.unlink()
+        await let_pass(cluster, rollout, 1)
         await eventually(lambda: made(cluster, rollout, 1, "third"), "the third command running")
         await kill_sandbox(cluster, rollout, 1)
+        await let_pass(cluster, rollout, 2)
         file = await eventually(lambda: made(cluster, rollout, 2, "third"), "the third command running again")
         await write_late(cluster, third, lease=1)
         file.with_name("go").touch()
@@ -313,6 +294,12 @@ async def test_what_an_attempt_in_a_lost_sandbox_journals_late_is_done_in_the_ne
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None
     assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.REPLAYED, Fidelity.REPLAYED))
+
+
+async def let_pass(cluster: Cluster, rollout: str, lease: int) -> None:
+    """Have the second command end where it is replayed."""
+    file = await eventually(lambda: made(cluster, rollout, lease, "second"), "the second command replayed")
+    file.with_name("past").touch()
 
 
 async def write_late(cluster: Cluster, key: str, lease: int) -> None:

@@ -1,6 +1,7 @@
 """Whole rollouts whose verifier sees what the agent left, as the agent saw it."""
 
 import json
+from functools import partial
 
 from clotho.identifiers.rollout_keys import lease_key, reward_key
 from clotho.rollouts.verification import RewardEntry
@@ -8,6 +9,7 @@ from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTu
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.support import eventually
+from tests.workflows.losses import made
 from tests.workflows.scripts import run, say
 
 ENVIRONMENT = "tests.environments.names_files:NamesFiles"
@@ -29,18 +31,17 @@ async def test_a_verifier_finds_a_file_under_every_name(cluster: Cluster) -> Non
 async def test_it_starts_in_the_same_directory_after_a_loss(cluster: Cluster) -> None:
     """The checkpoint before verification holds the directory that the agent's shell was in."""
     name = "view-after-loss"
+    rollout = f"{name}/g000000/r0"
     async with serving(ScriptedModel(SCRIPT)) as url:
         handle = await cluster.start(
-            name, url, environment=ENVIRONMENT, model="scripted", overrides={"seconds": 2.0}
+            name, url, environment=ENVIRONMENT, model="scripted", overrides={"waits": True}
         )
-
-        async def verifying() -> bool:
-            return any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/verifying"))
-
-        await eventually(verifying, "the verifier's first command")
-        await cluster.sandboxes().destroy(lease_key(f"{name}/g000000/r0", 0))
+        await eventually(partial(made, cluster, rollout, 0, "verifying"), "the verifier's first command")
+        await cluster.sandboxes().destroy(lease_key(rollout, 0))
+        again = await eventually(partial(made, cluster, rollout, 1, "verifying"), "it in the next sandbox")
+        again.with_name("go").touch()
         await handle.result()
-    found = await cluster.open_journal().read_required(reward_key(f"{name}/g000000/r0"), RewardEntry)
+    found = await cluster.open_journal().read_required(reward_key(rollout), RewardEntry)
     assert (found.score, found.lease and found.lease.number) == (1.0, 1), found.log
 
 
