@@ -31,9 +31,14 @@ class Holding(ScriptedModel):
         self.release = threading.Event()
         self.holds: set[str] = set()
         """Keys of the calls that it has held."""
-        self._held = re.compile(held, re.DOTALL)
+        self.hold(held)
         self._answers = self.app
         self.app = Starlette(routes=[Mount("/", self._hold)])
+
+    def hold(self, held: bytes) -> None:
+        """Hold the calls that match another pattern, and let those go that don't."""
+        self._held = re.compile(held, re.DOTALL)
+        self.holds.clear()
 
     async def held(self, calls: int) -> None:
         """Wait until it has held so many."""
@@ -47,7 +52,7 @@ class Holding(ScriptedModel):
         asked = await _whole(receive)
         if self._held.search(asked.get("body", b"")):
             self.holds.add(dict(scope["headers"]).get(b"idempotency-key", b"").decode())
-            while not self.release.is_set():
+            while not self.release.is_set() and self._held.search(asked["body"]):
                 await asyncio.sleep(POLL_SECONDS)
         messages = iter([asked])
 
@@ -64,4 +69,4 @@ async def _whole(receive: Callable[[], Awaitable[Message]]) -> Message:
     while message.get("more_body"):
         message = await receive()
         body += message.get("body", b"")
-    return message | {"body": body} if message["type"] == "http.request" else message
+    return {**message, "body": body} if message["type"] == "http.request" else message

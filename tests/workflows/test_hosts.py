@@ -1,18 +1,24 @@
 """Two hosts with sandboxes of their own: one dies and comes back, one is restarted."""
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from clotho.identifiers.rollout_keys import call_key, lease_key
 from clotho.processes.child import ChildProcess
+from clotho.processes.liveness import Liveness
 from clotho.rollouts.lease import Fidelity, LeaseEntry
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
-from tests.support import eventually, start
+from tests.support import PATIENCE_SECONDS, eventually, start
+from tests.workflows.holding import Holding, after_turns
 from tests.workflows.losses import kill_sandbox, made
 from tests.workflows.scripts import run, say
 
@@ -28,20 +34,26 @@ def sandboxes_of(cluster: Cluster, name: str) -> int:
     return len(list((cluster.folder / f"host-{name}").glob("*/sandboxes/*")))
 
 
+@asynccontextmanager
+async def present(cluster: Cluster, name: str) -> AsyncIterator[None]:
+    """A host is away for less time than counts as its death, however slowly its worker starts."""
+    liveness = Liveness(cluster.open_journal(), f"{TaskQueues().sandbox.queue}-{name}")
+    beats = asyncio.create_task(liveness.run())
+    yield
+    beats.cancel()
+
+
 @pytest.mark.slow
 async def test_the_rollouts_of_a_dead_host_go_on_at_another(private_cluster: Cluster) -> None:
     cluster, rollout = private_cluster, "moved-host/g000000/r0"
-    turns = (run("cd /tmp && echo kept > kept"), *[run("sleep 0.2; cat /tmp/kept")] * 30)
+    turns = (run("cd /tmp && echo kept > kept"), *[run("cat /tmp/kept")] * 3)
     last = (run("cat kept && echo -n 1 > /work/score"), say("Done."))
-    model = ScriptedModel(Script(conversations=(Conversation(variants=((*turns, *last),)),), latency=0.2))
+    script = Script(conversations=(Conversation(variants=((*turns, *last),)),))
+    model = Holding(script, held=after_turns(2))
     async with serving(model) as url:
         first = await host(cluster, "first")
-        handle = await start(cluster, "moved-host", url, overrides={"max_agent_turns": 50})
-
-        async def under_way() -> bool:
-            return (cluster.store / call_key(rollout, "0001-00")).exists()
-
-        await eventually(under_way, "a second call done")
+        handle = await start(cluster, "moved-host", url)
+        await model.held(1)
         second = await host(cluster, "second")
 
         async def two_are_there() -> bool:
@@ -49,6 +61,7 @@ async def test_the_rollouts_of_a_dead_host_go_on_at_another(private_cluster: Clu
 
         await eventually(two_are_there, "both hosts present")
         await first.kill()
+        model.release.set()
         await handle.result()
         journal = cluster.open_journal()
         end = await read_end(journal, rollout)
@@ -109,8 +122,9 @@ async def test_a_rolling_restart_moves_nobody(private_cluster: Cluster) -> None:
 
         await eventually(under_way, "a second call done")
         await host(cluster, "second")
-        await first.stop(20)
-        await host(cluster, "first")
-        await handle.result()
+        async with present(cluster, "first"):
+            await first.stop(PATIENCE_SECONDS)
+            await host(cluster, "first")
+            await handle.result()
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None and (end.summary.score, end.summary.losses) == (1.0, ())

@@ -9,13 +9,14 @@ import pytest
 from clotho.config import TemporalSettings
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.rollout_keys import call_key
 from clotho.runs.rollouts import read_end
 from clotho.temporal.connection import connect
 from clotho.testing.script import Conversation, Script
-from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster, register
 from tests.support import eventually, start
+from tests.workflows.holding import Holding, after_turns
+from tests.workflows.losses import made
 from tests.workflows.scripts import run, say
 
 RUN = "two-namespaces"
@@ -54,33 +55,31 @@ async def test_a_run_closed_in_one_namespace_keeps_its_sandboxes_in_the_other(
     private_cluster: Cluster, other: Cluster
 ) -> None:
     first, second = private_cluster, other
-    commands = [run("echo more >> /work/log; sleep 0.3")] * 12
-    last = (run("test $(wc -l < /work/log) = 12 && echo -n 1 > /work/score"), say("Done."))
-    model = ScriptedModel(Script(conversations=(Conversation(variants=((*commands, *last),)),)))
+    waits = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done"
+    more = "echo more >> /work/log"
+    commands = (run(more), run(more), run(f"{waits}; {more}"), *[run(more)] * 3)
+    last = (run("test $(wc -l < /work/log) = 6 && echo -n 1 > /work/score"), say("Done."))
+    script = Script(conversations=(Conversation(variants=((*commands, *last),)),))
+    model = Holding(script, held=after_turns(2))
     async with serving(model) as url:
         worker = await first.start_worker()
-        await start(first, RUN, url, overrides={"max_agent_turns": 20})
-
-        def has_made(call: str) -> bool:
-            return (first.store / call_key(ROLLOUT, call)).exists()
-
-        async def under_way() -> bool:
-            return has_made("0001-00")
-
-        await eventually(under_way, "a second call done")
+        await start(first, RUN, url)
+        await model.held(1)
         await worker.kill()  # a cancel that a parent's end brings would still release the sandbox
         for workflow in (campaign_id(RUN), GROUP, ROLLOUT):
             await first.client.get_workflow_handle(workflow).terminate("moved to another namespace")
         await second.start_worker()
-        handle = await start(second, RUN, url, overrides={"max_agent_turns": 20})
+        model.release.set()
+        handle = await start(second, RUN, url)
+        waiting = await eventually(lambda: made(second, ROLLOUT, 0, "waiting"), "the third command")
 
         async def taken_over() -> bool:
             leases = await second.sandboxes().leases()
             return any(held.labels and held.labels.namespace == second.client.namespace for held in leases)
 
         await eventually(taken_over, "the rollout at work in the other namespace")
-        assert not has_made("0010-00"), "there is something left to do"
         async with keeper_looking(first):
+            waiting.with_name("go").touch()
             await handle.result()
     end = await read_end(second.open_journal(), ROLLOUT)
     assert end is not None and (end.summary.score, end.summary.losses) == (1.0, ())

@@ -12,6 +12,8 @@ from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTu
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.support import PATIENCE_SECONDS, eventually, start
+from tests.workflows.holding import Holding, after_turns
+from tests.workflows.losses import WAITS, made
 from tests.workflows.scripts import run, say
 
 ROLLOUT = "{run}/g000000/r0"
@@ -34,26 +36,25 @@ async def call(cluster: Cluster, rollout: str, turn: int) -> CallEntry:
 async def test_a_new_worker_goes_on_from_the_last_completed_step(private_cluster: Cluster) -> None:
     """The only worker is killed three times: after a turn, after a command, and in the middle of a call."""
     cluster, rollout = private_cluster, ROLLOUT.format(run="killed")
-    turns = [run(f"echo {number} >> /work/ran; sleep 0.2") for number in range(6)]
-    script = Script(
-        conversations=(Conversation(variants=((*turns, run("cat /work/ran"), say("Done.")),)),), latency=0.3
-    )
-    model = ScriptedModel(script)
+    turns = [run(f"echo {number} >> /work/ran") for number in range(6)]
+    turns[1] = run(f"{WAITS}; echo 1 >> /work/ran")
+    script = Script(conversations=(Conversation(variants=((*turns, run("cat /work/ran"), say("Done.")),)),))
+    model = Holding(script, held=after_turns(3))
     async with serving(model) as url:
         worker = await cluster.start_worker()
         handle = await start(cluster, "killed", url)
-        for key in (turn_key(rollout, 1), call_key(rollout, "0002-00")):
-            await written(cluster, key)
-            await worker.kill()
-            worker = await cluster.start_worker()
-        await written(cluster, call_key(rollout, "0003-00"))
-        asked = model.calls.requests.total()
-
-        async def asking() -> bool:
-            return model.calls.requests.total() > asked
-
-        await eventually(asking, "the next turn asked for")
+        waiting = await eventually(lambda: made(cluster, rollout, 0, "waiting"), "the command after a turn")
         await worker.kill()
+        worker = await cluster.start_worker()
+        waiting.with_name("go").touch()
+        await model.held(1)
+        assert (cluster.store / call_key(rollout, "0002-00")).exists()
+        await worker.kill()
+        worker = await cluster.start_worker()
+        model.hold(after_turns(5))
+        await model.held(1)
+        await worker.kill()
+        model.release.set()
         await cluster.start_worker()
         await handle.result()
     assert model.calls.paid_twice == {}
@@ -65,30 +66,22 @@ async def test_a_new_worker_goes_on_from_the_last_completed_step(private_cluster
 
 async def test_a_command_outlives_its_worker_and_is_attached_to(private_cluster: Cluster) -> None:
     cluster, rollout = private_cluster, ROLLOUT.format(run="attach")
-    command = (
-        "for i in $(seq 60); do echo line $i; sleep 0.1; done; echo once >> /work/count; wc -l < /work/count"
-    )
+    lines = "for i in $(seq 60); do echo line $i; sleep 0.1; done"
+    command = f"touch /work/begun; {lines}; {WAITS}; echo once >> /work/count; wc -l < /work/count"
     script = Script(conversations=(Conversation(variants=((run(command), say("Done.")),)),))
     async with serving(ScriptedModel(script)) as url:
         worker = await cluster.start_worker()
         handle = await start(cluster, "attach", url)
 
-        async def command_runs() -> bool:
-            return bool(await outputs(cluster))
-
+        waiting = await eventually(lambda: made(cluster, rollout, 0, "begun"), "the command running")
         for _ in range(2):
-            await eventually(command_runs, "output of the command")
             await worker.kill()
             worker = await cluster.start_worker()
+        waiting.with_name("go").touch()
         await handle.result()
     result = json.loads((await call(cluster, rollout, 0)).content)
     assert result["output"].split("\n")[:60] == [f"line {number}" for number in range(1, 61)]
     assert result["output"].split()[-1] == "1"
-
-
-async def outputs(cluster: Cluster) -> list[str]:
-    """The leases whose sandbox lives, with a command that has written something."""
-    return [held.lease for held in await cluster.sandboxes().leases()]
 
 
 @pytest.mark.slow
@@ -98,14 +91,14 @@ async def test_a_worker_told_to_stop_finishes_its_calls(private_cluster: Cluster
     script = Script(conversations=(Conversation(variants=((run("true"), say("Done.")),)),), latency=2.0)
     model = ScriptedModel(script)
     async with serving(model) as url:
-        worker = await cluster.start_worker()
+        worker = await cluster.start_worker(CLOTHO_WORKER__DRAIN_SECONDS=f"{PATIENCE_SECONDS:g}")
         handle = await start(cluster, "drained", url)
 
         async def asked() -> bool:
             return bool(model.calls.requests)
 
         await eventually(asked, "the first turn asked for")
-        await worker.stop(seconds=20)
+        await worker.stop(2 * PATIENCE_SECONDS)
         assert (cluster.store / turn_key(rollout, 0)).exists(), "the call in flight was lost"
         await cluster.start_worker()
         await handle.result()
