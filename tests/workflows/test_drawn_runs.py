@@ -30,7 +30,7 @@ from tests.support import ONE_FILE, eventually
 from tests.workflows.scripts import run, say
 
 TURNS = (run("true"), run("true"), say("Done."))
-SLOW = Script(conversations=(Conversation(variants=(TURNS,)),), latency=0.3)
+SCRIPT = Script(conversations=(Conversation(variants=(TURNS,)),))
 ITEMS: tuple[Item, ...] = ({"id": "a", "number": 0}, {"number": 1})
 HASHED = "h-" + "0" * 32
 
@@ -74,12 +74,12 @@ async def test_a_run_that_an_adapter_draws_is_operated_by_the_command(
 ) -> None:
     name, where = "drawn-operated", ("--store", str(cluster.store), "--temporal", cluster.address)
     operate = Operations(cluster.open_journal(), cluster.client)
-    async with serving(ScriptedModel(SLOW)) as url:
+    async with serving(ScriptedModel(SCRIPT)) as url:
         groups, claims = await opened(cluster, name, url)
         first, second = (claim.group for claim in claims)
         await note_capabilities(cluster.open_journal(), name, served_at(url))
-        waiting = [asyncio.create_task(groups.until_scored(claim, print)) for claim in claims]
         await operate.pause(Target.named(name))
+        waiting = [asyncio.create_task(groups.until_scored(claim, print)) for claim in claims]
         await stopped(cluster, name, len(claims))
         await operate.pause(Target.named(second))
         orders: dict[str, Sequence[str]] = {
@@ -126,11 +126,11 @@ def served_at(url: str) -> ServerCapabilities:
 
 async def test_cancelled_groups_are_started_again_unless_they_were_dropped(cluster: Cluster) -> None:
     name, operate = "drawn-cancelled", Operations(cluster.open_journal(), cluster.client)
-    async with serving(ScriptedModel(SLOW)) as url:
+    async with serving(ScriptedModel(SCRIPT)) as url:
         groups, claims = await opened(cluster, name, url)
         first, second = (claim.group for claim in claims)
-        waiting = [asyncio.create_task(groups.until_scored(claim, print)) for claim in claims]
         await operate.pause(Target.named(name))
+        waiting = [asyncio.create_task(groups.until_scored(claim, print)) for claim in claims]
         await stopped(cluster, name, len(claims))
         await operate.cancel(Target.named(name))
         for ended in await asyncio.gather(*waiting, return_exceptions=True):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     PauseActivityRequest,
     ResetActivityRequest,
@@ -17,7 +18,7 @@ from clotho.errors import InvalidInput
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.operations import Boundaries, Operations
-from clotho.runs.pauses import pauses_of_rollout, waits_of
+from clotho.runs.pauses import paused_because, pauses_of_rollout, waits_of
 from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Fault, Script
@@ -26,11 +27,14 @@ from clotho.viewer.rollout import read_rollout
 from clotho.viewer.timeline import timeline
 from tests.cli.command import clotho_many
 from tests.cluster import Cluster
-from tests.support import eventually, start
+from tests.support import PATIENCE_SECONDS, eventually, start
+from tests.workflows.holding import FIRST_TURNS, LATER_TURNS, Holding, after_turns
 from tests.workflows.scripts import run, say
 
 TURNS = (run("true"),) * 5
 SLOW = Script(conversations=(Conversation(variants=((*TURNS, say("Done.")),)),), latency=0.3)
+"""After the second turn, the others take longer than turns may take to see a pause."""
+ACTIVE_SECONDS = 60.0
 
 
 def operations(cluster: Cluster) -> Operations:
@@ -53,12 +57,13 @@ async def stopped(cluster: Cluster, name: str, rollouts: int) -> None:
 
 @pytest.mark.slow
 async def test_a_paused_run_stops_at_turn_boundaries_and_goes_on(cluster: Cluster) -> None:
-    model, target = ScriptedModel(SLOW), Target.named("paused")
+    model, target = Holding(SLOW, held=LATER_TURNS), Target.named("paused")
     async with serving(model) as url:
         handle = await start(cluster, "paused", url, groups=2, group_size=2)
-        await asked(model, 6)
+        await model.held(4)
         await operations(cluster).pause(target)
         await operations(cluster).pause(target)
+        model.release.set()
         await stopped(cluster, "paused", 4)
         answered = model.calls.completed.total()
         progress = await handle.query("progress", result_type=CampaignProgress)
@@ -73,17 +78,18 @@ async def test_a_paused_run_stops_at_turn_boundaries_and_goes_on(cluster: Cluste
 @pytest.mark.slow
 async def test_a_paused_run_outlives_its_workers(private_cluster: Cluster) -> None:
     """One is killed and one told to stop while rollouts wait in them."""
-    cluster, model, target = private_cluster, ScriptedModel(SLOW), Target.named("restarted")
+    cluster, model, target = private_cluster, Holding(SLOW, held=LATER_TURNS), Target.named("restarted")
     async with serving(model) as url:
         worker = await cluster.start_worker()
         handle = await start(cluster, "restarted", url, group_size=2)
-        await asked(model, 2)
+        await model.held(2)
         await operations(cluster).pause(target)
+        model.release.set()
         await stopped(cluster, "restarted", 2)
         await worker.kill()
         worker = await cluster.start_worker()
         await stopped(cluster, "restarted", 2)
-        await worker.stop(seconds=20)
+        await worker.stop(PATIENCE_SECONDS)
         await cluster.start_worker()
         await operations(cluster).resume(target)
         await handle.result()
@@ -92,14 +98,20 @@ async def test_a_paused_run_outlives_its_workers(private_cluster: Cluster) -> No
 
 @pytest.mark.slow
 async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) -> None:
-    model = ScriptedModel(SLOW)
+    model = Holding(SLOW, held=LATER_TURNS)
     group, rollout = Target.named("apart-paused/g000000"), Target.named("apart-paused/g000001/r1")
     async with serving(model) as url:
         handle = await start(cluster, "apart-paused", url, groups=2, group_size=2)
-        await asked(model, 4)
+        await model.held(4)
         operate = operations(cluster)
+
+        async def listed() -> bool:
+            return (await operate.boundaries(group)).running == 2
+
+        await eventually(listed, "both rollouts of the group listed")
         for target in (group, rollout, group, rollout):
             await operate.pause(target)
+        model.release.set()
         await stopped(cluster, str(group), 2)
         await stopped(cluster, str(rollout), 1)
         other = await cluster.client.get_workflow_handle("apart-paused/g000001/r0").result()
@@ -128,17 +140,21 @@ async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) ->
 @pytest.mark.slow
 async def test_a_cancelled_paused_run_is_retried_as_it_was_ordered(cluster: Cluster, tmp_path: Path) -> None:
     """The real command needs none of the options that the run was started with."""
-    model = ScriptedModel(SLOW.model_copy(update={"latency": 1.2}))
+    model = Holding(SLOW, held=LATER_TURNS)
     where = ("--store", str(cluster.store), "--temporal", cluster.address)
     async with serving(model) as url:
         handle = await start(cluster, "by-command", url, groups=2, group_size=1)
-        await asked(model, 2)
+        await model.held(2)
         orders = {
             "paused": ("pause", "by-command", *where),
             "shown": ("status", "by-command", *where),
             "ended": ("cancel", "by-command", *where),
         }
-        answers = await clotho_many(orders, tmp_path)
+        ordered = asyncio.create_task(clotho_many(orders, tmp_path))
+        journal = cluster.open_journal()
+        await eventually(lambda: paused_because(journal, "by-command"), "the run to be paused")
+        model.release.set()
+        answers = await ordered
         assert "2 of 2 running rollouts have stopped" in answers["paused"].output, answers
         assert "paused: by hand" in answers["shown"].output
         assert answers["ended"].status == 0
@@ -224,21 +240,22 @@ async def test_a_deleted_run_is_gone_and_its_name_stays_taken(cluster: Cluster, 
 
 @pytest.mark.slow
 async def test_limits_count_no_outage_and_no_pause(cluster: Cluster) -> None:
-    """The model server is out for longer than the rollout may be active, and then the run is paused as long."""
+    """The model server is out, and then the run is paused for longer than the rollout may be active."""
     faults = (Fault(kind="status", status=503, headers={"retry-after": "1"}, requests=(2, 3, 4)),)
-    model = ScriptedModel(SLOW.model_copy(update={"faults": faults, "latency": 0.1}))
+    model = Holding(SLOW.model_copy(update={"faults": faults, "latency": 0.4}), held=after_turns(2))
     target = Target.named("limited-active")
     async with serving(model) as url:
-        overrides = {"max_active_seconds": 8.0}
+        overrides = {"max_active_seconds": ACTIVE_SECONDS}
         clock = asyncio.get_running_loop().time
         began = clock()
         handle = await start(cluster, "limited-active", url, overrides=overrides)
-        await asked(model, 3)
+        await model.held(1)
         await operations(cluster).pause(target)
+        model.release.set()
         await stopped(cluster, "limited-active", 1)
 
         async def longer_than_the_limit() -> bool:
-            return clock() - began > 12
+            return clock() - began > ACTIVE_SECONDS + 5
 
         await eventually(longer_than_the_limit, "time to pass")
         await operations(cluster).resume(target)
@@ -246,25 +263,31 @@ async def test_limits_count_no_outage_and_no_pause(cluster: Cluster) -> None:
     end = await read_end(cluster.open_journal(), "limited-active/g000000/r0")
     assert end is not None
     assert end.summary.ending.outcome is Outcome.COMPLETED
-    assert end.summary.active_seconds < 8
+    assert end.summary.active_seconds < ACTIVE_SECONDS
 
 
 @pytest.mark.parametrize("act", ["pause", "reset"])
 @pytest.mark.slow
 async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Cluster, act: str) -> None:
     name = f"activity-{act}"
-    model = ScriptedModel(Script(conversations=(Conversation(variants=((say("Done."),),)),), latency=7.0))
+    model = Holding(Script(conversations=(Conversation(variants=((say("Done."),),)),)), held=FIRST_TURNS)
     service, execution = cluster.client.workflow_service, WorkflowExecution(workflow_id=f"{name}/g000000/r0")
     namespace, turn = cluster.client.namespace, "sample_first_turn"
     async with serving(model) as url:
         handle = await start(cluster, name, url)
-        await asked(model, 1)
+        await model.held(1)
         if act == "reset":
+            began = await last_start(cluster, execution.workflow_id)
             await service.reset_activity(
                 ResetActivityRequest(
                     namespace=namespace, execution=execution, type=turn, reset_heartbeat=True
                 )
             )
+
+            async def begun_anew() -> bool:
+                return await last_start(cluster, execution.workflow_id) > began
+
+            await eventually(begun_anew, "another attempt")
         else:
             await service.pause_activity(
                 PauseActivityRequest(namespace=namespace, execution=execution, type=turn)
@@ -274,11 +297,22 @@ async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Clus
             await service.unpause_activity(
                 UnpauseActivityRequest(namespace=namespace, execution=execution, type=turn)
             )
+        model.release.set()
         await handle.result()
     assert set(model.calls.requests.values()) == {1}
 
 
 async def is_paused(cluster: Cluster, rollout: str) -> bool:
+    state = (await pending(cluster, rollout)).state
+    return state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
+
+
+async def last_start(cluster: Cluster, rollout: str) -> int:
+    """When the last attempt at a rollout's activity began, in nanoseconds."""
+    return (await pending(cluster, rollout)).last_started_time.ToNanoseconds()
+
+
+async def pending(cluster: Cluster, rollout: str) -> PendingActivityInfo:
     described = await cluster.client.get_workflow_handle(rollout).describe()
-    [pending] = described.raw_description.pending_activities
-    return pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
+    [activity] = described.raw_description.pending_activities
+    return activity

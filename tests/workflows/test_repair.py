@@ -6,10 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
 from temporalio.client import WorkflowFailureError
 
 from clotho.identifiers.group_keys import scored_key
-from clotho.identifiers.rollout_keys import call_key, lease_key, turn_key
+from clotho.identifiers.rollout_keys import lease_key, turn_key
 from clotho.rollouts.campaign import CampaignProgress, FailureStreak
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairBounds
 from clotho.run_settings import RunSettings
@@ -22,15 +25,32 @@ from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import FAST, Cluster
-from tests.support import eventually, start
+from tests.support import PATIENCE_SECONDS, eventually, start
+from tests.workflows.holding import Holding, after_turns
 from tests.workflows.scripts import run, say, scoring
 
 IMPATIENT = FAST.model_copy(
-    update={"model": FAST.model.model_copy(update={"schedule_to_close_timeout": timedelta(seconds=2)})}
+    update={
+        "model": FAST.model.model_copy(
+            update={"schedule_to_close_timeout": timedelta(seconds=PATIENCE_SECONDS)}
+        )
+    }
 )
-"""An outage of the model server soon counts as a failure of the rollout."""
+LONGER = {"retry-after": "3600"}
+"""Headers of an outage that is to last for longer than that, so that it counts as a failure at once."""
 EACH_TIME_ANOTHER = "(exit $(od -An -N1 -tu1 /dev/urandom))"
 """A command that ends with another exit status when it is replayed."""
+
+
+class Mended:
+    """A server that goes on with another model at the same address."""
+
+    def __init__(self, model: ScriptedModel) -> None:
+        self.model = model
+        self.app = Starlette(routes=[Mount("/", self._answer)])
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.model.app(scope, receive, send)
 
 
 async def written(cluster: Cluster, *keys: str) -> None:
@@ -52,14 +72,15 @@ async def run_ids(cluster: Cluster, group: str, size: int) -> list[str]:
 async def test_two_of_eight_fail_and_six_stay_untouched(cluster: Cluster) -> None:
     """The two go on from their last journalled turn, in workflow runs of their own."""
     turns = (run("echo -n 1 > /work/score"), *[run("true")] * 3, say("Done."))
-    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), latency=0.5))
+    model = Holding(Script(conversations=(Conversation(variants=(turns,)),)), held=after_turns(2))
     group, failing = "eight/g000000", (2, 5)
     async with serving(model) as url:
         handle = await start(cluster, "eight", url, group_size=8)
-        await written(cluster, *(turn_key(f"{group}/r{number}", 1) for number in range(8)))
+        await model.held(8)
         before = await run_ids(cluster, group, 8)
         for number in failing:
             await cluster.client.get_workflow_handle(f"{group}/r{number}").terminate("lost by a test")
+        model.release.set()
         progress = await handle.result()
     after = await run_ids(cluster, group, 8)
     entry = await group_entry(cluster, group)
@@ -77,7 +98,7 @@ async def test_two_of_eight_fail_and_six_stay_untouched(cluster: Cluster) -> Non
 @pytest.mark.slow
 async def test_repairs_are_bounded_and_the_failed_attempt_is_kept(cluster: Cluster) -> None:
     """The model server is out for longer than a rollout waits, again and again."""
-    outage = Fault(kind="status", status=503, requests=tuple(range(3, 30)))
+    outage = Fault(kind="status", status=500, headers=LONGER, requests=tuple(range(3, 30)))
     model = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(outage,)))
     group = "bounded/g000000"
     async with serving(model) as url:
@@ -98,7 +119,7 @@ async def test_repairs_are_bounded_and_the_failed_attempt_is_kept(cluster: Clust
 
 @pytest.mark.slow
 async def test_the_bound_of_a_run_holds_over_its_groups(cluster: Cluster) -> None:
-    outage = Fault(kind="status", status=503, first_attempts=1000)
+    outage = Fault(kind="status", status=500, headers=LONGER, first_attempts=1000)
     model = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(outage,)))
     async with serving(model) as url:
         bounds = RepairBounds(per_group=3, per_run=1)
@@ -123,17 +144,18 @@ async def test_replacements_are_flagged_and_the_bias_shows(cluster: Cluster, tmp
             run(f"echo -n 1 > /work/score; {EACH_TIME_ANOTHER}") if question.turn < length else say("Done.")
         )
 
-    model = ScriptedModel(Script(conversations=(scoring(0),), latency=0.2), policy)
+    model = Holding(Script(conversations=(scoring(0),), latency=0.2), after_turns(4), policy)
     async with serving(model) as url:
         overrides = {"max_agent_turns": 20}
         settings = RunSettings(keep_diverged=False)
         handle = await start(cluster, "biased", url, group_size=4, overrides=overrides, settings=settings)
-        await written(cluster, *(call_key(f"{group}/r{number}", "0003-00") for number in long))
+        await model.held(len(long))
         await operate.pause(target)
+        model.release.set()
 
         async def at_boundaries() -> bool:
             reached = await operate.boundaries(target)
-            return reached.running == reached.paused
+            return reached.running == reached.paused >= len(long)
 
         await eventually(at_boundaries, "long rollouts at a boundary")
         await asyncio.gather(*(lose_for_good(cluster, f"{group}/r{number}") for number in long))
@@ -171,7 +193,8 @@ async def test_a_run_that_fails_throughout_pauses_and_goes_on_when_mended(cluste
     refusal = Fault(kind="status", status=401, requests=tuple(range(9, 500)))
     before = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(refusal,)))
     after = ScriptedModel(Script(conversations=(scoring(1.0),)))
-    async with serving(before) as url:
+    server = Mended(before)
+    async with serving(server) as url:
         handle = await start(cluster, "breaker", url, groups=12, group_size=2, max_open_groups=3)
         stopped = await eventually(lambda: paused(handle), "the run to pause itself")
         assert stopped.paused is not None and stopped.paused.startswith("8 rollouts in a row failed alike")
@@ -179,7 +202,7 @@ async def test_a_run_that_fails_throughout_pauses_and_goes_on_when_mended(cluste
         assert stopped.scored + stopped.failed < 12
         metadata = await handle.query("__temporal_workflow_metadata")
         assert "**paused:** `8 rollouts in a row" in metadata.current_details
-    async with serving(after, port=port_of(url)):
+        server.model = after
         await operate.resume(Target.named("breaker"))
         done = await handle.result()
     assert (done.scored, done.failed) == (12, 0)
@@ -202,7 +225,8 @@ async def test_a_run_that_stops_takes_back_all_that_failed_alike(cluster: Cluste
 
     before = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(refusal,)), policy)
     after = ScriptedModel(Script(conversations=(scoring(1.0),)), policy)
-    async with serving(before) as url:
+    server = Mended(before)
+    async with serving(server) as url:
         handle = await start(cluster, "taken-back", url, groups=7, max_open_groups=1, stop_after_failures=3)
         await written(cluster, turn_key(f"{hanging}/r0", 0))
         await operate.cancel(Target.named(hanging))
@@ -210,7 +234,7 @@ async def test_a_run_that_stops_takes_back_all_that_failed_alike(cluster: Cluste
         assert (stopped.scored, stopped.failed) == (1, 1)
         assert [failure.workflow for failure in stopped.failures] == [hanging]
         assert before.calls.requests.total() == 7, "a group was started after the run had stopped"
-    async with serving(after, port=port_of(url)):
+        server.model = after
         await operate.resume(Target.named("taken-back"))
         with pytest.raises(WorkflowFailureError):
             await handle.result()
@@ -224,7 +248,8 @@ async def test_what_failed_before_a_campaign_was_continued_is_taken_back_too(clu
     operate = Operations(cluster.open_journal(), cluster.client)
     refusal = Fault(kind="status", status=401, requests=tuple(range(1, 500)))
     before = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(refusal,)))
-    async with serving(before) as url:
+    server = Mended(before)
+    async with serving(server) as url:
         handle = await start(cluster, "continued", url, groups=4, max_open_groups=1, stop_after_failures=9)
         with pytest.raises(WorkflowFailureError):
             await handle.result()
@@ -243,7 +268,7 @@ async def test_what_failed_before_a_campaign_was_continued_is_taken_back_too(clu
         stopped = await eventually(lambda: paused(handle), "the run to pause itself")
         assert (stopped.failed, stopped.failures) == (0, ())
         assert stopped.paused is not None and stopped.paused.startswith("4 rollouts in a row failed alike")
-    async with serving(ScriptedModel(Script(conversations=(scoring(1.0),))), port=port_of(url)):
+        server.model = ScriptedModel(Script(conversations=(scoring(1.0),)))
         await operate.resume(Target.named("continued"))
         done = await handle.result()
     assert (done.scored, done.failed) == (4, 0)
@@ -252,7 +277,3 @@ async def test_what_failed_before_a_campaign_was_continued_is_taken_back_too(clu
 async def paused(handle: CampaignHandle) -> CampaignProgress | None:
     progress = await handle.query("progress", result_type=CampaignProgress)
     return progress if progress.paused is not None else None
-
-
-def port_of(url: str) -> int:
-    return int(url.removesuffix("/v1").rpartition(":")[2])
