@@ -1,15 +1,19 @@
 """Waiting for conditions, and starting the runs that most tests start."""
 
 import asyncio
+import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.service import RPCError, RPCStatusCode
 
+from clotho.processes.ports import port_is_free
 from clotho.runs.campaigns import CampaignHandle
 from tests.cluster import Cluster
 
@@ -18,7 +22,17 @@ PATIENCE_SECONDS = 180.0
 SHARED_LEASE = {"lease_seconds": 4 * 3600}
 """Of a sandbox that tests share, longer than all of them take: nobody renews it."""
 ONE_FILE = "tests.environments.one_file:OneFile"
+TIMED_OUT = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
+LOOK_UPS = ("choose model process", "look for the sandbox's host")
 Result = TypeVar("Result")
+
+
+def quiet_port() -> int:
+    """A free port that the system gives to no connection of its own accord until a server takes it."""
+    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    while not port_is_free(port := secrets.choice(range(int(first) // 2, int(first)))):
+        pass
+    return port
 
 
 async def start(cluster: Cluster, run: str, model_url: str, **order: Any) -> CampaignHandle:
@@ -36,14 +50,32 @@ def step_of(event: HistoryEvent) -> str | None:
     return None
 
 
+def beyond_the_budget(event: HistoryEvent) -> bool:
+    """Whether an event tells of a local step that wasn't done in time, as may happen to any on a busy machine."""
+    return event.marker_recorded_event_attributes.HasField("failure")
+
+
+def steps_done(history: Iterable[HistoryEvent]) -> list[str]:
+    """The steps of a rollout, each once, however long it took: without look-ups of processes that are silent."""
+    done = [step_of(event) for event in history if not beyond_the_budget(event)]
+    return list(dict.fromkeys(step for step in done if step is not None and step not in LOOK_UPS))
+
+
 async def eventually(
     question: Callable[[], Awaitable[Result | None]], what: str, seconds: float = PATIENCE_SECONDS
 ) -> Result:
-    """The first answer that isn't None or False; fails saying `what` was waited for."""
+    """The first answer that isn't None or False; fails saying `what` was waited for.
+
+    A request to Temporal that timed out is asked again: the worker that a query is for may stand still.
+    """
     deadline = time.monotonic() + seconds
     while True:
-        if answer := await question():
-            return answer
+        try:
+            if answer := await question():
+                return answer
+        except RPCError as error:
+            if error.status not in TIMED_OUT:
+                raise
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}")
         await asyncio.sleep(0.05)

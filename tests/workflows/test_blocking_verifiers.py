@@ -7,7 +7,7 @@ import pytest
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.workflows.scripts import say
-from tests.workflows.test_local_steps import beyond_the_budget, events, played, scheduled, score_of
+from tests.workflows.test_local_steps import events, not_done_here, played, scheduled, score_of
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ async def test_a_verifier_that_keeps_its_thread_runs_once(
         await handle.result()
     rollout = f"{run}/g000000/r0"
     history = await events(cluster, rollout)
-    assert beyond_the_budget(history).count("verify") == 1, "tried in the workflow's process"
-    assert scheduled(history).count("verify") == 1, "and left to a regular activity"
+    assert "verify" in not_done_here(history), "tried in the workflow's process"
+    assert "verify" in scheduled(history), "and left to a regular activity"
     assert runs.read_text() == "ran\n"
     assert await score_of(cluster, rollout) == 1.0

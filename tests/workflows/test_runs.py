@@ -1,10 +1,12 @@
 """Runs from start to end on a real server: what comes out, and where it can be seen."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
@@ -24,7 +26,7 @@ from clotho.temporal.search_attributes import ENVIRONMENT, OUTCOME, REWARD, RUN
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
-from tests.support import ONE_FILE, eventually, start, step_of
+from tests.support import ONE_FILE, beyond_the_budget, eventually, start, step_of, steps_done
 from tests.workflows.scripts import run, say, scoring
 
 
@@ -73,19 +75,19 @@ async def test_the_ui_can_filter_and_read_a_rollout(cluster: Cluster) -> None:
     assert (shown[RUN], shown[OUTCOME], shown[REWARD]) == ("visible", "completed", 0.75)
     assert shown[ENVIRONMENT] == ONE_FILE
     history = await cluster.client.get_workflow_handle("visible/g000000/r0").fetch_history()
-    assert [step for event in history.events if (step := step_of(event)) is not None] == [
+    *steps, one, other = steps_done(history.events)
+    assert steps == [
         "turn 0",
         "create sandbox",
         "0.0 `terminal` `echo -n 0.75 > /work/score`",
         "turn 1",
         "verify",
-        "write end",
-        "release sandbox",
     ]
+    assert {one, other} == {"write end", "release sandbox"}, "side by side"
 
 
 async def test_a_running_rollout_shows_its_turn_and_tool(cluster: Cluster) -> None:
-    script = Script(conversations=(Conversation(variants=((run("sleep 60"), say("Done.")),)),))
+    script = Script(conversations=(Conversation(variants=((run("sleep 600"), say("Done.")),)),))
     async with serving(ScriptedModel(script)) as url:
         handle = await start(cluster, "details", url)
         rollout = cluster.client.get_workflow_handle("details/g000000/r0")
@@ -247,11 +249,31 @@ async def test_history_stays_small_and_flat(cluster: Cluster) -> None:
             overrides = {"max_agent_turns": turns + 1}
             await (await start(cluster, f"history-{turns}", url, overrides=overrides)).result()
         history = await cluster.client.get_workflow_handle(f"history-{turns}/g000000/r0").fetch_history()
-        per_turn[turns] = sum(event.ByteSize() for event in history.events) / turns
+        per_turn[turns] = sum(event.ByteSize() for event in within_the_budget(history.events)) / turns
     assert per_turn[40] < 3_000
     marginal = (per_turn[40] * 40 - per_turn[5] * 5) / 35
     assert marginal < 1_500
     assert per_turn[40] <= per_turn[5]
+
+
+def within_the_budget(history: Sequence[HistoryEvent]) -> list[HistoryEvent]:
+    """The events without those that a busy machine adds: local steps not done in time, done again as activities."""
+    local = {step_of(event) for event in history if beyond_the_budget(event)}
+    again = {
+        event.event_id
+        for event in history
+        if event.HasField("activity_task_scheduled_event_attributes") and step_of(event) in local
+    }
+
+    def added(event: HistoryEvent) -> bool:
+        started, completed = (
+            event.activity_task_started_event_attributes,
+            event.activity_task_completed_event_attributes,
+        )
+        of = {event.event_id, started.scheduled_event_id, completed.scheduled_event_id}
+        return beyond_the_budget(event) or bool(of & again)
+
+    return [event for event in history if not added(event)]
 
 
 async def test_messages_carry_reasoning_and_results_in_order(cluster: Cluster) -> None:
