@@ -96,11 +96,12 @@ async def listed(cluster: Cluster, workflow: str) -> list[WorkflowExecution]:
 
 async def runs_of(cluster: Cluster, workflow: str) -> list[WorkflowExecution]:
     """A workflow's runs, the last first, once the visibility store shows the last as closed."""
+    last = (await cluster.client.get_workflow_handle(workflow).describe()).run_id
 
     async def closed() -> list[WorkflowExecution] | None:
         found = await listed(cluster, workflow)
-        done = found and all(one.status is not WorkflowExecutionStatus.RUNNING for one in found)
-        return found if done else None
+        done = all(one.status is not WorkflowExecutionStatus.RUNNING for one in found)
+        return found if done and last in {one.run_id for one in found} else None
 
     return await eventually(closed, "all runs listed as closed")
 

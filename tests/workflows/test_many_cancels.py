@@ -62,7 +62,13 @@ async def test_all_end_cancelled_and_nothing_is_left(private_cluster: Cluster) -
     await eventually(nothing_left, "no sandbox left", PATIENCE)
     begun = await number(cluster, rollouts)
     assert begun >= ROLLOUTS // 4
-    assert await number(cluster, f"{rollouts} AND ExecutionStatus='Canceled'") == begun
+
+    async def all_cancelled() -> bool:
+        return await number(cluster, f"{rollouts} AND ExecutionStatus='Canceled'") == await number(
+            cluster, rollouts
+        )
+
+    await eventually(all_cancelled, "every rollout listed as cancelled")
     names = [f"many/g{group:06}/r{each}" for group in range(groups) for each in range(SIBLINGS)]
     journal = cluster.open_journal()
     ends = await asyncio.gather(*(read_end(journal, name) for name in names))

@@ -22,6 +22,7 @@ from tests.cluster import Cluster
 from tests.support import eventually
 from tests.workflows.losses import made
 from tests.workflows.scripts import run, say
+from tests.workflows.test_campaign import runs_of
 from tests.workflows.test_runs import failure
 
 VERIFIERS = "tests.environments.failing_verifiers"
@@ -104,10 +105,7 @@ async def test_an_author_s_exception_is_not_repaired(cluster: Cluster) -> None:
         handle = await cluster.start("unrepaired", url, environment=f"{VERIFIERS}:Raises", model="scripted")
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-    rollouts = [
-        found.run_id async for found in cluster.client.list_workflows("WorkflowId = 'unrepaired/g000000/r0'")
-    ]
-    assert len(rollouts) == 1
+    assert len(await runs_of(cluster, "unrepaired/g000000/r0")) == 1
     assert await cluster.open_journal().keys(repairs_prefix("unrepaired")) == []
 
 
