@@ -36,6 +36,8 @@ class Relay:
     """Between two events of a turn; probes aren't slowed down."""
     cut: Callable[[str, int], int | None] = lambda key, request: None
     twist: Callable[[Json], Json] = lambda event: event
+    most: int | None = None
+    """Events of a turn's request after which it waits while there is such a number."""
     asked: list[tuple[str, Json]] = field(default_factory=list)
     """Idempotency-Key and body of each turn's request."""
 
@@ -76,6 +78,8 @@ class Relay:
                     continue
                 passed += 1
                 await asyncio.sleep(self.seconds if turn else 0)
+                while turn and self.most is not None and passed > self.most:
+                    await asyncio.sleep(0.02)
                 content = line[5:].strip()
                 yield sse(self.twist(json.loads(content))) if content != "[DONE]" else "data: [DONE]\n\n"
 

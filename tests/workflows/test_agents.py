@@ -106,11 +106,11 @@ async def test_only_what_was_recorded_is_replayed(
 
 
 async def test_a_command_ends_with_the_items_time(cluster: Cluster) -> None:
-    script = Script(conversations=(Conversation(variants=((run(f"{WRITE}; sleep 60"), say("Done.")),)),))
+    script = Script(conversations=(Conversation(variants=((run(f"{WRITE}; sleep 600"), say("Done.")),)),))
     async with serving(ScriptedModel(script)) as url:
         handle = await cluster.start("timed", url, environment="tests.environments.solved_files:TimedFiles")
         await handle.result()
     [(_, entry)] = await scored_groups(cluster.open_journal(), "timed")
     [end] = entry.siblings
     assert (end.score, end.turns, end.ending.limit) == (1.0, 1, "max_active_seconds")
-    assert end.active_seconds < 50
+    assert end.active_seconds < 110, "commands may take longer"

@@ -8,7 +8,7 @@ from clotho.run_settings import RunSettings
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.environments.delegating import NAME, delegates, script
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.workflows.losses import WAITS, made, output
 from tests.workflows.scripts import run, say
 from tests.workflows.test_delegation import SCORES, ended
@@ -57,8 +57,7 @@ async def test_a_worker_that_dies_at_any_step_does_nothing_twice(
         handle = await cluster.start("deaths", url, environment=NAME, settings=settings)
         for point in DEATHS:
             worker = await cluster.start_worker(CLOTHO_FAIL=f"{point}:kill")
-            async with asyncio.timeout(120):
-                await worker.wait()
+            await asyncio.wait_for(worker.wait(), PATIENCE_SECONDS)
         await cluster.start_worker()
         await handle.result()
     assert await output(cluster, f"{rollout}~0000-00", "0000-00") == "run"

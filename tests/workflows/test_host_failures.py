@@ -68,12 +68,22 @@ async def test_without_descriptors_for_seconds_no_reward_is_wrong(private_cluste
         async def under_way() -> bool:
             return any(cluster.folder.glob("sandboxes/*/sandboxes/*/disk/work/line-1"))
 
+        journal, known = cluster.open_journal(), set[str]()
+
+        async def went_on() -> bool:
+            """However slow the machine is: since the last time."""
+            before = set(known)
+            known.clear()
+            known.update(await journal.keys("starved/"))
+            return complete.done() or known != before
+
         await eventually(under_way, "the first command")
         while not complete.done():
             resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (FEWEST, usual[1]))
             await asyncio.sleep(STARVED_SECONDS)
             resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, usual)
             await asyncio.wait([complete], timeout=FED_SECONDS)
+            await eventually(went_on, "the run to go on")
         await complete
     assert worker.running
     require_undisturbed(*await rewards_and_results(cluster, "starved"))

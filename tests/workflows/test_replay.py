@@ -14,17 +14,17 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.guard import ELSEWHERE, GOES_ON
-from clotho.identifiers.rollout_keys import turn_key
 from clotho.temporal.conversion import DATA_CONVERTER
 from clotho.testing.script import Conversation, Script
-from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster
-from tests.record_histories import HISTORIES, written
+from tests.record_histories import HISTORIES
 from tests.support import eventually, start
+from tests.workflows.holding import LATER_TURNS, Holding
 from tests.workflows.scripts import run, say
 from workflows.registry import WORKFLOWS
 
-QUICKLY = timedelta(seconds=5)
+AT_ONCE = timedelta(seconds=30)
 STRICT = SandboxedWorkflowRunner(
     restrictions=SandboxRestrictions.default.with_passthrough_modules("clotho", "activities", "pydantic")
 )
@@ -76,7 +76,7 @@ async def make_current(cluster: Cluster, build_id: str) -> None:
     async def accepted() -> bool:
         try:
             await cluster.client.workflow_service.set_worker_deployment_current_version(
-                request, timeout=QUICKLY
+                request, timeout=AT_ONCE
             )
         except RPCError:
             return False
@@ -95,14 +95,16 @@ async def test_what_began_with_a_version_ends_with_it(private_cluster: Cluster) 
     """Groups one after the other, and a new version during the first: the campaign goes on with the new one."""
     cluster, groups = private_cluster, range(6)
     turns = (*[run("true")] * 2, say("Done."))
-    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), latency=0.5))
+    script = Script(conversations=(Conversation(variants=(turns,)),), latency=0.5)
+    model = Holding(script, held=LATER_TURNS)
     async with serving(model) as url:
         for build_id in ("a", "b"):
             await cluster.start_worker(CLOTHO_WORKER__BUILD_ID=build_id)
         await make_current(cluster, "a")
         handle = await start(cluster, "versions", url, groups=len(groups), max_open_groups=1)
-        await written(cluster, turn_key("versions/g000000/r0", 0))
+        await model.held(1)
         await make_current(cluster, "b")
+        model.release.set()
         await handle.result()
     began = [await version_of(cluster, f"versions/g{number:06}") for number in groups]
     ended = [await version_of(cluster, f"versions/g{number:06}/r0") for number in groups]

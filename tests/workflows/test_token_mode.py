@@ -108,7 +108,7 @@ async def test_a_turn_whose_worker_is_killed_goes_on_from_its_tokens(
     cluster, rollout = private_cluster, "killed/g000000/r0"
     ahead = cluster.store / stream_prefix(turn_key(rollout, 0))
     settings = {"CLOTHO_WORKER__WRITE_AHEAD_SECONDS": "0.2"}
-    relay = Relay(embedded_model.url, seconds=0.1)
+    relay = Relay(embedded_model.url, seconds=0.1, most=8)
     async with serving(relay) as url:
         worker = await cluster.start_worker(**settings)
         handle = await cluster.start(
@@ -125,7 +125,7 @@ async def test_a_turn_whose_worker_is_killed_goes_on_from_its_tokens(
 
         await eventually(written_ahead, "a write-ahead of the first turn")
         await worker.kill()
-        relay.seconds = 0.0
+        relay.seconds, relay.most = 0.0, None
         await cluster.start_worker(**settings)
         await handle.result()
     journal = cluster.open_journal()
