@@ -1,8 +1,33 @@
-"""More time for recoveries than the matrix gives: other tests run beside these."""
+"""More time than the matrix gives: other tests run beside these."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from chaos import cell
+from chaos.delivery import cell as delivery
 from chaos.results import CellResult
+from tests.support import PATIENCE_SECONDS
 
-TIMES = 4
+TIMES = 20
+COMPLETION_SECONDS = 600.0
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Runs may take longer to complete, what they leave behind to be cleared away, and servers to answer."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cell, delivery):
+            patch.setattr(module, "COMPLETION_SECONDS", COMPLETION_SECONDS)
+        patch.setattr(cell, "completion", partial(cell.completion, seconds=COMPLETION_SECONDS))
+        patch.setattr(cell, "REAPER_SECONDS", PATIENCE_SECONDS)
+        patient = partial(httpx.AsyncClient, timeout=PATIENCE_SECONDS)
+        patch.setattr(delivery, "httpx", SimpleNamespace(AsyncClient=patient))
+        yield
 
 
 def missed_with_patience(result: CellResult) -> list[str]:

@@ -22,7 +22,7 @@ from clotho.errors import SandboxUnavailable
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
-from tests.chaos.patience import missed_with_patience
+from tests.chaos.patience import missed_with_patience, patience
 from tests.machine_image import IMAGE
 
 CELLS: tuple[Name, ...] = (
@@ -115,7 +115,8 @@ def test_a_matrix_of_which_no_cell_was_asked_for_stays_in_the_document(tmp_path:
 @pytest.fixture(scope="module")
 async def results() -> Mapping[Name, CellResult]:
     played: list[CellResult] = []
-    await play_all(CELLS, FAULTS, played.append, contained=True)
+    with patience():
+        await play_all(CELLS, FAULTS, played.append, contained=True)
     return {(result.fault, result.phase): result for result in played}
 
 

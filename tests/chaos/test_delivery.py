@@ -8,6 +8,7 @@ from chaos.delivery.cell import play_all
 from chaos.delivery.results import Delivered, DeliveryResult, compare
 from chaos.delivery.trainer import Received
 from chaos.table import Name
+from tests.chaos.patience import patience
 
 CELLS: tuple[Name, ...] = (("trainer", "popped"), ("trainer", "taken"), ("api", "posting"))
 CLEAN = DeliveryResult(fault="adapter", phase="posted", recovery=1.0)
@@ -48,7 +49,8 @@ def test_only_an_api_that_was_killed_may_serve_a_batch_again() -> None:
 @pytest.fixture(scope="module")
 async def results() -> Mapping[Name, DeliveryResult]:
     played: list[DeliveryResult] = []
-    await play_all(CELLS, played.append, lanes=len(CELLS) + 1)
+    with patience():
+        await play_all(CELLS, played.append, lanes=len(CELLS) + 1)
     return {(result.fault, result.phase): result for result in played}
 
 

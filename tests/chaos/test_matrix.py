@@ -9,7 +9,7 @@ from chaos.lanes import play_all
 from chaos.results import CellResult
 from chaos.ssh_host import can_be_started
 from chaos.table import Name
-from tests.chaos.patience import missed_with_patience
+from tests.chaos.patience import missed_with_patience, patience
 
 pytestmark = pytest.mark.slow
 PARTITION = 15.0
@@ -33,7 +33,8 @@ CELLS: tuple[Name, ...] = (
 @pytest.fixture(scope="module")
 async def results() -> Mapping[Name, CellResult]:
     played: list[CellResult] = []
-    await play_all(CELLS, faults(PARTITION), played.append)
+    with patience():
+        await play_all(CELLS, faults(PARTITION), played.append)
     return {(result.fault, result.phase): result for result in played}
 
 

@@ -14,7 +14,7 @@ from chaos.tools.scripts import BROWSER_SCRIPT, MCP_SCRIPT, ToolScript
 from clotho.models.messages import ChatMessage
 from clotho.testing.execution_markers import marks_in
 from clotho.testing.script import Question, ScriptedTurn
-from tests.chaos.patience import missed_with_patience
+from tests.chaos.patience import missed_with_patience, patience
 
 CELLS: tuple[Name, ...] = (
     ("code-sandbox", "in-tool"),
@@ -69,7 +69,8 @@ def test_a_child_begins_leaves_its_mark_and_says_how_often_it_did_each() -> None
 @pytest.fixture(scope="module")
 async def results() -> Mapping[Name, CellResult]:
     played: list[CellResult] = []
-    await play_all([name for name in CELLS if name in playable()], played.append)
+    with patience():
+        await play_all([name for name in CELLS if name in playable()], played.append)
     return {(result.fault, result.phase): result for result in played}
 
 
