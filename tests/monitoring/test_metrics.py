@@ -19,7 +19,7 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.worker_settings import MetricsSettings
 from tests.cluster import Cluster
 from tests.monitoring.exported import ADDRESS, check_answered, exported_by, queries, total
-from tests.support import start
+from tests.support import PATIENCE_SECONDS, start
 from tests.workflows.scripts import scoring
 
 
@@ -61,7 +61,7 @@ def test_the_next_free_port_is_taken(listener: socket.socket, caplog: pytest.Log
     found = ADDRESS.search(caplog.text)
     assert found is not None
     assert taken < int(found[1].split(":")[2].split("/")[0]) < taken + PORTS
-    assert httpx.get(found[1]).status_code == 200
+    assert httpx.get(found[1], timeout=PATIENCE_SECONDS).status_code == 200
     del served
 
 

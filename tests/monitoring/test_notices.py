@@ -175,7 +175,7 @@ async def test_notices_that_fail_are_shown_and_hold_nothing_up(
         return answer if text in answer.output else None
 
     async with serving(ScriptedModel(Script(conversations=(scoring(1.0),)))) as url:
-        with closing(WebHook(404, *[503] * 100)) as hook:
+        with closing(WebHook(404, *[503] * 10_000)) as hook:
             await cluster.start_worker(**told_by(hook))
             await (await start(cluster, "refused", url)).result()
             given_up = "given up: the web hook answers 404"
@@ -189,10 +189,13 @@ async def test_notices_that_fail_are_shown_and_hold_nothing_up(
             both = await clotho("status", *where, environment=variables)
             assert given_up in both.output and failing in both.output
             assert "open or failed" not in shown.output and "doesn't" not in shown.output
-            found = [each.id async for each in client.list_workflows(f"{RUN} = 'troubled'")]
-            assert sorted(each.partition("/")[2].partition("-")[0] for each in found) == [
-                *("g000000", "g000000/r0", "~campaign", "~notice")
-            ]
+
+            async def all_listed() -> bool:
+                found = [each.id async for each in client.list_workflows(f"{RUN} = 'troubled'")]
+                kinds = sorted(each.partition("/")[2].partition("-")[0] for each in found)
+                return kinds == ["g000000", "g000000/r0", "~campaign", "~notice"]
+
+            await eventually(all_listed, "the workflows of the run listed")
             examined = await clotho("doctor", *where, environment={**variables, **told_by(hook)})
             assert examined.status == 1
             assert failing in examined.output and "web hook: HOOK_URL is set here" in examined.output
