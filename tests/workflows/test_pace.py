@@ -53,7 +53,7 @@ async def test_a_run_settles_at_the_width_that_its_model_server_takes(cluster: C
         return ScriptedTurn(calls=(ScriptedCall(name="todo", arguments={}),))
 
     model = ScriptedModel(
-        Script(conversations=(Conversation(variants=((say("Done."),),)),), latency=1.0), turn
+        Script(conversations=(Conversation(variants=((say("Done."),),)),), latency=3.0), turn
     )
     model.app.add_middleware(Narrow)
     async with serving(model) as url:
