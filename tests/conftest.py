@@ -60,8 +60,9 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 async def temporal(folder: Path) -> AsyncIterator[TemporalServer]:
     server = TemporalServer(await temporal_binary(), folder / "temporal.log", ui_port=None)
-    async with server:
-        yield server
+    await server.start(PATIENCE_SECONDS)
+    yield server
+    await server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,14 @@
 """Waiting for conditions, and starting the runs that most tests start."""
 
 import asyncio
-import secrets
-import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.service import RPCError, RPCStatusCode
 
-from clotho.processes.ports import port_is_free
 from clotho.runs.campaigns import CampaignHandle
 from tests.cluster import Cluster
 
@@ -25,14 +20,6 @@ ONE_FILE = "tests.environments.one_file:OneFile"
 TIMED_OUT = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 LOOK_UPS = ("choose model process", "look for the sandbox's host")
 Result = TypeVar("Result")
-
-
-def quiet_port() -> int:
-    """A free port that the system gives to no connection of its own accord until a server takes it."""
-    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
-    while not port_is_free(port := secrets.choice(range(int(first) // 2, int(first)))):
-        pass
-    return port
 
 
 async def start(cluster: Cluster, run: str, model_url: str, **order: Any) -> CampaignHandle:
@@ -79,15 +66,6 @@ async def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}")
         await asyncio.sleep(0.05)
-
-
-@contextmanager
-def deaf_port() -> Iterator[int]:
-    """A port of this machine that refuses connections: nobody listens there, or can begin to."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        yield port
 
 
 USUAL_SECONDS = 0.01

@@ -31,7 +31,7 @@ class RolloutService:
 
     async def start(self) -> None:
         await self.process.start()
-        await eventually(self.answers, "the rollout API answers", 120)
+        await eventually(self.answers, "the rollout API answers")
 
     async def answers(self) -> bool:
         assert self.process.running, self.process.output

@@ -112,7 +112,7 @@ async def test_a_cancelled_group_has_no_rows_and_stays_cancelled(
         described = await cluster.client.get_workflow_handle(cancelled.group).describe()
         return described.status is WorkflowExecutionStatus.CANCELED
 
-    await eventually(ended, "the group's workflow has ended", 120)
+    await eventually(ended, "the group's workflow has ended")
     assert await asked(client.unacknowledged, run) == ()
 
 
@@ -204,7 +204,7 @@ async def test_a_request_whose_headers_do_not_end_is_hung_up_on(service: Rollout
     reader, writer = await asyncio.open_connection(*service.url.removeprefix("http://").split(":"))
     try:
         writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nX-Endless: ")
-        async with asyncio.timeout(6 * HEADER_SECONDS):
+        async with asyncio.timeout(HEADER_SECONDS + PATIENCE_SECONDS):
             with suppress(ConnectionResetError):
                 assert await reader.read() == b""
     finally:

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 
 import docker
 import pytest
@@ -19,7 +21,7 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.containers import engine
 from tests.machine_image import IMAGE
-from tests.support import eventually, start
+from tests.support import PATIENCE_SECONDS, eventually, start
 from tests.workflows.losses import output
 from tests.workflows.scripts import run, say
 
@@ -28,7 +30,7 @@ __all__ = ["engine"]
 SETTINGS = RunSettings(sandbox="docker", image=IMAGE)
 COMMANDS = (
     "pwd; cat from-the-image; echo 1 > /app/log; echo left > /etc/left",
-    "echo 2 >> log; touch /app/waiting; sleep 3; cat log",
+    "echo 2 >> log; touch /app/waiting; while [ ! -e /app/go ]; do sleep 0.05; done; cat log",
     "echo -n 1 > /app/score",
 )
 
@@ -51,16 +53,19 @@ async def test_a_rollout_in_a_container_earns_its_reward(workers: Cluster, engin
     """Also where its container is killed: the command runs again in the next, from the last checkpoint."""
     rollout = "contained/g000000/r0"
 
-    async def waiting() -> bool:
-        return any(workers.folder.glob("sandboxes/*/containers/sandboxes/*/disk/work/waiting"))
+    async def waiting(but: Path | None = None) -> Path | None:
+        files = workers.folder.glob("sandboxes/*/containers/sandboxes/*/disk/work/waiting")
+        return next((file for file in files if file != but), None)
 
     turns = (*map(run, COMMANDS), say("Done."))
     async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
         handle = await start(workers, "contained", url, settings=SETTINGS)
+        file = await eventually(waiting, "the second command running")
         if killed:
-            await eventually(waiting, "the second command running")
             (container,) = left_behind(engine, rollout)
             await asyncio.to_thread(docker.DockerClient(base_url=engine).containers.get(container).kill)
+            file = await eventually(partial(waiting, but=file), "it running in the next container")
+        file.with_name("go").touch()
         await handle.result()
     assert (await output(workers, rollout, "0000-00")).split() == ["/app", "1"]
     assert (await output(workers, rollout, "0001-00")).split() == ["1", "2"]
@@ -103,7 +108,7 @@ async def test_containers_made_ahead_end_with_their_worker(private_cluster: Clus
     end = await read_end(cluster.open_journal(), "warm/g000000/r0")
     assert end is not None and end.summary.score == 1.0
     await eventually(made_ahead, "another one made ahead")
-    await worker.stop()
+    await worker.stop(PATIENCE_SECONDS)
     assert not await made_ahead()
     found = docker.DockerClient(base_url=engine).containers.list(all=True)
     assert not [each for each in found if str(cluster.folder) in each.labels.get("clotho.root", "")]

@@ -28,7 +28,10 @@ async def test_a_run_goes_on_without_its_database(folder: Path) -> None:
     home = folder / "database-lost"
     home.mkdir(mode=0o711)
     server = TemporalServer(
-        await temporal_binary(), home / "temporal.log", ui_port=None, db=home / "temporal.db"
+        await temporal_binary(),
+        home / "temporal.log",
+        ui_port=None,
+        db=home / "temporal.db",
     )
     turns = [run(f"echo {number} >> /work/ran") for number in range(4)]
     last = (run("test $(tr -d '\\n' < /work/ran) = 0123 && echo -n 1 > /work/score"), say("Done."))

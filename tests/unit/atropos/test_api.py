@@ -14,8 +14,8 @@ from starlette.routing import Route
 from clotho.atropos.group_sender import Registration, retry_outages
 from clotho.atropos.trainer_api import ApiUnavailable, EnvUnknown, Receipt, TrainerApi
 from clotho.errors import GroupRejected, InvalidInput
+from clotho.processes.ports import free_port
 from clotho.testing.scripted_model import serving
-from tests.support import deaf_port
 
 
 class Answering:
@@ -79,15 +79,14 @@ def test_a_url_that_holds_the_token_is_refused() -> None:
 
 
 async def test_nobody_there_is_an_outage_that_is_waited_out() -> None:
-    with deaf_port() as port:
-        api = TrainerApi(f"http://127.0.0.1:{port}")
-        with pytest.raises(ApiUnavailable):
-            await api.send([{}])
-        waiting = asyncio.create_task(retry_outages(lambda: api.get("/status"), "see whether it is back"))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        waiting.cancel()
-        await api.aclose()
+    api = TrainerApi(f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(ApiUnavailable):
+        await api.send([{}])
+    waiting = asyncio.create_task(retry_outages(lambda: api.get("/status"), "see whether it is back"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    await api.aclose()
 
 
 async def test_what_json_cannot_say_is_never_sent() -> None:

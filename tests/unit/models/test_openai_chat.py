@@ -13,9 +13,10 @@ from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat, request_body
 from clotho.models.sampling import Sampling
+from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn, terminal_turns
 from clotho.testing.scripted_model import ScriptedModel, serving
-from tests.support import PATIENCE_SECONDS, deaf_port
+from tests.support import PATIENCE_SECONDS
 
 KEY = "run/g000001/r0/turn/0000"
 SECRET = "sk-very-secret"
@@ -133,10 +134,9 @@ async def test_retry_after_is_carried() -> None:
 
 
 async def test_nobody_listens() -> None:
-    with deaf_port() as port:
-        async with connected(f"http://127.0.0.1:{port}/v1") as server:
-            with pytest.raises(ModelUnavailable, match="no answer") as caught:
-                await server.sample_turn(turn_call())
+    async with connected(f"http://127.0.0.1:{free_port()}/v1") as server:
+        with pytest.raises(ModelUnavailable, match="no answer") as caught:
+            await server.sample_turn(turn_call())
     assert SECRET not in str(caught.value)
 
 
