@@ -315,6 +315,22 @@ async def test_a_machine_at_e2b_that_shows_late_is_the_only_one_of_its_name(
             await each.close()
 
 
+async def test_a_machine_at_daytona_that_is_destroyed_as_it_is_made_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with CLOUDS["daytona"](tmp_path, monkeypatch) as cloud:
+        from tests.sandbox.clouds.daytona_server import DaytonaServer
+
+        assert isinstance(cloud.server, DaytonaServer)
+        machines = cloud.client()
+        cloud.server.failing = [409]
+        with pytest.raises(SandboxUnavailable):
+            await create(machines, cloud)
+        await create(machines, cloud)
+        assert len(cloud.server.running("m1")) == 1
+        await machines.close()
+
+
 async def test_creations_are_spread_in_time() -> None:
     loop = asyncio.get_running_loop()
     pace = Pace(per_second=100)

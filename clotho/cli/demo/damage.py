@@ -25,7 +25,7 @@ from clotho.testing.execution_markers import marks_in
 from clotho.testing.kill_processes import processes_below, processes_of_lease
 from clotho.testing.provider import Bill
 
-CLEARED_SECONDS = 10.0
+CLEARED_SECONDS = 60.0
 
 
 class RunAudit(FrozenModel):

@@ -101,8 +101,9 @@ class DaytonaMachines:
             try:
                 self._sandboxes[name] = await self._opened().create(asked, timeout=CREATE_SECONDS)
             except daytona.DaytonaConflictError:  # another worker makes it
-                made = await self._opened().get(name)
-                await made.wait_for_sandbox_start(CREATE_SECONDS)
+                with told(name, SandboxUnavailable):  # it may be destroyed meanwhile
+                    made = await self._opened().get(name)
+                    await made.wait_for_sandbox_start(CREATE_SECONDS)
 
     async def extend(self, name: str, lifetime_seconds: float) -> None:
         sandbox = await self._sandbox(name)
