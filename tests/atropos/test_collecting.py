@@ -1,9 +1,7 @@
 """What Atropos does to a worker, and what becomes of its group."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from clotho.rollouts.item import Delivery
 from clotho.runs.manifest import read_capabilities
 from clotho.runs.pauses import pause_run, paused_because
 from clotho.runs.trainer_steps import known_step
-from clotho.testing.script import Conversation, Fault, Question, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.atropos.adapter import deliveries, register_trainer
 from tests.atropos.inside import adapter, serving_inside
@@ -30,6 +28,7 @@ from tests.atropos_api.service import Api, running
 from tests.cluster import Cluster
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.token_servers import SequenceSampler
+from tests.workflows.holding import Holding
 from tests.workflows.losses import diverging, lose_while_waiting
 from tests.workflows.scripts import say, scoring
 
@@ -43,28 +42,9 @@ async def scores() -> AsyncIterator[str]:
         yield url
 
 
-class Held:
+def held(conversation: Conversation) -> Holding:
     """A model that answers nothing before it is released."""
-
-    def __init__(self, conversation: Conversation) -> None:
-        self._script = Script(conversations=(conversation,))
-        self._released = threading.Event()
-
-    def release(self) -> None:
-        self._released.set()
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        async with serving(ScriptedModel(self._script, self._answer)) as url:
-            try:
-                yield url
-            finally:
-                self.release()
-
-    def _answer(self, question: Question) -> ScriptedTurn:
-        """Called in the thread of the server, which serves nobody meanwhile."""
-        self._released.wait()
-        return self._script.answer(question)
+    return Holding(Script(conversations=(conversation,)), b"")
 
 
 async def queued(api: Api) -> int:
@@ -74,8 +54,8 @@ async def queued(api: Api) -> int:
 async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
     cluster: Cluster, api: Api
 ) -> None:
-    model = Held(scoring(0, 1, 2, 3))
-    async with model.serving() as url, serving_inside(cluster, "left-behind", url, api) as env:
+    model = held(scoring(0, 1, 2, 3))
+    async with serving(model) as url, serving_inside(cluster, "left-behind", url, api) as env:
         item = await env.get_next_item()
         worker = asyncio.create_task(env.collect_trajectories(item))
         handle = cluster.client.get_workflow_handle(item.claim.group)
@@ -89,7 +69,7 @@ async def test_a_cancelled_worker_leaves_the_workflow_and_the_sweeper_delivers(
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
         assert await runs()
-        model.release()
+        model.release.set()
         author, more = env.collect_trajectories, {"number": 99}
 
         async def wrapped(item: Any) -> Any:
@@ -355,8 +335,8 @@ async def test_rows_that_the_trainer_would_refuse_are_dropped(
 
 async def test_an_evaluation_that_stops_training_pauses_its_rollouts(cluster: Cluster, api: Api) -> None:
     """And one that died with its process doesn't hold them for ever."""
-    sizes, model = {"evaluation_groups": 2, "evaluation_group_size": 2}, Held(scoring(0, 1))
-    async with model.serving() as url, serving_inside(cluster, "held", url, api, **sizes) as env:
+    sizes, model = {"evaluation_groups": 2, "evaluation_group_size": 2}, held(scoring(0, 1))
+    async with serving(model) as url, serving_inside(cluster, "held", url, api, **sizes) as env:
         journal, run = env.adapter_run.connections.journal, env.adapter_run.manifest.run
         evaluation = asyncio.create_task(env.evaluate())
 
@@ -364,7 +344,7 @@ async def test_an_evaluation_that_stops_training_pauses_its_rollouts(cluster: Cl
             return await paused_because(cluster.open_journal(), run) is not None
 
         await eventually(is_paused, "training is paused")
-        model.release()
+        model.release.set()
         await evaluation
         assert not await is_paused()
         await pause_run(journal, run, PAUSED_FOR)
