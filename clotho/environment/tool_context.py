@@ -6,25 +6,14 @@ import shlex
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from clotho.errors import CommandConflict, EnvironmentFailed, FileRefused, WorkspaceRefused
-from clotho.identifiers.hashed import job_key
-from clotho.tools.claims import is_first
-from clotho.tools.results import INTERRUPTED, problem
-from clotho.tools.shell import last_job
-from clotho.tools.tool import CallContext
-
-if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
-    from clotho.environment.workspace import Workspace
+from clotho.host_failures import described, is_host_failure
 
 READ_BYTES = 64 << 20
 """Most bytes read of a file by default: an agent can make a sparse file of any size."""
-LARGEST_FILE = 1 << 30
 MOST_FILES = 10_000
 MOST_DOWNLOADED = 1 << 30
-UNLIMITED = 1 << 40
-A_DAY = 86_400.0
 
 ToolResult = dict[str, Any]
 """A tool's JSON result, as the model would be shown it."""
@@ -34,18 +23,25 @@ Parameters = ParamSpec("Parameters")
 Method = Callable[Concatenate["AsyncToolContext", Parameters], Coroutine[Any, Any, Result]]
 
 
-def _on_worker(method: Method[Parameters, Result]) -> Method[Parameters, Result]:
-    """Run a method on the worker's event loop, to which the sandbox belongs: rewards run beside it."""
+class ContextCalls(Protocol):
+    """The calls that a ToolContext makes of the worker, which has the sandbox. They run on one event loop."""
 
-    @wraps(method)
-    async def on_worker(
-        context: "AsyncToolContext", /, *arguments: Parameters.args, **named: Parameters.kwargs
-    ) -> Result:
-        context._require_open()
-        work = context._workspace.watched(method(context, *arguments, **named))
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, context._loop))
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str: ...
 
-    return on_worker
+    async def ask_judge(self, prompt: str) -> str | None: ...
+
+    async def read_bytes(self, path: str, max_bytes: int) -> bytes | None: ...
+
+    async def write_bytes(self, path: str, content: bytes) -> None: ...
+
+    async def hidden_files(self) -> str: ...
+
+    async def host_failed(self, reason: str) -> None:
+        """Count a failure of the author's machine as an outage, even where the author's code swallows it."""
+
+    @property
+    def grading(self) -> "ContextCalls":
+        """The same in the sandbox that has nothing of the agent's."""
 
 
 def _blocking(
@@ -69,8 +65,9 @@ class AsyncToolContext:
     of the last command; the first starts where the agent's shell was, or in the environment's `verifier_cwd`.
     """
 
-    def __init__(self, workspace: "Workspace", loop: asyncio.AbstractEventLoop) -> None:
-        self._workspace = workspace
+    def __init__(self, calls: ContextCalls, loop: asyncio.AbstractEventLoop) -> None:
+        """`loop` is the one that `calls` run on; the context may be used on others."""
+        self._calls = calls
         self._loop = loop
         self._ended = False
 
@@ -100,99 +97,40 @@ class AsyncToolContext:
     async def browser_snapshot(self) -> ToolResult:
         return await self._tool("browser_snapshot")
 
-    @_on_worker
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
         """Any tool, by name, those of MCP servers included; its result as the model would be shown it.
 
         A verification that was interrupted in a call which is made at most once begins anew.
         """
-        workspace = self._workspace
-        number, workspace.calls = workspace.calls, workspace.calls + 1
-        place = "-".join(map(str, workspace.place))
-        claims: list[bool] = []
+        return await self._on_worker(self._calls.call_tool(name, arguments))
 
-        async def claim() -> bool:
-            claims.append(await is_first(workspace.once, f"{place}-{number}-claim"))
-            return claims[-1]
-
-        unlimited = {
-            "longest_command_seconds": A_DAY,
-            "max_result_chars": UNLIMITED,
-            "max_turn_chars": UNLIMITED,
-            "result_chars": {},
-        }
-        call = CallContext(
-            rollout=workspace.rollout,
-            call=(*workspace.place, number),
-            lease=workspace.lease,
-            tool_call_id=f"{workspace.place[0]}-{number}",
-            settings=workspace.settings.model_copy(update=unlimited),
-            instance=await workspace.instance(),
-            state=workspace.state,
-            claim=claim,
-            once=lambda name, work: workspace.once(f"{place}-{number}-{name}", work),
-        )
-        dispatched = await workspace.dispatcher.run(name, json.dumps(arguments), workspace.tools, call)
-        if False in claims and dispatched.content == problem(INTERRUPTED).content:
-            raise CommandConflict(f"{name}: {INTERRUPTED}")
-        workspace.state.update(dispatched.state)
-        return dispatched.content
-
-    @_on_worker
     async def ask_judge(self, prompt: str) -> str | None:
         """The answer of the run's judge, a model, to `prompt`; None where the run names none in `services`.
 
         It is journalled, and paid once however often the verification is tried. Empty where the judge refuses the
         prompt; what the agent wrote is part of it, so read no more out of the answer than a verdict.
         """
-        from clotho.tools.services.asking import Asker  # the client of its API takes a second to import
+        return await self._on_worker(self._calls.ask_judge(prompt))
 
-        workspace = self._workspace
-        judge = workspace.settings.services.judge
-        if judge is None:
-            return None
-        number, workspace.asked[prompt] = workspace.asked[prompt], workspace.asked[prompt] + 1
-        asker = Asker(workspace.once, workspace.dispatcher.variable, job_key(workspace.rollout, "judge"))
-        return await asker.verdict(judge, prompt, number)
-
-    @_on_worker
     async def read_bytes(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
         """A regular file's content, None if there is none, or if the agent's links lead out of its folders.
 
         A file of more than `max_bytes`, which may be 1 GiB at most, is the agent's doing: raises WorkspaceRefused.
         """
-        instance, max_bytes = await self._workspace.instance_to_read(path), min(max_bytes, LARGEST_FILE)
-        file = await instance.read_file(path, max_bytes, last_job(self._workspace.state))
-        if file.error == "too_large":
-            raise WorkspaceRefused(f"{path} is larger than {max_bytes} bytes")
-        return None if file.error else file.content
+        return await self._on_worker(self._calls.read_bytes(path, max_bytes))
 
-    @_on_worker
     async def write_bytes(self, path: str, content: bytes) -> None:
         """Write a file, making its parents; any size, any bytes. A repeated verification finds it written."""
-        key = self._workspace.write_key(path)
-        instance = await self._workspace.instance()
-        try:
-            await instance.write_file(path, content, last_job(self._workspace.state), key)
-        except FileRefused as refused:
-            if instance.is_agents(path):
-                raise WorkspaceRefused(f"writing {refused}") from refused
-            raise
+        await self._on_worker(self._calls.write_bytes(path, content))
 
-    @_on_worker
     async def hidden_files(self) -> str:
         """The folder that the verifier's commands see the environment's hidden files in."""
-        folder = (await self._workspace.instance()).hidden_files
-        if folder is None:
-            raise EnvironmentFailed(
-                "keep_services: there are no hidden files where the agent's processes live"
-            )
-        return folder
+        return await self._on_worker(self._calls.hidden_files())
 
     @property
     def grading(self) -> "AsyncToolContext":
         """The tools in the sandbox of `Environment.grading_sandbox`, made by the first call."""
-        return AsyncToolContext(self._workspace.grading, self._loop)
+        return AsyncToolContext(self._calls.grading, self._loop)
 
     async def upload_file(self, local_path: str, remote_path: str) -> ToolResult:
         content = await self._on_host(Path(local_path).read_bytes)
@@ -246,8 +184,23 @@ class AsyncToolContext:
         return result
 
     async def _on_host(self, step: Callable[[], Result]) -> Result:
+        """Run `step` on this host: a wrong path is the author's error, a failure of the host an outage."""
         self._require_open()
-        return await self._workspace.on_host(step)
+        try:
+            return await asyncio.to_thread(step)
+        except Exception as error:
+            if is_host_failure(error):
+                await self._on_worker(self._calls.host_failed(described(error)))
+            raise
+
+    async def _on_worker(self, call: Coroutine[Any, Any, Result]) -> Result:
+        """Make `call` on the event loop of the calls: an author's code has another."""
+        try:
+            self._require_open()
+        except RuntimeError:
+            call.close()
+            raise
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     def _require_open(self) -> None:
         if self._ended:

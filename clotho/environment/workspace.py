@@ -1,6 +1,7 @@
 """A rollout's workspace as one verification, or one call of a tool's function, has it."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -9,18 +10,25 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from clotho.errors import (
+    CommandConflict,
     EnvironmentFailed,
+    FileRefused,
     GradingSandboxLost,
     HostUnavailable,
     SandboxLost,
     WorkspaceRefused,
 )
-from clotho.host_failures import described, is_host_failure
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import SandboxInstance
+from clotho.tools.claims import is_first
 from clotho.tools.dispatch import Dispatcher
-from clotho.tools.shell import SLOT
-from clotho.tools.tool import ToolOutcome, ToolSettings, each_time
+from clotho.tools.results import INTERRUPTED, problem
+from clotho.tools.shell import SLOT, last_job
+from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings, each_time
+
+LARGEST_FILE = 1 << 30
+UNLIMITED = 1 << 40
+A_DAY = 86_400.0
 
 Result = TypeVar("Result")
 
@@ -111,6 +119,26 @@ class Workspace:
         lease = () if self.lease is None else (self.lease,)
         return job_key(self.rollout, *self.place, *lease, "write", number, ascii(path))
 
+    # ---- the calls of a ToolContext ----
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
+        return await self.watched(self._call_tool(name, arguments))
+
+    async def ask_judge(self, prompt: str) -> str | None:
+        return await self.watched(self._ask_judge(prompt))
+
+    async def read_bytes(self, path: str, max_bytes: int) -> bytes | None:
+        return await self.watched(self._read_bytes(path, max_bytes))
+
+    async def write_bytes(self, path: str, content: bytes) -> None:
+        await self.watched(self._write_bytes(path, content))
+
+    async def hidden_files(self) -> str:
+        return await self.watched(self._hidden_files())
+
+    async def host_failed(self, reason: str) -> None:
+        self._first.failure = self._first.failure or HostUnavailable(reason)
+
     async def watched(self, call: Coroutine[Any, Any, Result]) -> Result:
         """Do `call`; its error is kept if it is the first, and raised."""
         try:
@@ -124,14 +152,72 @@ class Workspace:
             self._first.failure = self._first.failure or error
             raise error
 
-    async def on_host(self, step: Callable[[], Result]) -> Result:
-        """Run `step` on this host: a wrong path is the author's error, a failure of the host an outage."""
+    async def _call_tool(self, name: str, arguments: dict[str, Any]) -> str:
+        number, self.calls = self.calls, self.calls + 1
+        place = "-".join(map(str, self.place))
+        claims: list[bool] = []
+
+        async def claim() -> bool:
+            claims.append(await is_first(self.once, f"{place}-{number}-claim"))
+            return claims[-1]
+
+        unlimited = {
+            "longest_command_seconds": A_DAY,
+            "max_result_chars": UNLIMITED,
+            "max_turn_chars": UNLIMITED,
+            "result_chars": {},
+        }
+        call = CallContext(
+            rollout=self.rollout,
+            call=(*self.place, number),
+            lease=self.lease,
+            tool_call_id=f"{self.place[0]}-{number}",
+            settings=self.settings.model_copy(update=unlimited),
+            instance=await self.instance(),
+            state=self.state,
+            claim=claim,
+            once=lambda name, work: self.once(f"{place}-{number}-{name}", work),
+        )
+        dispatched = await self.dispatcher.run(name, json.dumps(arguments), self.tools, call)
+        if False in claims and dispatched.content == problem(INTERRUPTED).content:
+            raise CommandConflict(f"{name}: {INTERRUPTED}")
+        self.state.update(dispatched.state)
+        return dispatched.content
+
+    async def _ask_judge(self, prompt: str) -> str | None:
+        from clotho.tools.services.asking import Asker  # the client of its API takes a second to import
+
+        judge = self.settings.services.judge
+        if judge is None:
+            return None
+        number, self.asked[prompt] = self.asked[prompt], self.asked[prompt] + 1
+        asker = Asker(self.once, self.dispatcher.variable, job_key(self.rollout, "judge"))
+        return await asker.verdict(judge, prompt, number)
+
+    async def _read_bytes(self, path: str, max_bytes: int) -> bytes | None:
+        instance, max_bytes = await self.instance_to_read(path), min(max_bytes, LARGEST_FILE)
+        file = await instance.read_file(path, max_bytes, last_job(self.state))
+        if file.error == "too_large":
+            raise WorkspaceRefused(f"{path} is larger than {max_bytes} bytes")
+        return None if file.error else file.content
+
+    async def _write_bytes(self, path: str, content: bytes) -> None:
+        key = self.write_key(path)
+        instance = await self.instance()
         try:
-            return await asyncio.to_thread(step)
-        except Exception as error:
-            if is_host_failure(error):
-                self._first.failure = self._first.failure or HostUnavailable(described(error))
+            await instance.write_file(path, content, last_job(self.state), key)
+        except FileRefused as refused:
+            if instance.is_agents(path):
+                raise WorkspaceRefused(f"writing {refused}") from refused
             raise
+
+    async def _hidden_files(self) -> str:
+        folder = (await self.instance()).hidden_files
+        if folder is None:
+            raise EnvironmentFailed(
+                "keep_services: there are no hidden files where the agent's processes live"
+            )
+        return folder
 
     @property
     def _first(self) -> "Workspace":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.environment.tool_context import LARGEST_FILE
+from clotho.environment.workspace import LARGEST_FILE
 from clotho.errors import FileRefused, InvalidInput, JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import JobState, SandboxBackend, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
