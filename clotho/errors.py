@@ -15,6 +15,7 @@ ClothoError
 │   └── SandboxFenced       the lease was superseded; the sandbox may be alive
 ├── SandboxDiverged         a restored sandbox differs from the lost one
 ├── GradingRepeatedlyLost   every sandbox of a separate verifier was lost
+├── VerificationUnrepeatable  verification has to begin anew, and the agent's last state can't be had again
 ├── SandboxUnhealthy        a new sandbox's healthcheck never passed
 ├── GroupRejected           a finished group that must not be trained on; says why
 ├── EnvironmentFailed       an exception from the author's code
@@ -26,6 +27,7 @@ ClothoError
     ├── StoreUnavailable
     ├── SandboxUnavailable
     │   └── GradingSandboxLost  the sandbox of a separate verifier is gone: verified again in a new one
+    ├── TakenOver           another process has taken this work over: what this one still asks for has no effect
     └── HostUnavailable     this machine is out of descriptors, memory, threads or disk, or its disk fails
 """
 
@@ -109,6 +111,10 @@ class GradingRepeatedlyLost(ClothoError):
     """A verification lost each of its sandboxes for grading; the message says how the last one was lost."""
 
 
+class VerificationUnrepeatable(ClothoError):
+    """Verification has to begin anew, and nothing holds the workspace as the agent left it; says why."""
+
+
 class SandboxUnhealthy(ClothoError):
     """The healthcheck of a new sandbox never passed; the message names it."""
 
@@ -178,6 +184,10 @@ class GradingSandboxLost(SandboxUnavailable):
     def __init__(self, message: str, exhausted: str | None = None) -> None:
         super().__init__(message)
         self.exhausted = exhausted
+
+
+class TakenOver(Unavailable):
+    """Another process has taken a piece of work over, and raised the fence of its sandbox."""
 
 
 class HostUnavailable(Unavailable):

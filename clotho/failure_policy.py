@@ -36,9 +36,11 @@ from clotho.errors import (
     ServiceRejected,
     ServiceUnavailable,
     StoreUnavailable,
+    TakenOver,
     TokenizerUnavailable,
     Unavailable,
     VerificationFailed,
+    VerificationUnrepeatable,
     WorkspaceRefused,
 )
 
@@ -142,6 +144,7 @@ POLICIES: dict[str, FailurePolicy] = {
     SandboxFenced.__name__: FailurePolicy(sandbox=SandboxAction.NEXT_LEASE),
     SandboxDiverged.__name__: FailurePolicy(sibling=SiblingAction.REPLACE),
     GradingRepeatedlyLost.__name__: FailurePolicy(sibling=SiblingAction.REPLACE),
+    VerificationUnrepeatable.__name__: FailurePolicy(sibling=SiblingAction.REPLACE),
     SandboxUnhealthy.__name__: REFUSAL,
     GroupRejected.__name__: FailurePolicy(group=GroupAction.DROP),
     EnvironmentFailed.__name__: OF_THE_AUTHOR,
@@ -153,6 +156,7 @@ POLICIES: dict[str, FailurePolicy] = {
     StoreUnavailable.__name__: OUTAGE,
     SandboxUnavailable.__name__: OUTAGE,
     GradingSandboxLost.__name__: OUTAGE,
+    TakenOver.__name__: OUTAGE,
     HostUnavailable.__name__: OUTAGE,
     TIMED_OUT: REFUSAL,
     CANCELLED: FailurePolicy(sibling=SiblingAction.FAIL, group=GroupAction.DROP, dropped_as="cancelled"),

@@ -136,6 +136,13 @@ class SandboxInstance(Protocol):
     def is_agents(self, path: str) -> bool:
         """Whether `path`, as the file verbs take it, is in a folder where the agent can have put anything."""
 
+    async def raise_fence(self, number: int) -> None:
+        """Begin to work under a fence: what instances ask for under a lower one has no effect from now on.
+
+        That is starts, inputs, kills, and files read or written; it may raise TakenOver there. Without this call
+        an instance has number 0.
+        """
+
     async def start(self, job: Job) -> None:
         """Start `job`, or attach to it if its key is known. Raises CommandConflict for another command."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.errors import InvalidInput, SandboxLost
+from clotho.errors import InvalidInput, SandboxLost, TakenOver
 from clotho.sandbox.backend import JobState, SandboxSpec
 from tests.sandbox.backends import Backend
 from tests.sandbox.shell import Shell, until
@@ -151,3 +151,22 @@ async def test_renewal_reaches_it(backend: Backend, own: Shell, lease: str) -> N
     await backend.renew(lease, 3000)
     for each in (verify, own):
         assert began - 1 <= each.control.deadline() - 3000 <= time.time() + 1
+
+
+async def test_obeys_nothing_that_is_asked_under_a_lower_fence(
+    backend: Backend, own: Shell, lease: str
+) -> None:
+    former, newer = await verifier(backend, lease), await verifier(backend, lease)
+    await former.run("echo before > kept")
+    await newer.sandbox.raise_fence(1)
+    late = former.job("echo late >> started")
+    await former.sandbox.start(late)
+    with pytest.raises(TakenOver):
+        await former.sandbox.write_file("written", b"late")
+    with pytest.raises(TakenOver):
+        await former.sandbox.read_file("kept", 10)
+    assert await newer.text("ls") == "kept"
+    await newer.sandbox.start(late)  # under the new fence the same command runs, once
+    await newer.ended(late.key)
+    await newer.sandbox.write_file("written", b"newer")
+    assert await newer.text("cat started written") == "late\nnewer"

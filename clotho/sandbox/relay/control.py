@@ -19,7 +19,7 @@ from clotho.sandbox.relay.pipe import RelayPipe
 from clotho.sandbox.relay.reconnecting import Relay
 from clotho.sandbox.relay.stream import MOST_DATA, RelayStream, StreamEnded
 from clotho.sandbox.supervised.files import KEY, NO_FILE, SMALL_BYTES, damaged
-from clotho.sandbox.supervised.interface import JOBS
+from clotho.sandbox.supervised.interface import JOBS, fence_mark
 
 RECHECK_SECONDS = 30.0
 ROOM_BYTES = 64 << 10
@@ -88,13 +88,13 @@ class RelayedControl:
 
         return blocking(self.relay.steps(stage))
 
-    def submit(self, key: str, entries: Mapping[str, bytes]) -> bool:
-        return blocking(self.relay.steps(lambda stream: self._submit(stream, key, entries)))
+    def submit(self, key: str, entries: Mapping[str, bytes], fence: int = 0) -> bool:
+        return blocking(self.relay.steps(lambda stream: self._submit(stream, key, entries, fence)))
 
-    async def _submit(self, stream: RelayStream, key: str, entries: Mapping[str, bytes]) -> bool:
+    async def _submit(self, stream: RelayStream, key: str, entries: Mapping[str, bytes], fence: int) -> bool:
         """A sealed supervisor starts nothing: that it is sealed may be found out afterwards."""
         sealed = stream.ask("S", fields.path("sealed"))
-        run = stream.ask("Y", fields.path(f"run {key}"))
+        run = stream.ask("Y", fields.path(" ".join(("run", key, *fence_mark(fence)))))
         not_sealed, *made, unsaid = await requests.StagedEntry(stream, JOBS, key, entries).asked(sealed, run)
         if not_sealed is None:
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")

@@ -35,6 +35,7 @@ INSTANCE_VERBS = frozenset(
         "kill",
         "manifest",
         "output",
+        "raise_fence",
         "read_file",
         "renew",
         "send_input",

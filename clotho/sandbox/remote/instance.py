@@ -52,6 +52,7 @@ class RemoteInstance:
         self._place = place
         self._description = description
         self._find = find
+        self._fence = 0
 
     @property
     def incarnation(self) -> str:
@@ -75,6 +76,10 @@ class RemoteInstance:
 
     def is_agents(self, path: str) -> bool:
         return self.layout.is_agents(path)
+
+    async def raise_fence(self, number: int) -> None:
+        await self._call(NOTHING, "raise_fence", number=number)
+        self._fence = number
 
     async def start(self, job: Job) -> None:
         await self._call(NOTHING, "start", job=job)
@@ -144,6 +149,8 @@ class RemoteInstance:
         if found.incarnation != self._description.incarnation:
             raise SandboxLost("the sandbox has ended; another is in its place")
         self._description = found
+        if self._fence:  # held by the instance that the server has dropped
+            result_of(await self._asked("raise_fence", None, {"number": self._fence}), NOTHING)
 
 
 def result_of(answer: RemoteAnswer, returns: TypeAdapter[T]) -> T:

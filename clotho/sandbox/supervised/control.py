@@ -19,7 +19,7 @@ from pathlib import Path
 from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.sandbox.exhaustion import is_full
 from clotho.sandbox.supervised import files
-from clotho.sandbox.supervised.interface import JOBS, SESSIONS, TRANSFERS
+from clotho.sandbox.supervised.interface import JOBS, SESSIONS, TRANSFERS, fence_mark
 from clotho.sandbox.supervised.watches import Watches
 
 PIPE_BYTES = 1 << 20
@@ -162,13 +162,13 @@ class ControlDirectory:
                 raise
         return True
 
-    def submit(self, key: str, entries: Mapping[str, bytes]) -> bool:
+    def submit(self, key: str, entries: Mapping[str, bytes], fence: int = 0) -> bool:
         if self.sealed():
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
         if self.exists(f"{JOBS}/{key}") or not self.stage(JOBS, key, entries):
             return False
         self.require_room()
-        self.say("run", key)
+        self.say("run", key, *fence_mark(fence))
         return True
 
     def place(self, path: str, content: bytes) -> None:

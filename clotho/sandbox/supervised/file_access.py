@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar, TypeVarTuple
 
-from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
+from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable, TakenOver
 from clotho.sandbox.backend import FileContent
 from clotho.sandbox.checkpoints import Manifest
-from clotho.sandbox.supervised.interface import Control
+from clotho.sandbox.supervised.interface import FENCE, Control, fence_mark
 from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.supervised.staged import MAX_PATH_BYTES
 from clotho.sandbox.supervised.transfers import Transfers
@@ -54,10 +54,24 @@ class SupervisedFiles:
         self._transfers = Transfers(control)
         self._incarnation = incarnation
         self._layout = layout
+        self._fence = 0
 
     @property
     def incarnation(self) -> str:
         return self._incarnation
+
+    async def raise_fence(self, number: int) -> None:
+        await self._in_thread(self.control.say, "fence", str(number))
+        self._fence = number
+
+    def _say(self, *words: str) -> None:
+        """Send a request under this instance's fence."""
+        self.control.say(*words, *fence_mark(self._fence))
+
+    def _require_obeyed(self, raised: str | None) -> None:
+        """Raises TakenOver where `raised`, the fence file's text, is higher: requests from here are ignored."""
+        if raised is not None and int(raised) > self._fence:
+            raise TakenOver("another process has taken over the work in this sandbox")
 
     @property
     def workspace(self) -> str:
@@ -106,10 +120,13 @@ class SupervisedFiles:
         word = ""
         try:
             word, _, resolved = await self._transfer(request, path, after, content, len(content))
+        except TakenOver:
+            word = "taken over"  # the entry under that key is the other process's now
+            raise
         finally:
             if word == "ok" and key is not None:  # stays, as what has been applied
                 await self._in_thread(self._transfers.forget_content, request)
-            else:
+            elif word != "taken over":
                 await self._in_thread(self._transfers.forget, request)
         if word == "ok":
             return resolved
@@ -139,7 +156,7 @@ class SupervisedFiles:
         """
         for tries in range(TRANSFER_TRIES):
             await self._in_thread(stage, tries > 0)
-            await self._in_thread(self.control.say, "file", key)
+            await self._in_thread(self._say, "file", key)
             await self._appearance(self._transfers.file(key, "done"))
             answer = await self._in_thread(self._transfers.answer, key)
             if answer is None:
@@ -172,9 +189,10 @@ class SupervisedFiles:
         deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
         with self.control.watching(changed, *paths) as recheck:
             while True:
-                incarnation, found = await self._in_thread(self.control.look, *paths)
+                incarnation, (*found, raised) = await self._in_thread(self.control.look, *paths, FENCE)
                 if any(text is not None for text in found):
                     return
+                self._require_obeyed(raised)
                 if incarnation != self._incarnation:
                     raise SandboxLost("the sandbox's supervisor is gone")
                 if asyncio.get_running_loop().time() > deadline:

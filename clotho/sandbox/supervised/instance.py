@@ -24,7 +24,7 @@ from clotho.sandbox.checkpoints import Checkpoint, NotTaken, Restore
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised.archives import ArchiveTransfer
 from clotho.sandbox.supervised.file_access import ANSWER_SECONDS, SupervisedFiles, set_within
-from clotho.sandbox.supervised.interface import Control
+from clotho.sandbox.supervised.interface import FENCE, Control
 from clotho.sandbox.supervised.jobs import Jobs
 from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.threads import with_archives
@@ -51,7 +51,7 @@ class SupervisedSandbox(SupervisedFiles):
             await self._appearance(*(self._jobs.file(job.key, name) for name in ("pid", "done")))
 
     def _start(self, job: Job) -> None:
-        if not self._jobs.submit(job, self._bounds.usage()):
+        if not self._jobs.submit(job, self._bounds.usage(), self._fence):
             self._ask_to_run(job.key)
 
     def _is_awaited(self, key: str) -> bool:
@@ -61,8 +61,9 @@ class SupervisedSandbox(SupervisedFiles):
         """A full disk can keep a supervisor from starting a job, now or when it was first asked."""
         if self._jobs.started(key):
             return
+        self._require_obeyed(self.control.text_of(FENCE))
         self.control.require_room()
-        self.control.say("run", key)
+        self._say("run", key)
         if time.time() - self._jobs.waits_since(key) > ANSWER_SECONDS:
             raise SandboxUnavailable("the sandbox's supervisor doesn't start a command")
 
@@ -95,7 +96,7 @@ class SupervisedSandbox(SupervisedFiles):
         return await self._in_thread(self._jobs.output, key, offset, limit)
 
     async def kill(self, key: str) -> None:
-        await self._in_thread(self._jobs.kill, key)
+        await self._in_thread(self._jobs.kill, key, self._fence)
 
     async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
         if data:
@@ -107,7 +108,7 @@ class SupervisedSandbox(SupervisedFiles):
     async def _send(self, key: str, data: bytes, request: str | None) -> None:
         request = request or secrets.token_hex(16)
         if await self._in_thread(self._jobs.stage_input, key, request, data):
-            await self._in_thread(self.control.say, "input", key, request)
+            await self._in_thread(self._say, "input", key, request)
             await self._appearance(*(self._jobs.file(key, name) for name in (f"taken.{request}", "done")))
 
     async def sessions(self) -> Sequence[SessionInfo]:

@@ -12,6 +12,13 @@ from typing import Protocol
 
 JOBS, TRANSFERS, SESSIONS = "c", "f", "sessions"
 """The folders of the directory."""
+FENCE = "fence"
+"""The file with the lowest number that the supervisor still obeys; there is none before one was raised."""
+
+
+def fence_mark(fence: int) -> tuple[str, ...]:
+    """The last word of a request that is made under a fence; a supervisor takes one without it for 0."""
+    return (f"#{fence}",) if fence else ()
 
 
 class Pipe(Protocol):
@@ -62,8 +69,8 @@ class Control(Protocol):
     def stage(self, folder: str, key: str, entries: Mapping[str, bytes], fifo: str | None = None) -> bool:
         """Make an entry that appears whole. Returns False where `key` was staged before."""
 
-    def submit(self, key: str, entries: Mapping[str, bytes]) -> bool:
-        """Stage a job and ask for its start; returns False where `key` was staged before.
+    def submit(self, key: str, entries: Mapping[str, bytes], fence: int = 0) -> bool:
+        """Stage a job and ask for its start under a fence; returns False where `key` was staged before.
 
         Raises SandboxLost where the directory is sealed.
         """

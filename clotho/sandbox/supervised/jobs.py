@@ -10,7 +10,7 @@ from clotho.sandbox.backend import Job, JobState, JobStatus, SessionInfo
 from clotho.sandbox.checkpoints import Checkpoint, KeptSession, ShellState
 from clotho.sandbox.exhaustion import Exhausted, Usage
 from clotho.sandbox.supervised.files import damaged
-from clotho.sandbox.supervised.interface import JOBS, SESSIONS, Control
+from clotho.sandbox.supervised.interface import JOBS, SESSIONS, Control, fence_mark
 from clotho.sandbox.supervised.staged import (
     NEVER,
     header_of,
@@ -49,7 +49,7 @@ class Jobs:
     def started_keys(self) -> list[str]:
         return list(filter(self.started, self._control.keys(JOBS)))
 
-    def submit(self, job: Job, usage: Usage) -> bool:
+    def submit(self, job: Job, usage: Usage, fence: int = 0) -> bool:
         """Ask for the start of a job that is new here, and return whether it is.
 
         `usage` is of the sandbox before the job. Raises CommandConflict where the key holds another command,
@@ -59,18 +59,18 @@ class Jobs:
         entries = {"job": header + job.script.encode(), "usage": str(usage).encode()}
         if job.stdin is not None:
             entries["stdin"] = job.stdin
-        new = self._control.submit(job.key, entries)
+        new = self._control.submit(job.key, entries, fence)
         if not new and self._identity(job.key) not in (identity, NEVER):
             raise CommandConflict(f"job {job.key} already holds another command")
         if job.session is not None:
             self._list_session(job.key)
         return new
 
-    def kill(self, key: str) -> None:
+    def kill(self, key: str, fence: int = 0) -> None:
         """A key that holds no command yet is taken, so that none can start under it."""
         never = {"job": f"identity {NEVER}\n\n".encode(), "started": b"0\n", "done": b"killed 137 0\n"}
         if self._known(key) or not self._stage(key, never):
-            self._control.say("kill", key)
+            self._control.say("kill", key, *fence_mark(fence))
 
     def status(self, key: str, incarnation: str) -> JobStatus:
         """Raises SandboxLost for a job that never started in a sandbox that is gone."""

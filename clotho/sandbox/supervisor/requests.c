@@ -1,11 +1,13 @@
 /* The host's requests, one a line. What would start or end something waits while the commands are stopped. */
 #include "requests.h"
 
+#include "control.h"
 #include "execution.h"
 #include "freeze.h"
 #include "input.h"
 #include "transfer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +19,7 @@ struct request {
 
 ms lease_until;
 int leaving, sealing;
+static long long fence; /* what asks under a lower number comes too late */
 static struct request *waiting, **last = &waiting;
 
 static void run_requested(const char *key) {
@@ -55,10 +58,37 @@ static void obey_later(const char *line) {
     last = &request->next;
 }
 
+/* Whoever takes work over raises the fence first: what the one before still asks for then has no effect. */
+static void fence_requested(const char *text) {
+    char line[24];
+    long long number = natural(text);
+    if (number <= fence || number > MOST) return;
+    fence = number;
+    snprintf(line, sizeof line, "%lld\n", fence);
+    replace_file(control, "fence", line, strlen(line));
+}
+
+/* Cuts the number off a request, ` #NUMBER`; without one it is 0. */
+static int is_fenced(char *argument) {
+    char *number = strstr(argument, " #");
+    if (!number) return fence > 0;
+    *number = 0;
+    return natural(number + 2) < fence;
+}
+
 /* A number of seconds that makes no sense as a duration changes nothing. */
 static void lease_requested(const char *text) {
     long long seconds = natural(text);
     if (seconds > 0 && seconds <= MOST / 1000) lease_until = now() + seconds * 1000;
+}
+
+static void obey_numbered(const char *verb, char *argument, int fenced) {
+    if (!strcmp(verb, "file") && is_key(argument)) start_transfer(argument, fenced);
+    if (fenced) return;
+    if (!strcmp(verb, "input")) input_requested(argument);
+    else if (!is_key(argument)) return;
+    else if (!strcmp(verb, "run")) run_requested(argument);
+    else if (!strcmp(verb, "kill")) kill_requested(argument);
 }
 
 static void obey(char *line) {
@@ -72,11 +102,8 @@ static void obey(char *line) {
     else if (!strcmp(line, "seal")) sealing = 1;
     else if (!argument) return;
     else if (!strcmp(line, "lease")) lease_requested(argument);
-    else if (!strcmp(line, "input")) input_requested(argument);
-    else if (!is_key(argument)) return;
-    else if (!strcmp(line, "run")) run_requested(argument);
-    else if (!strcmp(line, "kill")) kill_requested(argument);
-    else if (!strcmp(line, "file")) start_transfer(argument);
+    else if (!strcmp(line, "fence")) fence_requested(argument);
+    else obey_numbered(line, argument, is_fenced(argument));
 }
 
 /* One of these may stop the commands again, and the rest will wait again. */

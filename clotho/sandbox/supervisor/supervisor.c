@@ -27,6 +27,7 @@
  *   filter, ready      of a container: the filter of system calls that the host staged, and our instance id once we serve
  *   sealed             no command runs any more, and none will
  *   frozen             all commands are stopped, for the host
+ *   fence              a number: starts, inputs, kills and files that are asked for under a lower one have no effect
  * `started` is the exactly-once point. `done` is "STATE CODE SIZE", STATE one of exited, timeout, output_limit, killed.
  * A host that finds `started`, no `done`, and another instance (or none) in `alive`, says lost. */
 #include "command.h"

@@ -135,7 +135,12 @@ static void archive_ended(const struct transfer *transfer) {
     thaw();
 }
 
-void start_transfer(const char *key) {
+/* Archives and listings change nothing: they have no fence. */
+static int is_one_file(const struct transfer *transfer) {
+    return !strcmp(transfer->verb, "get") || !strcmp(transfer->verb, "put");
+}
+
+void start_transfer(const char *key, int fenced) {
     for (struct transfer *t = transfers; t; t = t->next)
         if (!strcmp(t->key, key)) return;
     struct transfer *transfer = calloc(1, sizeof *transfer);
@@ -143,6 +148,11 @@ void start_transfer(const char *key) {
     strcpy(transfer->key, key);
     transfer->dir = open_entry("f", key);
     int known = transfer->dir < 0 || faccessat(transfer->dir, "done", F_OK, 0) == 0 || read_verb(transfer);
+    if (!known && fenced && is_one_file(transfer)) {
+        close(transfer->dir);
+        free(transfer);
+        return;
+    }
     int processes = !known && transfer->freezes ? freeze() : 0;
     transfer->child = known ? -1 : fork_transfer();
     if (transfer->child == 0) become_transfer(transfer, processes);

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 void keep_spare(void);
-void start_transfer(const char *key);
+void start_transfer(const char *key, int fenced);
 int end_transfer(pid_t child, int status);
 int is_transfer(pid_t pid);
 void steady_transfer(pid_t pid);
