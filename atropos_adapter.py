@@ -84,6 +84,7 @@ class HermesAgentBaseEnv(CompatEnv):
             open_backend(connected.settings.sandbox, folder),
             SingletonEnvironments(self),
             task_queues.sandbox.queue,
+            task_queues.environment.queue,
             connected.metrics,
         )
         return Worker(

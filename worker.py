@@ -184,13 +184,14 @@ class Composition:
             for queue, activities in served.items()
         ]
 
-    def tools(self, host: Host, host_queue: str) -> list[Worker]:
+    def tools(self, host: Host, host_queue: str, process_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
         notifications = Notifications(Notifier(self.settings.notify, self.settings.worker.model_keys))
         of_campaigns = (*host.of_campaigns, notifications.run_notice_command, notifications.post_notice)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,
+            process_queue: in_sandbox,
             self.task_queues.environment.queue: (*of_campaigns, *host.of_groups),
         }
         return [
@@ -203,7 +204,7 @@ class Composition:
                 # Cancellation reaches an activity with a heartbeat only; model calls can't afford so many.
                 max_heartbeat_throttle_interval=timedelta(seconds=1),
                 graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
-                **(UNVERSIONED if queue == host_queue else self.version()),
+                **(UNVERSIONED if queue in (host_queue, process_queue) else self.version()),
             )
             for queue, activities in served.items()
         ]
@@ -249,8 +250,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         background: list[asyncio.Task[None]] = []
         on_draining: list[Callable[[], None]] = []
         on_drained: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        slot = ProcessSlot(cache_folder() / "processes" / host)
         if "llm" in roles:
-            slot = ProcessSlot(cache_folder() / "processes" / host)
             own_queue = f"{parts.task_queues.model.queue}-{host}-{slot.number}"
             pauses = PauseActivities(journal, client)
             budgets = BudgetWatch(journal, client, own_queue)
@@ -267,9 +268,10 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backend = open_backend(settings.sandbox, folder)
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
-            sandbox_host = Host(client, journal, backend, Environments(), host_queue, metrics)
+            process_queue = f"{host_queue}-{slot.number}"
+            sandbox_host = Host(client, journal, backend, Environments(), host_queue, process_queue, metrics)
             on_drained.append(sandbox_host.close)
-            workers += parts.tools(sandbox_host, host_queue)
+            workers += parts.tools(sandbox_host, host_queue, process_queue)
             reaper = SandboxReaper(
                 backend,
                 RolloutOwners(client),
@@ -281,7 +283,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(reaper.run()))
             background.append(tasks.create_task(SandboxCounts(backend, metrics).run()))
             background.append(tasks.create_task(sandbox_host.idle.run()))
-            background.append(tasks.create_task(Liveness(journal, host_queue).run()))
+            for queue in (host_queue, process_queue):
+                background.append(tasks.create_task(Liveness(journal, queue).run()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host)
         for worker in workers:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.claims import BegunElsewhere
 from clotho.errors import ClothoError, LeaseElsewhere
 from clotho.logs import subject
 from clotho.monitoring.metrics import count_failed_attempt
@@ -36,6 +37,7 @@ async def activity_guard(
     that shuts down, a pause and a reset also arrive as cancellations, and none of them may end paid work.
 
     A local attempt ends after LOCAL_SECONDS; `queue` is where a regular activity finds the work that it has begun.
+    Work that another process has begun goes on there, whichever attempt finds that out.
     """
     subject.set(work_for)
     local = activity.info().is_local
@@ -53,6 +55,8 @@ async def activity_guard(
         raise
     except ApplicationError:
         raise
+    except BegunElsewhere as begun:
+        raise _goes_on(str(begun), begun.queue) from None
     except Exception as error:
         if budget.expired():
             raise _goes_on(f"not done within {LOCAL_SECONDS:g} s", queue) from None
@@ -69,7 +73,7 @@ async def activity_guard(
 
 def _goes_on(message: str, queue: str | None) -> ApplicationError:
     details = () if queue is None else (queue,)
-    return ApplicationError(message, *details, type=GOES_ON)
+    return ApplicationError(message, *details, type=GOES_ON, non_retryable=True)
 
 
 async def _beat(progress: Callable[[], int]) -> None:

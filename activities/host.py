@@ -7,6 +7,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from activities.claims import WorkClaims
 from activities.delegation import Delegations
 from activities.groups import Groups
 from activities.guard import ELSEWHERE
@@ -30,7 +31,7 @@ Activities = tuple[Callable[..., Any], ...]
 
 
 class Host:
-    """The activities of one process on a sandbox host; `queue` is the host's own."""
+    """The activities of one process on a sandbox host; `queue` is the host's own, `process_queue` the process's."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Host:
         backend: SandboxBackend,
         environments: Environments,
         queue: str,
+        process_queue: str,
         metrics: Metrics,
     ) -> None:
         labels = namespace_labels(client, journal.store_identity)
@@ -49,8 +51,9 @@ class Host:
         sandboxes = Sandboxes(journal, backend, restorer, labels, queue, BrowserClient(known.scope), metrics)
         self.idle = IdleSandboxes(journal, sandboxes, RolloutOwners(client))
         """Gives sandboxes back that nothing uses."""
-        tools = Tools(journal, sandboxes, known, metrics)
-        verifier = Verifier(journal, environments, sandboxes, known)
+        claims = WorkClaims(journal, process_queue)
+        tools = Tools(journal, sandboxes, known, metrics, claims)
+        verifier = Verifier(journal, environments, sandboxes, known, claims)
         groups = Groups(journal, environments, known, sandboxes, client)
         rollouts = Rollouts(journal, metrics)
         delegations = Delegations(journal)

@@ -18,7 +18,7 @@ from clotho import failpoints
 from clotho.config import variable
 from clotho.environment.loading import sources_of
 from clotho.environment.tools import EnvironmentTools
-from clotho.errors import SandboxLost, SandboxUnavailable, SandboxUnhealthy
+from clotho.errors import SandboxLost, SandboxUnavailable, SandboxUnhealthy, VerificationUnrepeatable
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order, caller_at
 from clotho.identifiers.rollout_keys import (
@@ -147,10 +147,17 @@ class Restorer:
         return (idle.through, idle.checkpoint) if idle is not None else ("", None)
 
     async def create(
-        self, request: LeaseRequest, checkpoint: Checkpoint | None = None, blob: bytes | None = None
+        self,
+        request: LeaseRequest,
+        checkpoint: Checkpoint | None = None,
+        blob: bytes | None = None,
+        beside: str | None = None,
     ) -> SandboxInstance:
-        """The sandbox of a lease: a rollout's first one has the item's files, others what a checkpoint has."""
-        lease = lease_key(request.rollout, request.number)
+        """The sandbox of a lease: a rollout's first one has the item's files, others what a checkpoint has.
+
+        `beside` is the key of one beside the lease's own.
+        """
+        lease = beside or lease_key(request.rollout, request.number)
         labels = self._labels.model_copy(update={"rollout": request.rollout})
         manifest = await read_manifest(self._journal, request.run)
         prompt = await self._journal.read_required(prompt_key(request.rollout), Prompt)
@@ -172,6 +179,24 @@ class Restorer:
             sandbox = await self._backend.create(lease, spec, labels, restore, private)
         await self._require_healthy(sandbox, prompt.sandbox, lease, labels, restored=True)
         return sandbox
+
+    async def create_as_left(self, request: LeaseRequest, key: str) -> SandboxInstance:
+        """A sandbox beside the lease's own, as the agent left it; or the one that is there.
+
+        Raises VerificationUnrepeatable where no checkpoint has that state.
+        """
+        left = await self._journal.read(final_key(request.rollout), CheckpointEntry)
+        if left is None:  # no command ran before verification
+            return await self.create(request, beside=key)
+        if left.checkpoint is None:
+            raise VerificationUnrepeatable(
+                "verification has to begin anew, and the workspace couldn't be checkpointed before: is it larger "
+                "than checkpoint_mb?"
+            )
+        blob = await self._journal.read_blob(request.rollout, left.checkpoint.digest)
+        if blob is None:
+            raise VerificationUnrepeatable("the checkpoint before verification is gone from the store")
+        return await self.create(request, left.checkpoint, blob, key)
 
     async def create_for_grading(
         self, run: str, lease: str, labels: Labels, asked: ItemSandbox

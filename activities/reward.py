@@ -1,20 +1,24 @@
 """Verification: the environment's `compute_reward` over the rollout's own workspace."""
 
 import asyncio
-import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 from temporalio import activity
 
+from activities.claims import WorkClaims
 from activities.guard import activity_guard
 from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
+from activities.verification import EpochSandboxes
 from clotho import failpoints
-from clotho.environment import AgentResult, Environment, Reward
+from clotho.environment import AgentResult, Reward
 from clotho.environment.environment import checked_reward
 from clotho.environment.instances import Environments
+from clotho.environment.numbered_calls import JournalledCalls
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.environment.tools import EnvironmentTools
 from clotho.environment.workspace import Workspace
@@ -24,20 +28,23 @@ from clotho.errors import (
     GradingRepeatedlyLost,
     GradingSandboxLost,
     SandboxLost,
-    Unavailable,
     WorkspaceRefused,
     truncate_middle,
 )
 from clotho.failure_policy import kind_of, policy_for
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.rollout_keys import epoch_prefix, final_key, raised_prefix, reward_key
+from clotho.identifiers.rollout_keys import (
+    epoch_answers_prefix,
+    epoch_prefix,
+    final_key,
+    raised_prefix,
+    reward_key,
+    verification_claims_prefix,
+)
 from clotho.journal import Journal
 from clotho.rollouts.artifacts import keep_artifacts
-from clotho.rollouts.item import Item
-from clotho.rollouts.lease import CheckpointEntry, Lease, LeaseRequest
+from clotho.rollouts.lease import CheckpointEntry
 from clotho.rollouts.offers import read_tools
 from clotho.rollouts.outcome import Outcome
-from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.verification import (
@@ -47,17 +54,15 @@ from clotho.rollouts.verification import (
     RewardRequest,
     RewardResult,
 )
-from clotho.run_settings import CheckpointPolicy, OnRewardError
+from clotho.run_settings import OnRewardError
 from clotho.runs.manifest import read_manifest
-from clotho.sandbox.backend import WORKSPACE, SandboxInstance
-from clotho.sandbox.verification import VerifierSetup
-
-log = logging.getLogger("clotho")
 
 GRADINGS_EXHAUSTED = 3
 """Sandboxes for grading that a rollout's verification may use up: what the agent left would use up every one."""
 GRADINGS_LOST = 5
 """Sandboxes for grading that a rollout's verification may lose, whatever ended them: each is paid for."""
+MOST_CONFLICTS = 5
+"""Epochs in which nothing failed but that the author's code took another way than in the attempt before."""
 
 
 class Verifier:
@@ -69,8 +74,10 @@ class Verifier:
         environments: Environments,
         sandboxes: Sandboxes,
         tools: EnvironmentTools,
+        claims: WorkClaims,
     ) -> None:
         self._journal = journal
+        self._claims = claims
         self._environments = environments
         self._sandboxes = sandboxes
         self._tools = tools
@@ -82,7 +89,7 @@ class Verifier:
         async with activity_guard(
             request.rollout,
             on_cancel=lambda: self._journal.cancel_flight(key),
-            queue=self._sandboxes.queue,
+            queue=self._claims.queue,
         ):
             raised = raised_prefix(request.rollout, activity.info().workflow_run_id or "")
             entry = await self._journal.once(key, RewardEntry, lambda: self._verify(request, raised))
@@ -90,7 +97,7 @@ class Verifier:
         return RewardResult(score=entry.score, lease=entry.lease)
 
     async def _verify(self, request: RewardRequest, raised: str) -> RewardEntry:
-        """Verify in the current epoch, or a new one if this attempt's commands differ from the last one's.
+        """Verify in the current epoch, or in new ones while the author's code takes another way than before.
 
         The verifier's exceptions are kept under the prefix `raised`; after the last that is borne the reward is 0,
         if the run is set so.
@@ -99,15 +106,14 @@ class Verifier:
             return await self._given_up(request, request.exhausted)
         if request.lease is not None:
             await self._sandboxes.held(request.rollout, request.lease.number)
+        claim = await self._claims.take(verification_claims_prefix(request.rollout))
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
         offered = await read_tools(self._journal, request.rollout)
         dispatcher = await self._tools.dispatcher(manifest.environment, offered.tools)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
-        verification = Verification(
-            self._sandboxes, self._environments, request, environment, transcript.prompt.item
-        )
         await self._checkpoint(request, manifest)
+        lease = request.lease
         while True:
             given_up = await self._epochs_given_up(request.rollout)
             exhausted = [each.exhausted for each in given_up if each.exhausted is not None]
@@ -117,31 +123,52 @@ class Verifier:
                 raise GradingRepeatedlyLost(
                     f"{lost_ones} sandboxes for grading were lost, at last: {given_up[-1].reason}"
                 )
-            epoch = len(given_up)
+            require_same_way(given_up)
+            sandboxes = EpochSandboxes(
+                self._journal,
+                self._sandboxes,
+                self._environments,
+                request,
+                environment,
+                transcript.prompt.item,
+                given_up,
+                claim,
+                lease,
+            )
+            epoch, number = sandboxes.epoch, 0 if lease is None else lease.number
+            answers = epoch_answers_prefix(request.rollout, epoch, number)
+            calls = await JournalledCalls.read(self._journal, answers)
             workspace = Workspace(
                 rollout=request.rollout,
                 place=("verify", epoch),
-                open=partial(verification.open, epoch),
-                open_to_read=partial(verification.open, epoch, only_reads=True),
+                open=sandboxes.open,
+                open_to_read=partial(sandboxes.open, only_reads=True),
                 dispatcher=dispatcher,
                 tools=dispatcher.names,
                 settings=manifest.tool_settings,
                 once=journalled_parts(self._journal, request.rollout, "verify"),
-                start=verification.start(epoch),
-                open_grading=partial(verification.open_grading, epoch),
+                start=sandboxes.start,
+                open_grading=sandboxes.open_grading,
+                calls=calls,
             )
             clock, failed, refused = time.monotonic(), None, None
             try:
-                reward = await self._score(verification, transcript, workspace)
+                reward = await self._score(sandboxes, transcript, workspace)
+                calls.require_all_made()
             except CommandConflict as conflict:
-                await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(conflict)))
+                await self._give_up(sandboxes, EpochFailure(str(conflict), conflict=True))
+                lease = sandboxes.lease
                 continue
-            except SandboxLost as lost:
-                await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(lost)))
-                raise
             except GradingSandboxLost as lost:
-                entry = EpochEntry(reason=str(lost), exhausted=lost.exhausted, grading_lost=True)
-                await self._journal.append(epoch_prefix(request.rollout), entry)
+                await self._give_up(sandboxes, EpochFailure(str(lost), lost.exhausted, grading_lost=True))
+                raise
+            except SandboxLost as lost:
+                own = sandboxes.has_own
+                await self._give_up(
+                    sandboxes, EpochFailure(str(lost), lost.exhausted if own else None, grading_lost=own)
+                )
+                if own:
+                    raise GradingSandboxLost(str(lost), lost.exhausted) from lost
                 raise
             except WorkspaceRefused as refusal:
                 reward, refused = Reward(score=0.0), truncate_middle(str(refusal))
@@ -153,14 +180,16 @@ class Verifier:
                     raise
                 reward, failed = Reward(score=0.0), truncate_middle(str(failure))
             finally:
-                await verification.close_grading(epoch)
+                await workspace.close()
+            await sandboxes.close()
             return RewardEntry(
                 score=reward.score,
                 breakdown=reward.breakdown,
                 log=reward.log,
                 artifacts=await keep_artifacts(self._journal, request.run, reward.artifacts),
-                lease=verification.lease,
+                lease=sandboxes.lease,
                 epoch=epoch,
+                claim=claim,
                 seconds=time.monotonic() - clock,
                 error=failed,
                 refused=refused,
@@ -170,6 +199,21 @@ class Verifier:
     async def _epochs_given_up(self, rollout: str) -> list[EpochEntry]:
         keys = await self._journal.keys(epoch_prefix(rollout))
         return [each for each in await self._journal.read_many(keys, EpochEntry) if each is not None]
+
+    async def _give_up(self, sandboxes: EpochSandboxes, failure: "EpochFailure") -> None:
+        """End an epoch, unless another process has taken the verification over."""
+        rollout = sandboxes.request.rollout
+        await self._claims.require(verification_claims_prefix(rollout), sandboxes.claim)
+        entry = EpochEntry(
+            reason=failure.reason,
+            lease=None if sandboxes.lease is None else sandboxes.lease.number,
+            claim=sandboxes.claim,
+            conflict=failure.conflict,
+            exhausted=failure.exhausted,
+            grading_lost=failure.grading_lost,
+        )
+        await self._journal.append(epoch_prefix(rollout), entry)
+        await sandboxes.close()
 
     async def _given_up(self, request: RewardRequest, exhausted: str) -> RewardEntry:
         """The score of a rollout whose verification exhausts its sandbox each time: 0."""
@@ -184,8 +228,8 @@ class Verifier:
         )
 
     async def _checkpoint(self, request: RewardRequest, manifest: RunManifest) -> None:
-        """Checkpoint the sandbox as the agent left it, to verify again if it is lost."""
-        if request.lease is None or manifest.checkpoints is CheckpointPolicy.OFF:
+        """Checkpoint the sandbox as the agent left it: a further epoch of verification begins from there."""
+        if request.lease is None:
             return
         number = request.lease.number
 
@@ -199,13 +243,11 @@ class Verifier:
 
         await self._journal.once(final_key(request.rollout), CheckpointEntry, take)
 
-    async def _score(
-        self, verification: "Verification", transcript: Transcript, workspace: Workspace
-    ) -> Reward:
+    async def _score(self, sandboxes: EpochSandboxes, transcript: Transcript, workspace: Workspace) -> Reward:
         loop = asyncio.get_running_loop()
         context = ToolContext(AsyncToolContext(workspace, loop), loop)
-        environment, item = verification.environment, verification.item
-        result = agent_result(verification.request, transcript)
+        environment, item = sandboxes.environment, sandboxes.item
+        result = agent_result(sandboxes.request, transcript)
         try:
             returned = await self._environments.run(environment.compute_reward, item, result, context)
         except (EnvironmentFailed, WorkspaceRefused):
@@ -217,76 +259,24 @@ class Verifier:
         return checked_reward(returned)
 
 
-@dataclass
-class Verification:
-    """The verification of one rollout; it opens at most one sandbox instance per epoch."""
+@dataclass(frozen=True)
+class EpochFailure:
+    """The end of an epoch without a reward."""
 
-    sandboxes: Sandboxes
-    environments: Environments
-    request: RewardRequest
-    environment: Environment
-    item: Item
+    reason: str
+    exhausted: str | None = None
+    conflict: bool = False
+    grading_lost: bool = False
 
-    def __post_init__(self) -> None:
-        self.lease = self.request.lease
-        self.grading = False
 
-    async def open(self, epoch: int, only_reads: bool = False) -> SandboxInstance:
-        """The epoch's instance, or one to read the agent's files in."""
-        rollout = self.request.rollout
-        number = (await self._leased()).number
-        hidden = await self.environments.run(self._hidden_files)
-        config = self.environment.config
-        setup = VerifierSetup(
-            start=self.start(epoch),
-            after=None
-            if config.verifier_cwd is not None
-            else await self.sandboxes.shell_left(rollout, self.request.shell, number),
-            directory=config.verifier_cwd or WORKSPACE,
-            trust_workspace=config.trust_workspace,
-            only_reads=only_reads,
-        )
-        if config.keep_services and hidden:
-            raise EnvironmentFailed("keep_services: hidden files would be seen by the agent's processes")
-        instance = await self.sandboxes.open_verifier(
-            rollout, number, epoch, hidden, setup, in_place=config.keep_services
-        )
-        await failpoints.reach("reward.opened", reward_key(rollout))
-        return instance
-
-    async def open_grading(self, epoch: int) -> SandboxInstance:
-        """The epoch's sandbox that has nothing of the agent's."""
-        asked = await self.environments.run(self.environment.grading_sandbox, self.item)
-        if asked is None:
-            raise EnvironmentFailed("ctx.grading: grading_sandbox of the environment gives no sandbox")
-        lease = await self._leased()
-        self.grading = True
-        return await self.sandboxes.open_grading(
-            self.request.run, self.request.rollout, lease.number, epoch, asked
-        )
-
-    async def close_grading(self, epoch: int) -> None:
-        """Destroy the sandbox that graded the epoch; one that can't be destroyed now ends with its lease."""
-        if self.grading and self.lease is not None:
-            self.grading = False
-            try:
-                await self.sandboxes.close_grading(self.request.rollout, self.lease.number, epoch)
-            except Unavailable as error:
-                log.warning("a sandbox for grading is left to the end of its lease: %s", error)
-
-    async def _leased(self) -> Lease:
-        """A rollout that ran no command gets its first sandbox here."""
-        if self.lease is None:
-            request = LeaseRequest(rollout=self.request.rollout)
-            self.lease = await self.sandboxes.lease(request)
-        return self.lease
-
-    def start(self, epoch: int) -> str:
-        """Key of the job that leaves the starting directory of an epoch."""
-        return job_key(self.request.rollout, "verify", epoch, "start")
-
-    def _hidden_files(self) -> dict[str, bytes]:
-        return as_bytes(self.environment.hidden_files(self.item))
+def require_same_way(given_up: Sequence[EpochEntry]) -> None:
+    """Raises EnvironmentFailed after MOST_CONFLICTS epochs in which nothing failed but that the author's code
+    took another way each time."""
+    last = list(
+        takewhile(lambda each: each.conflict and each.claim == given_up[-1].claim, reversed(given_up))
+    )
+    if len(last) >= MOST_CONFLICTS:
+        raise EnvironmentFailed(f"compute_reward differs each time it is called: {last[0].reason}")
 
 
 def agent_result(request: RewardRequest, transcript: Transcript) -> AgentResult:

@@ -22,6 +22,7 @@ from clotho.identifiers.rollout_keys import (
     lease_key,
     probe_key,
     reclaimed_prefix,
+    verification_key,
 )
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
@@ -119,13 +120,25 @@ class Sandboxes:
         hidden_files: Mapping[str, bytes],
         setup: VerifierSetup,
         in_place: bool,
+        beside: str | None = None,
     ) -> SandboxInstance:
-        """The instance of an epoch of verification; `in_place`: the agent's own, with its live processes."""
-        key, labels = lease_key(rollout, number), self._labels_of(rollout)
+        """The instance of an epoch of verification; `in_place`: the agent's own, with its live processes.
+
+        `beside` is the key of a sandbox in place of the lease's own.
+        """
+        key, labels = beside or lease_key(rollout, number), self._labels_of(rollout)
         if in_place:
             entry = await self.held(rollout, number)
             return await self.backend.verify_in_place(key, entry.incarnation, labels, setup)
         return await self.backend.open_verifier(key, epoch, hidden_files, labels, setup)
+
+    async def open_as_left(self, rollout: str, number: int, epoch: int) -> SandboxInstance:
+        """A sandbox beside the lease's own, as the agent left it, for an epoch of verification."""
+        request = LeaseRequest(rollout=rollout, number=number)
+        return await self._restorer.create_as_left(request, verification_key(rollout, number, epoch))
+
+    async def close_as_left(self, rollout: str, number: int, epoch: int) -> None:
+        await self.backend.destroy(verification_key(rollout, number, epoch), self._labels_of(rollout))
 
     async def open_grading(
         self, run: str, rollout: str, number: int, epoch: int, asked: ItemSandbox

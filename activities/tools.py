@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 from temporalio import activity
 
+from activities.claims import WorkClaims
 from activities.guard import activity_guard
 from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
 from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import call_begun_key, call_key, turn_key
+from clotho.identifiers.rollout_keys import call_begun_key, call_claims_prefix, call_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.monitoring.metrics import Metrics
@@ -73,9 +74,15 @@ class Tools:
     """Activities of the queues where sandboxes live."""
 
     def __init__(
-        self, journal: Journal, sandboxes: Sandboxes, tools: EnvironmentTools, metrics: Metrics
+        self,
+        journal: Journal,
+        sandboxes: Sandboxes,
+        tools: EnvironmentTools,
+        metrics: Metrics,
+        claims: WorkClaims,
     ) -> None:
         self._journal = journal
+        self._claims = claims
         self._metrics = metrics
         self._sandboxes = sandboxes
         self._tools = tools
@@ -89,7 +96,7 @@ class Tools:
             request.rollout,
             lambda: progress.offset,
             lambda: self._journal.cancel_flight(key),
-            queue=self._sandboxes.queue,
+            queue=self._claims.queue,
         ):
             await failpoints.reach("call.asked", key)
             entry = await self._journal.once_from(
@@ -179,7 +186,8 @@ class Tools:
         )
 
     async def _claim(self, request: CallRequest) -> bool:
-        """Whether this attempt is the first that begins the call."""
+        """Whether this attempt is the first that begins the call; raises BegunElsewhere, as `WorkClaims.take`."""
+        await self._claims.take(call_claims_prefix(request.rollout, request.call))
         begun = CallBegun(attempt=uuid.uuid4().hex)
         key = call_begun_key(request.rollout, request.call)
         return await self._journal.write(key, begun) == begun

@@ -15,6 +15,7 @@ made, fails, or is `policy_killed` if the last one ran out of a resource by the 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -33,8 +34,8 @@ from workflows.steps import (
     CLEAN_UP_TIME,
     QUEUE_TIMEOUT,
     NotDoneHere,
+    queue_of_beginner,
     raise_if_cancelled,
-    run_activity,
     run_activity_uncancelled,
     run_here,
     timed_out_in_queue,
@@ -180,16 +181,20 @@ class SandboxSession:
         lease: Lease,
         summary: str,
     ) -> Result:
-        """Run a step in the sandbox of `lease`: in this process if it serves the sandbox's host."""
+        """Run a step in the sandbox of `lease`: here if this process serves its host; else where it has begun."""
+        queue = None
         if self.elsewhere != lease.queue:
             try:
                 result = await run_here(activity, argument, summary)
             except NotDoneHere as begun:
                 self.elsewhere = lease.queue if begun.elsewhere else None
+                queue = begun.queue
             else:
                 raise_if_cancelled()
                 return result
-        return await run_activity(activity, argument, self.activity_queue_of(lease), summary, QUEUE_TIMEOUT)
+        return await self.run_where_begun(
+            activity, argument, self.activity_queue_of(lease), summary, queue, QUEUE_TIMEOUT
+        )
 
     async def run_on_some_host(
         self,
@@ -197,7 +202,7 @@ class SandboxSession:
         argument: Argument,
         summary: str,
     ) -> Result:
-        """Run a step that has no sandbox yet: here; else on the host that has begun, while it lives; else on any.
+        """Run a step that has no sandbox yet: here; else where it has begun, while that lives; else on any host.
 
         A cancel doesn't stop it.
         """
@@ -205,16 +210,42 @@ class SandboxSession:
             return await run_here(activity, argument, summary)
         except NotDoneHere as begun:
             queue = begun.queue
-        while queue is not None:
-            own = self.activity_queue.with_queue(queue)
+        return await self.run_where_begun(
+            activity, argument, self.activity_queue, summary, queue, queue_timeout=None, stoppable=False
+        )
+
+    async def run_where_begun(
+        self,
+        activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+        argument: Argument,
+        anywhere: ActivityQueue,
+        summary: str,
+        begun_at: str | None,
+        queue_timeout: timedelta | None,
+        stoppable: bool = True,
+    ) -> Result:
+        """Run a step at the queue of the process that has begun it, while that lives; else at queue `anywhere`.
+
+        It may wait in `anywhere` for `queue_timeout`. A cancel stops it if it is `stoppable`.
+        """
+        while True:
+            queue = anywhere if begun_at is None else self.activity_queue.with_queue(begun_at)
+            waits = queue_timeout if begun_at is None else QUEUE_TIMEOUT
             try:
-                return await run_activity_uncancelled(activity, argument, own, summary, QUEUE_TIMEOUT)
+                result = await run_activity_uncancelled(activity, argument, queue, summary, waits)
             except ActivityError as error:
-                if not timed_out_in_queue(error):
+                if (beginner := queue_of_beginner(error)) is not None:
+                    begun_at = beginner
+                elif begun_at is None or not timed_out_in_queue(error):
                     raise
-            if not await self.host_is_present(queue):
-                queue = None
-        return await run_activity_uncancelled(activity, argument, self.activity_queue, summary)
+                elif not await self.host_is_present(begun_at):
+                    begun_at = None
+                if stoppable:
+                    raise_if_cancelled()
+            else:
+                if stoppable:
+                    raise_if_cancelled()
+                return result
 
     async def host_is_present(self, queue: str) -> bool:
         """Whether the host of a queue is alive, which may only be busy; a cancel doesn't stop the look-up."""

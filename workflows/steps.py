@@ -91,16 +91,22 @@ async def run_here(
             cancellation_type=WAIT,
         )
     except ApplicationError as error:
+        if error.type == GOES_ON:
+            raise NotDoneHere(queue_in(error), elsewhere=False) from None
         if error.non_retryable:
             raise _as_activity_error(activity, error) from error
         if error.next_retry_delay:
             await workflow.sleep(error.next_retry_delay)
-        queue = error.details[0] if error.type == GOES_ON and error.details else None
-        raise NotDoneHere(queue, elsewhere=error.type == ELSEWHERE) from None
+        raise NotDoneHere(None, elsewhere=error.type == ELSEWHERE) from None
     except ActivityError as error:
         if isinstance(error.cause, CancelledError):
             raise
         raise NotDoneHere(None, elsewhere=False) from None
+
+
+def queue_in(error: ApplicationError) -> str | None:
+    """The queue of the process that has begun a step, of an error that tells to go on with it."""
+    return str(error.details[0]) if error.type == GOES_ON and error.details else None
 
 
 def _as_activity_error(activity: Callable[..., Any], error: ApplicationError) -> ActivityError:
@@ -151,6 +157,11 @@ async def run_activity_uncancelled(
         retry_policy=RETRIES,
         cancellation_type=cancellation_type,
     )
+
+
+def queue_of_beginner(error: ActivityError) -> str | None:
+    """The queue of a process that lives and has begun the step; None for any other error."""
+    return queue_in(error.cause) if isinstance(error.cause, ApplicationError) else None
 
 
 def timed_out_in_queue(error: ActivityError) -> bool:

@@ -50,7 +50,7 @@ class FunctionTool(Tool):
         except ValidationError as error:
             return refusal(f"Invalid arguments for {self.name}: {field_errors(error)}")
         owner = self._owner(context)
-        if not self.declaration.idempotent and not await context.claim():
+        if not await context.claim() and not self.declaration.idempotent:
             return problem(INTERRUPTED)
         bounds = (self.declaration.seconds, context.seconds_left)
         seconds = min(bound for bound in bounds if bound is not None)

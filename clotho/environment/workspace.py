@@ -3,12 +3,14 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from pydantic import JsonValue
 
+from clotho.environment.numbered_calls import CallAnswer, CountedCalls, NumberedCalls, Work
 from clotho.errors import (
     CommandConflict,
     EnvironmentFailed,
@@ -16,6 +18,7 @@ from clotho.errors import (
     GradingSandboxLost,
     HostUnavailable,
     SandboxLost,
+    TakenOver,
     WorkspaceRefused,
 )
 from clotho.identifiers.hashed import job_key
@@ -29,8 +32,6 @@ from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings, each_time
 LARGEST_FILE = 1 << 30
 UNLIMITED = 1 << 40
 A_DAY = 86_400.0
-
-Result = TypeVar("Result")
 
 
 @dataclass
@@ -57,12 +58,11 @@ class Workspace:
     """Key of the job that has left the directory which the verifier starts in."""
     failure: Exception | None = None
     refused: WorkspaceRefused | None = None
+    closed: bool = False
     state: dict[str, JsonValue] = field(default_factory=dict)
-    calls: int = 0
+    calls: NumberedCalls = field(default_factory=CountedCalls)
     asked: Counter[str] = field(default_factory=Counter)
     """How often the judge was asked each thing."""
-    writes: int = 0
-    """Numbered apart from calls, whose keys don't depend on them."""
     open_grading: Callable[[], Coroutine[Any, Any, SandboxInstance]] | None = None
     """Makes the sandbox that has nothing of the agent's; None where there is none."""
     parent: "Workspace | None" = None
@@ -88,6 +88,7 @@ class Workspace:
                 settings=self.settings,
                 once=self.once,
                 lease=self.lease,
+                calls=self.calls,
                 parent=self,
             )
         return self._grading
@@ -113,36 +114,47 @@ class Workspace:
             self.state.setdefault(SLOT, {"job": self.start})
         return instance
 
-    def write_key(self, path: str) -> str:
-        """The key of the next write: the same in every attempt that makes the same ones."""
-        number, self.writes = self.writes, self.writes + 1
-        lease = () if self.lease is None else (self.lease,)
-        return job_key(self.rollout, *self.place, *lease, "write", number, ascii(path))
-
     # ---- the calls of a ToolContext ----
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        return await self.watched(self._call_tool(name, arguments))
+        tool = self.dispatcher.registry.get(name)
+        found_again = name == "terminal" or (tool is not None and tool.read_only)
+        answer = await self._answer(
+            "call_tool", (name, arguments), not found_again, partial(self._call_tool, name, arguments)
+        )
+        assert answer.text is not None
+        return answer.text
 
     async def ask_judge(self, prompt: str) -> str | None:
-        return await self.watched(self._ask_judge(prompt))
+        return (await self._answer("ask_judge", (prompt,), False, partial(self._ask_judge, prompt))).text
 
     async def read_bytes(self, path: str, max_bytes: int) -> bytes | None:
-        return await self.watched(self._read_bytes(path, max_bytes))
+        read = partial(self._read_bytes, path, min(max_bytes, LARGEST_FILE))
+        return (await self._answer("read_bytes", (path, max_bytes), False, read)).content
 
     async def write_bytes(self, path: str, content: bytes) -> None:
-        await self.watched(self._write_bytes(path, content))
+        await self._answer("write_bytes", (path, content), True, partial(self._write_bytes, path, content))
 
     async def hidden_files(self) -> str:
-        return await self.watched(self._hidden_files())
+        answer = await self._answer("hidden_files", (), False, self._hidden_files)
+        assert answer.text is not None
+        return answer.text
 
     async def host_failed(self, reason: str) -> None:
         self._first.failure = self._first.failure or HostUnavailable(reason)
 
-    async def watched(self, call: Coroutine[Any, Any, Result]) -> Result:
-        """Do `call`; its error is kept if it is the first, and raised."""
+    async def close(self) -> None:
+        """Refuse further calls: whatever of the author's code still runs, its attempt is over."""
+        self._first.closed = True
+
+    async def _answer(self, name: str, arguments: Sequence[object], changes: bool, work: Work) -> CallAnswer:
+        """Make a call, or answer it as before; its error is kept if it is the first, and raised."""
+        if self._first.closed:
+            raise TakenOver("this attempt at the author's code is over")
         try:
-            return await call
+            answer = await self.calls.answer(
+                f"grading.{name}" if self.parent else name, arguments, changes, work
+            )
         except WorkspaceRefused as refused:
             self._first.refused = self._first.refused or refused
             raise
@@ -151,9 +163,10 @@ class Workspace:
                 error = GradingSandboxLost(f"the sandbox for grading: {error}", error.exhausted)
             self._first.failure = self._first.failure or error
             raise error
+        self.state.update(answer.state)
+        return answer
 
-    async def _call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        number, self.calls = self.calls, self.calls + 1
+    async def _call_tool(self, name: str, arguments: dict[str, Any], number: int) -> CallAnswer:
         place = "-".join(map(str, self.place))
         claims: list[bool] = []
 
@@ -181,28 +194,28 @@ class Workspace:
         dispatched = await self.dispatcher.run(name, json.dumps(arguments), self.tools, call)
         if False in claims and dispatched.content == problem(INTERRUPTED).content:
             raise CommandConflict(f"{name}: {INTERRUPTED}")
-        self.state.update(dispatched.state)
-        return dispatched.content
+        return CallAnswer(text=dispatched.content, state=dispatched.state)
 
-    async def _ask_judge(self, prompt: str) -> str | None:
+    async def _ask_judge(self, prompt: str, _: int) -> CallAnswer:
         from clotho.tools.services.asking import Asker  # the client of its API takes a second to import
 
         judge = self.settings.services.judge
         if judge is None:
-            return None
+            return CallAnswer()
         number, self.asked[prompt] = self.asked[prompt], self.asked[prompt] + 1
         asker = Asker(self.once, self.dispatcher.variable, job_key(self.rollout, "judge"))
-        return await asker.verdict(judge, prompt, number)
+        return CallAnswer(text=await asker.verdict(judge, prompt, number))
 
-    async def _read_bytes(self, path: str, max_bytes: int) -> bytes | None:
-        instance, max_bytes = await self.instance_to_read(path), min(max_bytes, LARGEST_FILE)
+    async def _read_bytes(self, path: str, max_bytes: int, _: int) -> CallAnswer:
+        instance = await self.instance_to_read(path)
         file = await instance.read_file(path, max_bytes, last_job(self.state))
         if file.error == "too_large":
             raise WorkspaceRefused(f"{path} is larger than {max_bytes} bytes")
-        return None if file.error else file.content
+        return CallAnswer(content=None if file.error else file.content)
 
-    async def _write_bytes(self, path: str, content: bytes) -> None:
-        key = self.write_key(path)
+    async def _write_bytes(self, path: str, content: bytes, number: int) -> CallAnswer:
+        lease = () if self.lease is None else (self.lease,)
+        key = job_key(self.rollout, *self.place, *lease, "write", number, ascii(path))
         instance = await self.instance()
         try:
             await instance.write_file(path, content, last_job(self.state), key)
@@ -210,14 +223,15 @@ class Workspace:
             if instance.is_agents(path):
                 raise WorkspaceRefused(f"writing {refused}") from refused
             raise
+        return CallAnswer()
 
-    async def _hidden_files(self) -> str:
+    async def _hidden_files(self, _: int) -> CallAnswer:
         folder = (await self.instance()).hidden_files
         if folder is None:
             raise EnvironmentFailed(
                 "keep_services: there are no hidden files where the agent's processes live"
             )
-        return folder
+        return CallAnswer(text=folder)
 
     @property
     def _first(self) -> "Workspace":

@@ -9,6 +9,9 @@ streams_prefix = below("stream/")
 final_key = below("final")
 """The checkpoint before verification."""
 epoch_prefix = below("epoch/")
+answers_prefix = below("answers/")
+"""The calls of verifiers, by epoch: of no use once there is a reward."""
+verification_claims_prefix = below("claim/verification/")
 reclaimed_prefix = below("reclaimed/")
 """Sandboxes that were given back while the rollout didn't use them."""
 delegations_prefix = below("delegation/")
@@ -69,6 +72,26 @@ def lease_key(rollout: str, number: int) -> str:
 def grading_key(rollout: str, number: int, epoch: int) -> str:
     """The lease of a sandbox that has nothing of the agent's, beside its lease `number`."""
     return f"{lease_key(rollout, number)}/grading/{epoch}"
+
+
+def verification_key(rollout: str, number: int, epoch: int) -> str:
+    """The lease of a sandbox with what the agent left, for an epoch that follows one that changed it."""
+    return f"{lease_key(rollout, number)}/verification/{epoch}"
+
+
+def epoch_answers_prefix(rollout: str, epoch: int, lease: int) -> str:
+    """Prefix of the calls that an epoch of verification made in one lease: the next one's sandbox lacks them."""
+    return f"{answers_prefix(rollout)}{epoch:03}/{lease}/"
+
+
+def opened_key(rollout: str, epoch: int, lease: int, kind: str) -> str:
+    """The key of the incarnation of a sandbox that an epoch of verification has opened."""
+    return f"{rollout}/opened/{epoch:03}/{lease}/{kind}"
+
+
+def call_claims_prefix(rollout: str, call: str) -> str:
+    """Prefix of the claims on a call that only one process may make at a time."""
+    return f"{rollout}/claim/call/{call}/"
 
 
 def probe_key(rollout: str, process: str) -> str:

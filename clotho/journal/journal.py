@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from clotho import failpoints
 from clotho.errors import JournalCorrupt
-from clotho.identifiers.rollout_keys import blob_key, sealed_key, streams_prefix
+from clotho.identifiers.rollout_keys import answers_prefix, blob_key, sealed_key, streams_prefix
 from clotho.journal.numbered_log import NumberedLog
 from clotho.journal.store import Store
 
@@ -195,7 +195,7 @@ class Journal:
     async def seal(self, rollout: str) -> None:
         """Move the rollout's entries into one compressed object; delete them once it is written.
 
-        Checkpoints and write-aheads are deleted too: nothing will be restored or resumed any more.
+        Checkpoints, write-aheads and verifiers' calls are deleted too: nothing is restored or resumed any more.
         """
         found = [key for key in await self._store.keys(f"{rollout}/") if key != sealed_key(rollout)]
         passing = _passing(rollout, found)
@@ -302,8 +302,9 @@ def _seal_of(key: str) -> str | None:
 
 
 def _passing(rollout: str, keys: Iterable[str]) -> list[str]:
-    """The checkpoints and write-aheads among `keys`: of no use once the rollout has ended."""
-    return [key for key in keys if key.startswith((blob_key(rollout, ""), streams_prefix(rollout)))]
+    """The checkpoints, write-aheads and verifiers' calls among `keys`: of no use once the rollout has ended."""
+    passing = (blob_key(rollout, ""), streams_prefix(rollout), answers_prefix(rollout))
+    return [key for key in keys if key.startswith(passing)]
 
 
 def _unsealed(seals: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:

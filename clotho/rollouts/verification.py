@@ -25,13 +25,25 @@ class RewardResult(FrozenModel):
 
 
 class EpochEntry(FrozenModel):
-    """An attempt at verification was given up; the next one has keys of its own."""
+    """An epoch of verification was given up; the next one begins from what the agent left."""
 
     reason: str
+    lease: int | None = None
+    """The number of the lease whose sandbox it may have changed."""
+    claim: int = 0
+    """The claim of the process that gave it up."""
+    conflict: bool = False
+    """Whether the author's code took another way than in an earlier attempt."""
     exhausted: str | None = None
     """The resource that its sandbox for grading had used up, where it was lost."""
     grading_lost: bool = False
     """Whether its sandbox for grading was lost."""
+
+
+class OpenedEntry(FrozenModel):
+    """An epoch of verification has opened a sandbox: another incarnation of it lacks what the epoch did there."""
+
+    incarnation: str
 
 
 class RaisedEntry(FrozenModel):
@@ -68,5 +80,7 @@ class RewardEntry(FrozenModel):
     """The reason why the agent's files could not be verified, where the score is 0 for that alone."""
     artifacts: ArtifactArchive | None = None
     """The archive of files that the rollout left; None where there are none."""
+    claim: int = 0
+    """How often another process had taken the verification over."""
     in_agents_instance: bool = False
     """True if verified beside the agent's own processes, which the environment asked to keep."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from activities.claims import WorkClaims
 from activities.restore import Restorer
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
@@ -150,7 +151,9 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     await here.read_required(tools_key(f"{RUN}/g000000"), ToolManifest)
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
-        tools = Tools(here, sandboxes, EnvironmentTools(variable), Metrics())
+        tools = Tools(
+            here, sandboxes, EnvironmentTools(variable), Metrics(), WorkClaims(here, "host-remote-0")
+        )
         call = CallRequest(rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0
         result = await ActivityEnvironment().run(tools.call_tool, call)

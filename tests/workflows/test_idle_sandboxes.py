@@ -31,7 +31,7 @@ def host_of(cluster: Cluster) -> Host:
     """Another process of the host that the cluster's workers are on."""
     queue = f"{TaskQueues().sandbox.queue}-{cluster.host_name}"
     backend, environments = cluster.sandboxes(), Environments()
-    return Host(cluster.client, cluster.open_journal(), backend, environments, queue, Metrics())
+    return Host(cluster.client, cluster.open_journal(), backend, environments, queue, f"{queue}-0", Metrics())
 
 
 @asynccontextmanager

@@ -189,7 +189,9 @@ class SupervisedFiles:
         deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
         with self.control.watching(changed, *paths) as recheck:
             while True:
-                incarnation, (*found, raised) = await self._in_thread(self.control.look, *paths, FENCE)
+                incarnation, (*found, raised) = await self._in_thread(
+                    lambda: self.control.look(*paths, FENCE)
+                )
                 if any(text is not None for text in found):
                     return
                 self._require_obeyed(raised)

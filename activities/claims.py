@@ -1,0 +1,65 @@
+"""Claims of processes on pieces of work that only one process may do at a time.
+
+A verification or an author's tool goes on in the process that began it while that process lives: its task queue is
+in the claim. A process that takes over writes the next claim first; the claim's number is the fence under which it
+works in the sandbox, so that whatever the former process still asks for there has no effect.
+"""
+
+import uuid
+
+from clotho.errors import ClothoError, TakenOver
+from clotho.frozen_model import FrozenModel
+from clotho.journal import Journal
+from clotho.processes.liveness import is_present
+
+
+class WorkClaim(FrozenModel):
+    """A process began, or took over, a piece of work."""
+
+    process: str
+    queue: str
+    """The task queue that this process alone serves."""
+
+
+class BegunElsewhere(ClothoError):
+    """Another process that lives has begun the work: it goes on at `queue`."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the process at {queue} has begun this work")
+        self.queue = queue
+
+
+class WorkClaims:
+    """The claims of this process; `queue` is its own."""
+
+    def __init__(self, journal: Journal, queue: str) -> None:
+        self._journal = journal
+        self.queue = queue
+        self._mine = WorkClaim(process=uuid.uuid4().hex, queue=queue)
+
+    async def take(self, prefix: str) -> int:
+        """Claim the work under `prefix`; returns the claim's number.
+
+        Raises BegunElsewhere while another process lives that claimed it last.
+        """
+        if await self._journal.write(f"{prefix}{0:06}", self._mine) == self._mine:
+            return 0
+        while True:
+            number, last = await self._last(prefix)
+            if last == self._mine:
+                return number
+            # A queue is served by one process at a time: one that had it before this process is gone.
+            if last.queue != self.queue and await is_present(self._journal, last.queue):
+                raise BegunElsewhere(last.queue)
+            if (taken := await self._journal.append_after(prefix, number, self._mine)) is not None:
+                return taken
+
+    async def require(self, prefix: str, number: int) -> None:
+        """Raises TakenOver where another process has taken over since this one claimed as `number`."""
+        if (await self._last(prefix))[0] != number:
+            raise TakenOver("another process has taken over this work")
+
+    async def _last(self, prefix: str) -> tuple[int, WorkClaim]:
+        last = await self._journal.latest_numbered(prefix, WorkClaim)
+        assert last is not None, f"no claim under {prefix}"
+        return last

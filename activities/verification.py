@@ -1,0 +1,140 @@
+"""The sandboxes of a rollout's verification: each epoch begins from what the agent left."""
+
+import logging
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+
+from activities.sandbox import Sandboxes
+from clotho import failpoints
+from clotho.environment import Environment
+from clotho.environment.instances import Environments
+from clotho.errors import EnvironmentFailed, GradingSandboxLost, Unavailable, VerificationUnrepeatable
+from clotho.identifiers.hashed import job_key
+from clotho.identifiers.rollout_keys import opened_key, reward_key, verification_key
+from clotho.journal import Journal
+from clotho.rollouts.item import Item
+from clotho.rollouts.lease import Lease, LeaseRequest
+from clotho.rollouts.rollout import as_bytes
+from clotho.rollouts.verification import EpochEntry, OpenedEntry, RewardRequest
+from clotho.sandbox.backend import WORKSPACE, SandboxInstance
+from clotho.sandbox.verification import VerifierSetup
+
+AS_LEFT, GRADING = "as-left", "grading"
+"""Kinds of sandboxes that an epoch has beside the agent's."""
+
+log = logging.getLogger("clotho")
+
+
+@dataclass
+class EpochSandboxes:
+    """The sandboxes of one epoch of a rollout's verification, opened when its author's code first needs them.
+
+    The first epoch works in the agent's sandbox. One that follows an epoch which may have changed that has its own
+    sandbox, restored from the checkpoint before verification. `claim` is the fence that it works under.
+    """
+
+    journal: Journal
+    sandboxes: Sandboxes
+    environments: Environments
+    request: RewardRequest
+    environment: Environment
+    item: Item
+    given_up: Sequence[EpochEntry]
+    claim: int
+    lease: Lease | None
+    _opened: set[str] = field(default_factory=set)
+
+    @property
+    def epoch(self) -> int:
+        return len(self.given_up)
+
+    async def open(self, only_reads: bool = False) -> SandboxInstance:
+        """The instance to verify in, or one to read the agent's files in."""
+        rollout, config = self.request.rollout, self.environment.config
+        number = (await self.leased()).number
+        hidden = await self.environments.run(self._hidden_files)
+        if config.keep_services and hidden:
+            raise EnvironmentFailed("keep_services: hidden files would be seen by the agent's processes")
+        if config.keep_services and self.given_up:
+            raise VerificationUnrepeatable(
+                f"keep_services: the agent's processes are gone, and verification has to begin anew: "
+                f"{self.given_up[-1].reason}"
+            )
+        beside = None
+        if number in (each.lease for each in self.given_up):
+            beside = verification_key(rollout, number, self.epoch)
+            await self._same(AS_LEFT, number, self.sandboxes.open_as_left(rollout, number, self.epoch))
+        setup = VerifierSetup(
+            start=self.start,
+            after=None
+            if config.verifier_cwd is not None
+            else await self.sandboxes.shell_left(rollout, self.request.shell, number),
+            directory=config.verifier_cwd or WORKSPACE,
+            trust_workspace=config.trust_workspace,
+            only_reads=only_reads,
+        )
+        instance = await self.sandboxes.open_verifier(
+            rollout, number, self.epoch, hidden, setup, in_place=config.keep_services, beside=beside
+        )
+        await self._raise_fence(instance)
+        await failpoints.reach("reward.opened", reward_key(rollout))
+        return instance
+
+    async def open_grading(self) -> SandboxInstance:
+        """The epoch's sandbox that has nothing of the agent's."""
+        asked = await self.environments.run(self.environment.grading_sandbox, self.item)
+        if asked is None:
+            raise EnvironmentFailed("ctx.grading: grading_sandbox of the environment gives no sandbox")
+        number = (await self.leased()).number
+        instance = await self._same(
+            GRADING,
+            number,
+            self.sandboxes.open_grading(self.request.run, self.request.rollout, number, self.epoch, asked),
+        )
+        await self._raise_fence(instance)
+        return instance
+
+    async def close(self) -> None:
+        """Destroy the epoch's own sandboxes; one that can't be destroyed now ends with its lease."""
+        if self.lease is None:
+            return
+        close = {AS_LEFT: self.sandboxes.close_as_left, GRADING: self.sandboxes.close_grading}
+        for kind in self._opened:
+            try:
+                await close[kind](self.request.rollout, self.lease.number, self.epoch)
+            except Unavailable as error:
+                log.warning("a sandbox of verification is left to the end of its lease: %s", error)
+        self._opened.clear()
+
+    @property
+    def has_own(self) -> bool:
+        """Whether it verifies in a sandbox of its own, in place of the agent's."""
+        return AS_LEFT in self._opened
+
+    async def leased(self) -> Lease:
+        """The agent's sandbox; a rollout that ran no command gets its first one here."""
+        if self.lease is None:
+            self.lease = await self.sandboxes.lease(LeaseRequest(rollout=self.request.rollout))
+        return self.lease
+
+    @property
+    def start(self) -> str:
+        """Key of the job that leaves the starting directory of the epoch."""
+        return job_key(self.request.rollout, "verify", self.epoch, "start")
+
+    async def _same(self, kind: str, lease: int, opening: Awaitable[SandboxInstance]) -> SandboxInstance:
+        """The sandbox that is being opened, unless it has replaced one in which the epoch has worked."""
+        self._opened.add(kind)
+        instance = await opening
+        key = opened_key(self.request.rollout, self.epoch, lease, kind)
+        first = await self.journal.write(key, OpenedEntry(incarnation=instance.incarnation))
+        if first.incarnation != instance.incarnation:
+            raise GradingSandboxLost(f"the sandbox of epoch {self.epoch} was lost between two attempts")
+        return instance
+
+    async def _raise_fence(self, instance: SandboxInstance) -> None:
+        if self.claim:
+            await instance.raise_fence(self.claim)
+
+    def _hidden_files(self) -> dict[str, bytes]:
+        return as_bytes(self.environment.hidden_files(self.item))
