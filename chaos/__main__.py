@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-from chaos import lanes, matrix, soak, ssh_host
+from chaos import lanes, matrix, soak, ssh_host, storm
 from chaos.containers import engine
 from chaos.containers import matrix as container_matrix
 from chaos.containers.faults import FAULTS as CONTAINER_FAULTS
@@ -77,6 +77,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lanes", type=int, default=LANES, help="cells side by side")
     parser.add_argument("--write", type=Path, help="the document to write the matrix to")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="random faults on larger runs instead")
+    parser.add_argument("--storm", type=int, metavar="PLAYS", help="storms over verification instead")
     parser.add_argument("--seed", type=int, default=1, help="of --soak")
     return parser.parse_args()
 
@@ -120,6 +121,8 @@ def main() -> None:
         if not kinds:
             sys.exit(f"--soak strikes with {', '.join(repeatable)}")
         sys.exit(not asyncio.run(soak.soak(options.soak, kinds, options.seed, say)))
+    if options.storm:
+        sys.exit(not asyncio.run(storm.storms(options.storm, say)))
     version = code_version()
     rollouts = Results(RESULTS / version, CellResult)
     contained = Results(RESULTS / version / "containers", CellResult)

@@ -1,0 +1,136 @@
+"""Storms over verification: rollouts whose verifiers tidy up, and workers that come and go.
+
+Every rollout's answer is right, so each reward other than 1 is wrong. A storm has one, two or three worker
+processes on the host, and no fault, errnos or kills: `python -m chaos --storm 5` plays each of the nine five times.
+"""
+
+import asyncio
+import random
+import resource
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from chaos.scratch import scratch
+from chaos.stage import Servers, servers_in
+from chaos.verifiers import KINDS
+from clotho.config import TemporalSettings
+from clotho.identifiers.ids import group_id, rollout_id
+from clotho.identifiers.rollout_keys import reward_key
+from clotho.processes.child import ChildProcess
+from clotho.rollouts.verification import RewardEntry
+from clotho.temporal.connection import connect
+from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster, register
+
+ENVIRONMENT = "chaos.verifiers:TidyingVerifiers"
+GROUP_SIZE = 4
+COMPLETION_SECONDS = 1200.0
+PAUSES = (2.0, 5.0)
+"""Seconds between two strikes."""
+STRIKES = 6
+STARVED_SECONDS = 3.0
+FEWEST = 3
+ANSWERS = ScriptedTurn(
+    calls=(ScriptedCall(name="terminal", arguments={"command": "echo right > /work/answer"}),)
+)
+SCRIPT = Script(conversations=(Conversation(variants=((ANSWERS, ScriptedTurn(content="Done.")),)),))
+
+Strike = Callable[[ChildProcess], Awaitable[None]]
+
+
+async def kill(worker: ChildProcess) -> None:
+    await worker.kill()
+    await worker.start()
+
+
+async def starve(worker: ChildProcess) -> None:
+    """Without descriptors, whatever the worker opens fails."""
+    assert worker.pid is not None
+    before, most = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (FEWEST, most))
+    await asyncio.sleep(STARVED_SECONDS)
+    if worker.running:
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (before, most))
+    else:
+        await worker.start()
+
+
+FAULTS: dict[str, Strike | None] = {"none": None, "errnos": starve, "kills": kill}
+WORKERS = (1, 2, 3)
+
+
+async def storms(
+    plays: int,
+    say: Callable[[str], None],
+    faults: Sequence[str] = tuple(FAULTS),
+    workers_of_host: Sequence[int] = WORKERS,
+) -> bool:
+    """Whether every storm ended with right rewards alone."""
+    good = True
+    async with scratch() as folder, servers_in(folder / "storms") as servers:
+        for fault in faults:
+            for workers in workers_of_host:
+                found = [
+                    await storm(servers, f"{fault}-{workers}-{play}", FAULTS[fault], workers)
+                    for play in range(plays)
+                ]
+                most = len(KINDS) * GROUP_SIZE
+                right = [sum(score == 1.0 for score in scores) for scores in found]
+                good = good and right == [most] * plays
+                say(f"{fault:8} {workers} workers: {', '.join(map(str, right))} of {most} right")
+    return good
+
+
+async def storm(servers: Servers, name: str, strike: Strike | None, workers: int) -> list[float | None]:
+    """The scores of one storm's rollouts."""
+    folder = servers.folder / name
+    folder.mkdir(mode=0o711)
+    client = await connect(TemporalSettings(address=servers.temporal.address, namespace=name))
+    await register(client)
+    cluster = Cluster(client, folder, servers.temporal.address)
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        try:
+            await cluster.start_worker("llm")
+            struck = [await cluster.start_worker("workflows,tools") for _ in range(workers)]
+            handle = await cluster.start(
+                "storm", url, environment=ENVIRONMENT, groups=len(KINDS), group_size=GROUP_SIZE
+            )
+            async with striking(struck, strike, random.Random(name)):
+                await asyncio.wait_for(handle.result(), COMPLETION_SECONDS)
+            return [await score_of(cluster, rollout) for rollout in rollouts()]
+        finally:
+            await asyncio.gather(*(worker.kill() for worker in cluster.workers))
+            await cluster.destroy_sandboxes()
+
+
+def rollouts() -> list[str]:
+    return [
+        rollout_id(group_id("storm", group), sibling)
+        for group in range(len(KINDS))
+        for sibling in range(GROUP_SIZE)
+    ]
+
+
+async def score_of(cluster: Cluster, rollout: str) -> float | None:
+    entry = await cluster.open_journal().read(reward_key(rollout), RewardEntry)
+    return None if entry is None else entry.score
+
+
+@asynccontextmanager
+async def striking(
+    workers: Sequence[ChildProcess], strike: Strike | None, chance: random.Random
+) -> AsyncIterator[None]:
+    """Strike one worker after the other, at random moments, while the body runs."""
+
+    async def strikes(strike: Strike) -> None:
+        for _ in range(STRIKES):
+            await asyncio.sleep(chance.uniform(*PAUSES))
+            await strike(chance.choice(workers))
+
+    task = asyncio.create_task(strikes(strike)) if strike is not None else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
