@@ -1,6 +1,5 @@
 """Verification: the environment's `compute_reward` over the rollout's own workspace."""
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass
@@ -12,10 +11,9 @@ from activities.guard import activity_guard
 from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.environment import AgentResult, Environment, Reward
-from clotho.environment.environment import checked_reward
+from clotho.environment import AgentResult, Reward
+from clotho.environment.handles import EnvironmentHandle, infrastructure_wait
 from clotho.environment.instances import Environments
-from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.environment.tools import EnvironmentTools
 from clotho.environment.workspace import Workspace
 from clotho.errors import (
@@ -37,7 +35,6 @@ from clotho.rollouts.item import Item
 from clotho.rollouts.lease import CheckpointEntry, Lease, LeaseRequest
 from clotho.rollouts.offers import read_tools
 from clotho.rollouts.outcome import Outcome
-from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.verification import (
@@ -102,11 +99,9 @@ class Verifier:
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
         offered = await read_tools(self._journal, request.rollout)
-        dispatcher = await self._tools.dispatcher(manifest.environment, offered.tools)
+        dispatcher = await self._tools.dispatcher(manifest, offered.tools)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
-        verification = Verification(
-            self._sandboxes, self._environments, request, environment, transcript.prompt.item
-        )
+        verification = Verification(self._sandboxes, request, environment, transcript.prompt.item)
         await self._checkpoint(request, manifest)
         while True:
             given_up = await self._epochs_given_up(request.rollout)
@@ -132,7 +127,7 @@ class Verifier:
             )
             clock, failed, refused = time.monotonic(), None, None
             try:
-                reward = await self._score(verification, transcript, workspace)
+                reward = await _score(verification, transcript, workspace, manifest.verification_seconds)
             except CommandConflict as conflict:
                 await self._journal.append(epoch_prefix(request.rollout), EpochEntry(reason=str(conflict)))
                 continue
@@ -165,6 +160,7 @@ class Verifier:
                 error=failed,
                 refused=refused,
                 in_agents_instance=environment.config.keep_services,
+                code=environment.fingerprint,
             )
 
     async def _epochs_given_up(self, rollout: str) -> list[EpochEntry]:
@@ -199,22 +195,22 @@ class Verifier:
 
         await self._journal.once(final_key(request.rollout), CheckpointEntry, take)
 
-    async def _score(
-        self, verification: "Verification", transcript: Transcript, workspace: Workspace
-    ) -> Reward:
-        loop = asyncio.get_running_loop()
-        context = ToolContext(AsyncToolContext(workspace, loop), loop)
-        environment, item = verification.environment, verification.item
-        result = agent_result(verification.request, transcript)
-        try:
-            returned = await self._environments.run(environment.compute_reward, item, result, context)
-        except (EnvironmentFailed, WorkspaceRefused):
-            if (cause := workspace.failure or workspace.refused) is not None:
-                raise cause from None
-            raise
-        if workspace.failure is not None:
-            raise workspace.failure
-        return checked_reward(returned)
+
+async def _score(
+    verification: "Verification", transcript: Transcript, workspace: Workspace, seconds: float
+) -> Reward:
+    """The reward of the author's code, unless what its context met says otherwise."""
+    environment, item = verification.environment, verification.item
+    result = agent_result(verification.request, transcript)
+    try:
+        reward = await environment.compute_reward(item, result, workspace, seconds)
+    except (EnvironmentFailed, WorkspaceRefused):
+        if (cause := workspace.failure or workspace.refused) is not None:
+            raise cause from None
+        raise
+    if workspace.failure is not None:
+        raise workspace.failure
+    return reward
 
 
 @dataclass
@@ -222,9 +218,8 @@ class Verification:
     """The verification of one rollout; it opens at most one sandbox instance per epoch."""
 
     sandboxes: Sandboxes
-    environments: Environments
     request: RewardRequest
-    environment: Environment
+    environment: EnvironmentHandle
     item: Item
 
     def __post_init__(self) -> None:
@@ -233,9 +228,13 @@ class Verification:
 
     async def open(self, epoch: int, only_reads: bool = False) -> SandboxInstance:
         """The epoch's instance, or one to read the agent's files in."""
+        with infrastructure_wait():
+            return await self._open(epoch, only_reads)
+
+    async def _open(self, epoch: int, only_reads: bool) -> SandboxInstance:
         rollout = self.request.rollout
         number = (await self._leased()).number
-        hidden = await self.environments.run(self._hidden_files)
+        hidden = await self.environment.hidden_files(self.item)
         config = self.environment.config
         setup = VerifierSetup(
             start=self.start(epoch),
@@ -256,14 +255,15 @@ class Verification:
 
     async def open_grading(self, epoch: int) -> SandboxInstance:
         """The epoch's sandbox that has nothing of the agent's."""
-        asked = await self.environments.run(self.environment.grading_sandbox, self.item)
+        asked = await self.environment.grading_sandbox(self.item)
         if asked is None:
             raise EnvironmentFailed("ctx.grading: grading_sandbox of the environment gives no sandbox")
         lease = await self._leased()
         self.grading = True
-        return await self.sandboxes.open_grading(
-            self.request.run, self.request.rollout, lease.number, epoch, asked
-        )
+        with infrastructure_wait():
+            return await self.sandboxes.open_grading(
+                self.request.run, self.request.rollout, lease.number, epoch, asked
+            )
 
     async def close_grading(self, epoch: int) -> None:
         """Destroy the sandbox that graded the epoch; one that can't be destroyed now ends with its lease."""
@@ -284,9 +284,6 @@ class Verification:
     def start(self, epoch: int) -> str:
         """Key of the job that leaves the starting directory of an epoch."""
         return job_key(self.request.rollout, "verify", epoch, "start")
-
-    def _hidden_files(self) -> dict[str, bytes]:
-        return as_bytes(self.environment.hidden_files(self.item))
 
 
 def agent_result(request: RewardRequest, transcript: Transcript) -> AgentResult:

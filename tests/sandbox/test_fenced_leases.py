@@ -11,6 +11,7 @@ from activities.restore import Restorer
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
 from clotho.config import variable
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
 from clotho.identifiers.group_keys import tools_key
@@ -44,7 +45,7 @@ LABELS = Labels(store="store", cluster="cluster", namespace="default", rollout="
 @asynccontextmanager
 async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
     backend = LocalBackend(root)
-    restorer = Restorer(journal, backend, EnvironmentTools(variable), LABELS)
+    restorer = Restorer(journal, backend, EnvironmentTools(variable, EnvironmentProcesses()), LABELS)
     try:
         yield Sandboxes(
             journal,
@@ -150,7 +151,7 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     await here.read_required(tools_key(f"{RUN}/g000000"), ToolManifest)
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
-        tools = Tools(here, sandboxes, EnvironmentTools(variable), Metrics())
+        tools = Tools(here, sandboxes, EnvironmentTools(variable, EnvironmentProcesses()), Metrics())
         call = CallRequest(rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0
         result = await ActivityEnvironment().run(tools.call_tool, call)
