@@ -27,7 +27,8 @@ from activities.pauses import PauseActivities
 from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, load_settings, secret, variable
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.environment.instances import Environments
+from clotho.environment.instances import EnvironmentProcesses
+from clotho.environment.pool import ProcessBounds
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
 from clotho.host import host_name
@@ -268,9 +269,12 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backend = open_backend(settings.sandbox, folder)
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
+            sizes = settings.worker
+            bounds = ProcessBounds(sizes.environment_processes, sizes.environment_memory_mb << 20)
+            environments = EnvironmentProcesses(journal, bounds)
             process_queue = f"{host_queue}-{slot.number}"
-            sandbox_host = Host(client, journal, backend, Environments(), host_queue, process_queue, metrics)
-            on_drained.append(sandbox_host.close)
+            sandbox_host = Host(client, journal, backend, environments, host_queue, process_queue, metrics)
+            on_drained += [sandbox_host.close, environments.close]
             workers += parts.tools(sandbox_host, host_queue, process_queue)
             reaper = SandboxReaper(
                 backend,

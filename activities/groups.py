@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,7 +10,7 @@ from temporalio.client import Client, WorkflowFailureError
 
 from activities.guard import activity_guard
 from activities.sandbox import Sandboxes
-from clotho.environment import Environment
+from clotho.environment.handles import Opening
 from clotho.environment.instances import Environments
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import EnvironmentFailed, JournalCorrupt
@@ -39,7 +38,7 @@ from clotho.rollouts.group import (
     ToolManifest,
 )
 from clotho.rollouts.item import Item
-from clotho.rollouts.rollout import Prompt, as_bytes, encoded_files
+from clotho.rollouts.rollout import Prompt, encoded_files
 from clotho.rollouts.run import RunManifest
 from clotho.runs.budgets import with_spending
 from clotho.runs.groups import unfinished
@@ -83,8 +82,9 @@ class Groups:
         """Write the run's items into the store; returns how many there are, at most those asked for."""
         async with activity_guard(request.run):
             manifest = await read_new_manifest(self._journal, request.run)
-            draw = partial(self._environments.draw, await self._environments.fresh(manifest))
-            return await enumerate_items(self._journal, request.run, draw, request.groups)
+            async with self._environments.enumeration(manifest) as environment:
+                draw = environment.next_items
+                return await enumerate_items(self._journal, request.run, draw, request.groups)
 
     @activity.defn
     async def unfinished_groups(self, request: UnfinishedRequest) -> Unfinished:
@@ -116,15 +116,13 @@ class Groups:
         )
         item = await read_item(self._journal, request.run, request.item)
         environment = await self._environments.get(manifest)
-        prompt = await self._environments.run(_prompt, environment, manifest, item)
+        opening = await environment.opening(item)
+        prompt = _prompt(opening, manifest, item)
         for sibling in range(request.size):
             rollout = rollout_id(request.group, sibling)
             seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
-            planned = await with_plan(
-                self._journal, self._environments, environment, manifest, seeded, rollout
-            )
+            planned = await with_plan(self._journal, environment, manifest, seeded, rollout)
             await self._journal.write(prompt_key(rollout), planned)
-        seconds = await self._environments.run(environment.time_limit, item)
         siblings = await current_siblings(self._journal, request.group, request.size)
         attempts = await self._journal.keys(attempt_prefix(request.group))
         return PreparedGroup(
@@ -133,7 +131,7 @@ class Groups:
             toolsets=tools.toolsets,
             tools=tuple(tool.name for tool in tools.tools),
             unavailable=tuple(tools.unavailable),
-            max_active_seconds=seconds,
+            max_active_seconds=opening.seconds,
         )
 
     @activity.defn
@@ -217,7 +215,7 @@ class Groups:
     async def _resolve_tools(self, manifest: RunManifest, request: GroupRequest) -> ToolManifest:
         selection = manifest.selection
         registry, of_servers = await asyncio.gather(
-            self._tools.registry(manifest.environment), self._of_servers(manifest, request)
+            self._tools.registry(manifest), self._of_servers(manifest, request)
         )
         resolution = resolve(
             registry.with_tools(of_servers),
@@ -242,10 +240,9 @@ class Groups:
             return await self._tools.of_servers(wanted, None)
         environment = await self._environments.get(manifest)
         item = await read_item(self._journal, request.run, request.item)
-        asked = await self._environments.run(environment.sandbox, item)
-        files = as_bytes(await self._environments.run(environment.workspace_files, item))
+        opening = await environment.opening(item)
         rollout = rollout_id(request.group, 0)
-        async with self._sandboxes.probed(request.run, rollout, asked, files) as instance:
+        async with self._sandboxes.probed(request.run, rollout, opening.sandbox, opening.files) as instance:
             probed = ProbedSandbox(instance, (rollout, "tools"), settings.terminal_cwd)
             return await self._tools.of_servers(wanted, probed)
 
@@ -262,16 +259,16 @@ def _offered(tool: Tool) -> OfferedTool:
     )
 
 
-def _prompt(environment: Environment, manifest: RunManifest, item: Item) -> Prompt:
+def _prompt(opening: Opening, manifest: RunManifest, item: Item) -> Prompt:
     system = [] if manifest.system_prompt is None else [{"role": "system", "content": manifest.system_prompt}]
-    formatted = environment.format_prompt(item)
+    formatted = opening.prompt
     messages = [{"role": "user", "content": formatted}] if isinstance(formatted, str) else formatted
     return Prompt(
         item=item,
         messages=tuple(_message(message) for message in [*system, *messages]),
         seed=0,
-        workspace_files=encoded_files(environment.workspace_files(item)),
-        sandbox=environment.sandbox(item),
+        workspace_files=encoded_files(opening.files),
+        sandbox=opening.sandbox,
     )
 
 

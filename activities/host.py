@@ -44,7 +44,7 @@ class Host:
         metrics: Metrics,
     ) -> None:
         labels = namespace_labels(client, journal.store_identity)
-        known = EnvironmentTools(variable, job_key(journal.store_identity, queue))
+        known = EnvironmentTools(variable, environments, job_key(journal.store_identity, queue))
         self.close = known.servers.close
         """Ends the conversations with MCP servers."""
         restorer = Restorer(journal, backend, known, labels)

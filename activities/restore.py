@@ -246,7 +246,7 @@ class Restorer:
         manifest = await read_manifest(self._journal, request.run)
         tools = await self._offered(request.rollout) if since else ()
         offered = [tool.name for tool in tools]
-        dispatcher = await self._tools.dispatcher(manifest.environment, tools)
+        dispatcher = await self._tools.dispatcher(manifest, tools)
         same = True
         for call in since:
             rollout, own = caller_at(request.rollout, call.call)

@@ -1,6 +1,5 @@
 """Verification: the environment's `compute_reward` over the rollout's own workspace."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +15,8 @@ from activities.sandbox import Sandboxes
 from activities.verification import EpochSandboxes
 from clotho import failpoints
 from clotho.environment import AgentResult, Reward
-from clotho.environment.environment import checked_reward
 from clotho.environment.instances import Environments
 from clotho.environment.numbered_calls import JournalledCalls
-from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.environment.tools import EnvironmentTools
 from clotho.environment.workspace import Workspace
 from clotho.errors import (
@@ -110,7 +107,7 @@ class Verifier:
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
         offered = await read_tools(self._journal, request.rollout)
-        dispatcher = await self._tools.dispatcher(manifest.environment, offered.tools)
+        dispatcher = await self._tools.dispatcher(manifest, offered.tools)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
         await self._checkpoint(request, manifest)
         lease = request.lease
@@ -127,7 +124,6 @@ class Verifier:
             sandboxes = EpochSandboxes(
                 self._journal,
                 self._sandboxes,
-                self._environments,
                 request,
                 environment,
                 transcript.prompt.item,
@@ -153,7 +149,7 @@ class Verifier:
             )
             clock, failed, refused = time.monotonic(), None, None
             try:
-                reward = await self._score(sandboxes, transcript, workspace)
+                reward = await _score(sandboxes, transcript, workspace, manifest.verification_seconds)
                 calls.require_all_made()
             except CommandConflict as conflict:
                 await self._give_up(sandboxes, EpochFailure(str(conflict), conflict=True))
@@ -194,6 +190,7 @@ class Verifier:
                 error=failed,
                 refused=refused,
                 in_agents_instance=environment.config.keep_services,
+                code=environment.fingerprint,
             )
 
     async def _epochs_given_up(self, rollout: str) -> list[EpochEntry]:
@@ -243,20 +240,22 @@ class Verifier:
 
         await self._journal.once(final_key(request.rollout), CheckpointEntry, take)
 
-    async def _score(self, sandboxes: EpochSandboxes, transcript: Transcript, workspace: Workspace) -> Reward:
-        loop = asyncio.get_running_loop()
-        context = ToolContext(AsyncToolContext(workspace, loop), loop)
-        environment, item = sandboxes.environment, sandboxes.item
-        result = agent_result(sandboxes.request, transcript)
-        try:
-            returned = await self._environments.run(environment.compute_reward, item, result, context)
-        except (EnvironmentFailed, WorkspaceRefused):
-            if (cause := workspace.failure or workspace.refused) is not None:
-                raise cause from None
-            raise
-        if workspace.failure is not None:
-            raise workspace.failure
-        return checked_reward(returned)
+
+async def _score(
+    sandboxes: EpochSandboxes, transcript: Transcript, workspace: Workspace, seconds: float
+) -> Reward:
+    """The reward of the author's code, unless what its context met says otherwise."""
+    environment, item = sandboxes.environment, sandboxes.item
+    result = agent_result(sandboxes.request, transcript)
+    try:
+        reward = await environment.compute_reward(item, result, workspace, seconds)
+    except (EnvironmentFailed, WorkspaceRefused):
+        if (cause := workspace.failure or workspace.refused) is not None:
+            raise cause from None
+        raise
+    if workspace.failure is not None:
+        raise workspace.failure
+    return reward
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class Tools:
         limit = inputs.manifest.limits.max_calls_per_turn
         if request.index >= limit:
             return beyond_limit(asked.function.name, limit, inputs.turn.defects.beyond_limit)
-        dispatcher = await self._tools.dispatcher(inputs.manifest.environment, inputs.tools.tools)
+        dispatcher = await self._tools.dispatcher(inputs.manifest, inputs.tools.tools)
         return await dispatcher.run(
             asked.function.name,
             asked.function.arguments,

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 
 from activities.sandbox import Sandboxes
 from clotho import failpoints
-from clotho.environment import Environment
-from clotho.environment.instances import Environments
+from clotho.environment.handles import EnvironmentHandle, infrastructure_wait
 from clotho.errors import EnvironmentFailed, GradingSandboxLost, Unavailable, VerificationUnrepeatable
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.rollout_keys import opened_key, reward_key, verification_key
 from clotho.journal import Journal
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Lease, LeaseRequest
-from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.verification import EpochEntry, OpenedEntry, RewardRequest
 from clotho.sandbox.backend import WORKSPACE, SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
@@ -35,9 +33,8 @@ class EpochSandboxes:
 
     journal: Journal
     sandboxes: Sandboxes
-    environments: Environments
     request: RewardRequest
-    environment: Environment
+    environment: EnvironmentHandle
     item: Item
     given_up: Sequence[EpochEntry]
     claim: int
@@ -50,9 +47,13 @@ class EpochSandboxes:
 
     async def open(self, only_reads: bool = False) -> SandboxInstance:
         """The instance to verify in, or one to read the agent's files in."""
+        with infrastructure_wait():
+            return await self._open(only_reads)
+
+    async def _open(self, only_reads: bool) -> SandboxInstance:
         rollout, config = self.request.rollout, self.environment.config
         number = (await self.leased()).number
-        hidden = await self.environments.run(self._hidden_files)
+        hidden = await self.environment.hidden_files(self.item)
         if config.keep_services and hidden:
             raise EnvironmentFailed("keep_services: hidden files would be seen by the agent's processes")
         if config.keep_services and self.given_up:
@@ -82,16 +83,16 @@ class EpochSandboxes:
 
     async def open_grading(self) -> SandboxInstance:
         """The epoch's sandbox that has nothing of the agent's."""
-        asked = await self.environments.run(self.environment.grading_sandbox, self.item)
+        asked = await self.environment.grading_sandbox(self.item)
         if asked is None:
             raise EnvironmentFailed("ctx.grading: grading_sandbox of the environment gives no sandbox")
         number = (await self.leased()).number
-        instance = await self._same(
-            GRADING,
-            number,
-            self.sandboxes.open_grading(self.request.run, self.request.rollout, number, self.epoch, asked),
-        )
-        await self._raise_fence(instance)
+        with infrastructure_wait():
+            opening = self.sandboxes.open_grading(
+                self.request.run, self.request.rollout, number, self.epoch, asked
+            )
+            instance = await self._same(GRADING, number, opening)
+            await self._raise_fence(instance)
         return instance
 
     async def close(self) -> None:
@@ -135,6 +136,3 @@ class EpochSandboxes:
     async def _raise_fence(self, instance: SandboxInstance) -> None:
         if self.claim:
             await instance.raise_fence(self.claim)
-
-    def _hidden_files(self) -> dict[str, bytes]:
-        return as_bytes(self.environment.hidden_files(self.item))

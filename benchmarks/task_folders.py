@@ -18,7 +18,7 @@ from benchmarks.commands import sandbox_root
 from benchmarks.table import Row
 from clotho.config import environment_without, load_settings
 from clotho.embedded.services import ephemeral_services
-from clotho.environment.instances import Environments
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import ClothoError
 from clotho.host import program_on_path
 from clotho.identifiers.group_keys import scored_key
@@ -85,8 +85,8 @@ async def _clotho(root: Path) -> float:
         overrides={"path": str(root / "tasks")},
         group_size=1,
     )
-    environments = Environments()
-    items = await environments.draw(await environments.fresh(manifest), TASKS)
+    async with EnvironmentProcesses() as environments, environments.enumeration(manifest) as environment:
+        items = await environment.next_items(TASKS)
     request = RunRequest(manifest=manifest, endpoint=None, groups=TASKS, max_open_groups=AT_ONCE, items=items)
     async with ephemeral_services(load_settings(), with_model=False) as services:
         clock = time.perf_counter()

@@ -274,6 +274,21 @@ def environment_without(names: Iterable[str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
+AUTHORS_VARIABLES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LANGUAGE", "TMPDIR", "PYTHONPATH"),
+    *("VIRTUAL_ENV", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "HF_HOME", "HF_HUB_OFFLINE"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CUDA_VISIBLE_DEVICES"),
+    *("OMP_NUM_THREADS", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"),
+)
+"""Environment variables that hold no secret, and that programs need to find their files."""
+
+
+def environment_for_authors(names: Iterable[str]) -> dict[str, str]:
+    """The environment of a process for an author's code: variables without secrets, and those of `names`."""
+    wanted = {*AUTHORS_VARIABLES, *names}
+    return {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
+
+
 def forget_variables(names: Iterable[str]) -> None:
     """Have neither this process nor those that it starts find these variables any more."""
     for name in names:

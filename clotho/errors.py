@@ -2,6 +2,7 @@
 
 ClothoError
 ├── InvalidInput            names, configuration, items, fingerprints: the user can correct it
+│   └── EnvironmentUnknown  the environment isn't on this host
 ├── ModelRejected           a permanent refusal of the model server: 401, 403, unknown model
 ├── ServiceRejected         a service that a tool uses refuses for good: no key, or a wrong one
 ├── InexactTokens           a server's tokens can't be trained on: ids or logprobs missing, or not finite
@@ -43,6 +44,10 @@ class ClothoError(Exception):
 
 class InvalidInput(ClothoError):
     """The request can't be served as it is; the message says what to change."""
+
+
+class EnvironmentUnknown(InvalidInput):
+    """The environment isn't on this host; the message names those that are."""
 
 
 class LeaseElsewhere(InvalidInput):

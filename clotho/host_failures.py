@@ -4,6 +4,8 @@ They are retried, since no tool, verifier or policy is at fault: they are neithe
 """
 
 import errno
+import traceback
+from pathlib import Path
 
 HOST_ERRNOS = frozenset(
     {
@@ -13,6 +15,10 @@ HOST_ERRNOS = frozenset(
     }
 )
 """Exhausted resources of the host, and failing disks."""
+PACKAGE = Path(__file__).parent
+AUTHORS_HAND = str(PACKAGE / "environment" / "tool_context.py")
+"""Its frames do what an author's code asks for on its own host, such as to read a file that it names."""
+INSTALLED = ("site-packages", "dist-packages")
 
 
 def is_host_failure(error: BaseException) -> bool:
@@ -20,6 +26,23 @@ def is_host_failure(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in HOST_ERRNOS
     return isinstance(error, MemoryError) or is_thread_failure(error)
+
+
+def raised_by_clotho(error: BaseException) -> bool:
+    """Whether the innermost code on the way to `error`, but libraries', is Clotho's own."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if PACKAGE in path.parents and "_application" not in path.parts:
+            if frame.filename != AUTHORS_HAND:
+                return True
+        elif not _of_a_library(path):
+            return False
+    return False
+
+
+def _of_a_library(path: Path) -> bool:
+    standard = Path(traceback.__file__).parent
+    return standard in path.parents or path.name.startswith("<") or any(p in INSTALLED for p in path.parts)
 
 
 def is_thread_failure(error: BaseException) -> bool:

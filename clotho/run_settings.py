@@ -71,6 +71,11 @@ class RunSettings(BaseModel):
         default=None,
         description="Result of a rollout whose verifier fails: fail (no reward), or zero, flagged.",
     )
+    verification_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds that a verifier and its commands may take; a longer limit of the task wins.",
+    )
     sandbox: str | None = Field(
         default=None,
         pattern=r"^(local|docker|apptainer|ssh|modal|e2b|daytona|[\w.]+:\w+|\{.*\})$",

@@ -29,6 +29,10 @@ class WorkerSettings(FrozenModel):
     """Model calls that a process has open at once."""
     max_tool_calls: int = 200
     """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
+    environment_processes: int = Field(default=32, ge=1)
+    """Most processes for one environment's code that a process keeps: each verifies one rollout at a time."""
+    environment_memory_mb: int = Field(default=8_192, ge=64)
+    """Resident memory of one such process and of those that it starts, in MiB: it is ended above that."""
     model_call_timeout_seconds: float = 600.0
     """Seconds that one request to a model server may take."""
     rate_limits: dict[str, RateLimit] = {}

@@ -13,8 +13,7 @@ from atroposlib.envs.base import EvalHandlingEnum
 from clotho.atropos.adapter_run import AdapterRun
 from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.run_setup import evaluation_manifest, with_run_settings
-from clotho.environment.instances import Environments
-from clotho.environment.loading import make_environment
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import GroupRejected
 from clotho.evaluation.own_metrics import own_metrics
 from clotho.evaluation.statistics import mean_of_items, pass_at
@@ -54,7 +53,9 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
     async with paused(env.adapter_run.connections.journal, training) if stops else nullcontext():
         entries, failed = await roll_out_set(env, manifest)
-    own = await own_metrics(env.adapter_run.connections.journal, Environments(), manifest, entries)
+    journal = env.adapter_run.connections.journal
+    async with EnvironmentProcesses(journal) as environments:
+        own = await own_metrics(journal, environments, manifest, entries)
     metrics = metrics_of(entries, failed, env.config.success_score)
     metrics |= {f"eval/{name}": value for name, value in own.items()}
     log.info("evaluation at step %s: %s", env.curr_step, metrics)
@@ -75,7 +76,7 @@ async def roll_out_set(env: Evaluating, manifest: RunManifest) -> tuple[list[Gro
     ledger = Ledger(journal, manifest.run)
     claims = await ledger.load()
     if len(claims) < env.config.evaluation_groups:
-        claims = await _draw(ledger, manifest, claims, env.config.evaluation_groups)
+        claims = await _draw(journal, ledger, manifest, claims, env.config.evaluation_groups)
     groups = replace(env.adapter_run.groups, manifest=manifest)
     free = asyncio.Semaphore(env.config.max_eval_workers)
 
@@ -130,16 +131,17 @@ async def end_pause(journal: Journal, run: str) -> None:
         await resume_run(journal, run)
 
 
-async def _draw(ledger: Ledger, manifest: RunManifest, claims: list[Claim], wanted: int) -> list[Claim]:
-    environment = await asyncio.to_thread(make_environment, manifest.environment, manifest.environment_config)
-    await environment.setup()
+async def _draw(
+    journal: Journal, ledger: Ledger, manifest: RunManifest, claims: list[Claim], wanted: int
+) -> list[Claim]:
     drawn = list(claims)
-    for number in range(wanted):
-        item = await environment.next_item()
-        if item is None:
-            break
-        if number >= len(claims):
-            drawn.append(await ledger.claim(item, 0))
+    async with (
+        EnvironmentProcesses(journal) as environments,
+        environments.enumeration(manifest) as environment,
+    ):
+        items = await environment.next_items(wanted)
+    for item in items[len(claims) :]:
+        drawn.append(await ledger.claim(item, 0))
     return drawn
 
 

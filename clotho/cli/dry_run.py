@@ -12,11 +12,10 @@ from clotho.cli.follow import failure_text
 from clotho.cli.run_facts import settings_text
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import one_line
-from clotho.cli.try_rollout import NO_REPAIRS, RolloutFailed, say_troubles
+from clotho.cli.try_rollout import NO_REPAIRS, RolloutFailed, first_items, say_troubles
 from clotho.cli.waiting import until_served
 from clotho.config import Settings
 from clotho.embedded.services import EphemeralServices, ephemeral_services
-from clotho.environment.instances import Environments
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.identifiers.rollout_keys import end_key
@@ -91,9 +90,7 @@ class DryRun:
         return [summary for _, entry in groups for summary in entry.siblings]
 
     async def _items(self) -> tuple[Item, ...]:
-        environments = Environments()
-        environment = await environments.fresh(self.order.manifest)
-        return await environments.draw(environment, self.order.groups)
+        return await first_items(self.order.manifest, self.order.groups)
 
     async def _price(self) -> Price | None:
         """The price of the run's model, if it is known."""

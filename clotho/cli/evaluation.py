@@ -14,7 +14,7 @@ from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.run import Following
 from clotho.cli.terminal import make_console, one_line
 from clotho.config import Settings, load_settings
-from clotho.environment.instances import Environments
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.environment.loading import load_environment
 from clotho.errors import ClothoError, InvalidInput
 from clotho.evaluation.comparison import compared
@@ -158,7 +158,8 @@ async def _show(
     journal = await existing_journal(settings)
     results = await read_results(journal, run)
     try:
-        own = await own_metrics(journal, Environments(), results.manifest, results.groups)
+        async with EnvironmentProcesses(journal) as environments:
+            own = await own_metrics(journal, environments, results.manifest, results.groups)
     except InvalidInput as missing:  # figures of a store don't need the environment
         one_line(console, f"the environment's own metrics are left out: {missing}")
         own = {}

@@ -116,14 +116,14 @@ async def cancel_now(operations: Operations, target: Target, settings: Settings,
     )
 
 
-def say_changed(console: Console, changed: Sequence[Path]) -> None:
-    """Workers import an environment once."""
+def say_changed(console: Console, changed: Sequence[Path], kept_by: str | None = None) -> None:
+    """Say which code the run goes on with: the new one, unless it is `kept_by` a run that is under way."""
     if changed:
-        one_line(
-            console,
-            f"changed since it was last started: {', '.join(path.name for path in changed)}; workers keep the code "
-            "that they have loaded: restart them (`clotho dev`, `clotho worker`) to use the new one",
-        )
+        names = ", ".join(path.name for path in changed)
+        does = "what is left is done with the new code"
+        if kept_by is not None:
+            does = f"it goes on with the code that it has: `clotho resume {kept_by}` lets it take the new"
+        one_line(console, f"changed since the run took its code: {names}; {does}")
 
 
 async def retry_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:

@@ -28,6 +28,7 @@ from clotho.runs.request import RunRequest
 from clotho.runs.targets import Target
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
+from clotho.temporal.states import is_running
 
 
 @option.with_run_options
@@ -123,9 +124,11 @@ class Following:
         journal = await open_journal(self.settings)
         named = await with_model_name(journal, order)
         client = await connect(self.settings.temporal)
-        changed = await changed_sources(journal, client, order.manifest.run)
+        run = order.manifest.run
+        changed = await changed_sources(journal, client, run)
+        running = await is_running(client, campaign_id(run))
         handle = await start_campaign(client, journal, named)
-        say_changed(self.console, changed)
+        say_changed(self.console, changed, kept_by=run if running else None)
         return journal, client, handle
 
     def say(self, line: str) -> None:
@@ -133,7 +136,7 @@ class Following:
 
 
 async def changed_sources(journal: Journal, client: Client, run: str) -> list[Path]:
-    """Source files of the environment that changed since the run was started."""
+    """Source files of the environment that changed since the run took its code."""
     if await journal.read_current(manifest_key(run), RunManifest) is None:
         return []
     return await Operations(journal, client).changed_sources(Target(run))

@@ -22,8 +22,8 @@ from clotho.cli.try_rollout import say_troubles
 from clotho.cli.waiting import until_served
 from clotho.config import SandboxSettings, Settings, load_settings, variable
 from clotho.embedded.services import EphemeralServices, ephemeral_services
-from clotho.environment import Environment
-from clotho.environment.instances import Environments
+from clotho.environment.handles import EnvironmentHandle
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id, rollout_id
@@ -35,7 +35,6 @@ from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import Engine
-from clotho.sandbox.item import ItemSandbox
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.sources import named_environment
 from clotho.temporal.failures import failure_of
@@ -147,12 +146,11 @@ async def _checked(
     at_once: int,
     folder: Path,
 ) -> list[Checked]:
-    environments = Environments()
-    manifest = manifests[AgentKind.NOP]
-    environment = await environments.fresh(manifest)
-    drawn = await environments.draw(environment, MOST_TASKS)
     images = Images(settings.sandbox)
-    faults = [await images.fault_of(environments, environment, item) for item in drawn]
+    manifest = manifests[AgentKind.NOP]
+    async with EnvironmentProcesses() as environments, environments.enumeration(manifest) as environment:
+        drawn = await environment.next_items(MOST_TASKS)
+        faults = [await images.fault_of(environment, item) for item in drawn]
     items = tuple(item for item, fault in zip(drawn, faults, strict=True) if fault is None)
     without_image = [
         _without_image(str(item.get("id", number)), agent, fault, folder)
@@ -191,10 +189,9 @@ class Images:
         self._engine = Engine(settings.docker_host or variable("DOCKER_HOST"))
         self._faults: dict[str, str | None] = {}
 
-    async def fault_of(self, environments: Environments, environment: Environment, item: Item) -> str | None:
+    async def fault_of(self, environment: EnvironmentHandle, item: Item) -> str | None:
         """Why an image of the item's sandboxes can't be had now; None where all can."""
-        for method in (environment.sandbox, environment.grading_sandbox):
-            asked: ItemSandbox | None = await environments.run(method, item)
+        for asked in (await environment.sandbox(item), await environment.grading_sandbox(item)):
             config = None if asked is None else asked.backend
             if isinstance(config, DockerConfig) and (fault := await self._fault(config)) is not None:
                 return fault

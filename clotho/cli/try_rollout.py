@@ -18,7 +18,7 @@ from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import stall_reason, until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import EphemeralServices, ephemeral_services
-from clotho.environment.instances import Environments
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.rollouts.agent import AgentKind
@@ -90,12 +90,16 @@ class RolloutFailed(ClothoError):
 async def chosen_item(manifest: RunManifest, number: int, given: tuple[Item, ...] | None) -> Item:
     """Item `number` of the file or else of the environment; raises InvalidInput if there are fewer."""
     if given is None:
-        environments = Environments()
-        environment = await environments.fresh(manifest)
-        given = await environments.draw(environment, number + 1)
+        given = await first_items(manifest, number + 1)
     if number >= len(given):
         raise InvalidInput(f"--item {number}: there are {len(given)} items, counted from 0")
     return given[number]
+
+
+async def first_items(manifest: RunManifest, number: int) -> tuple[Item, ...]:
+    """The first `number` items of the environment, fewer where it has fewer."""
+    async with EnvironmentProcesses() as environments, environments.enumeration(manifest) as environment:
+        return await environment.next_items(number)
 
 
 async def in_services(

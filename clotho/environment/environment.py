@@ -90,6 +90,8 @@ class EnvironmentConfig(BaseModel):
     Absolute, or below ~, $TMPDIR (the verifier's own) or $CLOTHO_HIDDEN_FILES."""
     trust_workspace: bool = False
     """Whether tools that the verifier starts load the workspace's modules, plugins, hooks and settings."""
+    variables: Annotated[tuple[str, ...], WHERE_SET] = ()
+    """Environment variables of the workers that the environment's code gets; it has no others of theirs."""
     keep_services: bool = False
     """Whether the agent's background processes stay: it is then verified in the agent's own instance."""
 
@@ -128,14 +130,17 @@ class Solution(FrozenModel):
 class Environment:
     """A task distribution: items, prompts and rewards. Subclass it; nothing here knows of Temporal.
 
-    Workers make instances as they need them and call `setup` once on each: keep no state between methods
-    that a second instance would lack. They call each method in a thread, and what is `async` in an event loop
-    of its own: nothing that belongs to a loop outlives the call.
+    Workers keep instances in processes of their own, start and end these as they need them, and call `setup` once
+    in each: what an instance remembers between calls is not kept. They call each method in a thread, and what is
+    `async` on one event loop, which lives as long as the process.
     """
 
     config_class: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
     held_out: ClassVar[Mapping[str, JsonValue]] = {}
     """Fields of the configuration that make the held-out items of evaluations, such as a seed or a split."""
+
+    max_processes: ClassVar[int | None] = None
+    """Most processes in which a worker keeps instances: 1 where each holds a GPU. None: the worker's bound."""
 
     _rows: Iterator[Item] | None = None
 
@@ -174,6 +179,10 @@ class Environment:
 
     def time_limit(self, item: Item) -> float | None:
         """Seconds of model and tool calls after which the item's rollouts end; None: the run's limit alone."""
+        return None
+
+    def verification_seconds(self, item: Item) -> float | None:
+        """Seconds that the item's verification may take, where that is longer than the run lets it."""
         return None
 
     def solution(self, item: Item) -> Solution:

@@ -1,5 +1,7 @@
 """Items of a finished evaluation as `Environment.evaluate` sees them."""
 
+from pydantic import TypeAdapter
+
 from clotho.frozen_model import FrozenModel
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Outcome
@@ -22,3 +24,6 @@ class EvaluatedItem(FrozenModel):
     item: Item
     rollouts: tuple[EvaluatedRollout, ...]
     """All of them are scored: an item of which one failed is left out."""
+
+
+EVALUATED = TypeAdapter(list[EvaluatedItem])

@@ -1,7 +1,6 @@
 """Environments by name: the module, the class, and an instance with its configuration."""
 
 import importlib
-import inspect
 import pkgutil
 import traceback
 from collections.abc import Mapping
@@ -9,8 +8,9 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
+from clotho.environment.code import source_files
 from clotho.environment.environment import Environment
-from clotho.errors import EnvironmentFailed, InvalidInput
+from clotho.errors import EnvironmentFailed, EnvironmentUnknown, InvalidInput
 from clotho.frozen_model import field_errors
 
 EXAMPLES = "environments"
@@ -19,17 +19,16 @@ EXAMPLES = "environments"
 def load_environment(name: str) -> type[Environment]:
     """The class called `module:Class`, or the one environment in `environments/{name}.py`.
 
-    Raises InvalidInput naming what there is, EnvironmentFailed for a module that is there and fails.
+    Raises EnvironmentUnknown naming what there is, EnvironmentFailed for a module that is there and fails.
     """
-    module_name, _, class_name = name.partition(":")
-    path = module_name if class_name else f"{EXAMPLES}.{module_name}"
+    class_name, path = name.partition(":")[2], module_of(name)
     try:
         module = importlib.import_module(path)
     except Exception as error:
         if not (isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}.")):
             raise EnvironmentFailed(f"environment {name!r} can't be imported: {_at_fault(error)}") from error
         known = ", ".join(known_environments()) or "none"
-        raise InvalidInput(
+        raise EnvironmentUnknown(
             f"unknown environment {name!r}: there is no module {path}. Here are: {known}; or give module:Class"
         ) from error
     found = [
@@ -40,24 +39,24 @@ def load_environment(name: str) -> type[Environment]:
     chosen = [value for value in found if not class_name or value.__name__ == class_name]
     if len(chosen) != 1:
         classes = ", ".join(value.__name__ for value in found) or "none"
-        raise InvalidInput(
+        raise EnvironmentUnknown(
             f"environment {name!r}: module {path} has these environments: {classes}; give module:Class"
         )
     return chosen[0]
 
 
-def sources_of(name: str) -> tuple[Path, ...]:
-    """The files of environment `name` and of its base classes, which no agent may read; none if it isn't here.
+def module_of(name: str) -> str:
+    """The module of environment `name`."""
+    module, _, class_name = name.partition(":")
+    return module if class_name else f"{EXAMPLES}.{module}"
 
-    Raises EnvironmentFailed for a module that is here and fails.
+
+def sources_of(name: str) -> tuple[Path, ...]:
+    """The files of environment `name` and of what it imports of its project, which no agent may read.
+
+    None if it isn't here. Nothing is imported to find them.
     """
-    try:
-        environment = load_environment(name)
-    except InvalidInput:
-        return ()
-    modules = {kind.__module__ for kind in environment.__mro__ if kind not in Environment.__mro__}
-    files = {inspect.getsourcefile(importlib.import_module(name)) for name in modules}
-    return tuple(sorted(Path(file) for file in files if file is not None))
+    return source_files(module_of(name))
 
 
 def _at_fault(error: Exception) -> str:

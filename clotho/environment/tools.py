@@ -1,14 +1,18 @@
 """The tools of an environment: the installed ones, and those that its own modules declare."""
 
 import asyncio
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from clotho.environment.environment import Environment
-from clotho.environment.functions import declared_tools
+from clotho.environment.function_tools import function_tool
+from clotho.environment.handles import EnvironmentHandle
+from clotho.environment.in_process import called_in_thread, functions_of, own_modules, tool_classes
+from clotho.environment.instances import Environments
 from clotho.environment.loading import load_environment
-from clotho.errors import InvalidInput
+from clotho.errors import EnvironmentUnknown
 from clotho.rollouts.group import OfferedTool, ServerTool
+from clotho.rollouts.run import RunManifest
 from clotho.tools.dispatch import OWN_SCOPE, Dispatcher
 from clotho.tools.mcp.servers import McpServers, ProbedSandbox
 from clotho.tools.mcp.settings import McpServer
@@ -18,28 +22,45 @@ from clotho.tools.tool import Tool
 
 
 class EnvironmentTools:
-    """Registries and dispatchers by environment, each made once in a process."""
+    """Dispatchers of environments' tools, each made once in a process."""
 
-    def __init__(self, variable: Callable[[str], str | None], scope: str = OWN_SCOPE) -> None:
+    def __init__(
+        self, variable: Callable[[str], str | None], environments: Environments, scope: str = OWN_SCOPE
+    ) -> None:
         self._variable = variable
+        self._environments = environments
         self.scope = scope
-        self._made: dict[str, Dispatcher] = {}
+        self._made: dict[int, tuple[EnvironmentHandle, Dispatcher]] = {}
+        self._not_here: dict[str, Dispatcher] = {}
         self.servers = McpServers(variable)
 
-    async def registry(self, environment: str) -> Registry:
-        return (await self.dispatcher(environment)).registry
+    async def registry(self, manifest: RunManifest) -> Registry:
+        return (await self.dispatcher(manifest)).registry
 
-    async def dispatcher(self, environment: str, offered: Iterable[OfferedTool] = ()) -> Dispatcher:
-        """The dispatcher of an environment's tools, and of those of servers that are `offered`.
+    async def dispatcher(self, manifest: RunManifest, offered: Iterable[OfferedTool] = ()) -> Dispatcher:
+        """The dispatcher of the run's own tools, of the installed ones, and of those of servers that are `offered`.
 
-        Raises as `registry_of` does.
+        Only installed ones where the environment isn't here. Raises EnvironmentFailed for one that is here and
+        fails, InvalidInput for two tools of one name.
         """
-        if environment not in self._made:
-            registry = await asyncio.to_thread(registry_of, environment)
-            self._made.setdefault(environment, Dispatcher(registry, self._variable, self.scope))
-        made = self._made[environment]
+        made = await self._dispatcher(manifest)
         of_servers = [tool for each in offered if (tool := self._tool_of_server(each)) is not None]
         return made.with_tools(of_servers) if of_servers else made
+
+    async def _dispatcher(self, manifest: RunManifest) -> Dispatcher:
+        if (made := self._not_here.get(manifest.run)) is not None:
+            return made
+        try:
+            environment = await self._environments.known(manifest)
+        except EnvironmentUnknown:
+            found = Dispatcher(await asyncio.to_thread(Registry.discover), self._variable, self.scope)
+            return self._not_here.setdefault(manifest.run, found)
+        known = self._made.get(id(environment))
+        if known is None:
+            registry = await asyncio.to_thread(lambda: Registry([*Registry.discover(), *environment.tools]))
+            known = environment, Dispatcher(registry, self._variable, self.scope)
+            self._made[id(environment)] = known  # beside the environment, whose id none other has meanwhile
+        return known[1]
 
     async def of_servers(
         self, wanted: Mapping[str, McpServer], sandbox: ProbedSandbox | None
@@ -65,23 +86,19 @@ class EnvironmentTools:
 
 
 def registry_of(environment: str) -> Registry:
-    """The tools of an environment; where it isn't here, the installed ones.
+    """The tools of an environment, called in this process; where it isn't here, the installed ones.
 
     Raises EnvironmentFailed for a module that is here and fails, InvalidInput for two tools of one name.
     """
     try:
         kind = load_environment(environment)
-    except InvalidInput:
+    except EnvironmentUnknown:
         return Registry.discover()
     return Registry([*Registry.discover(), *own_tools(kind)])
 
 
 def own_tools(environment: type[Environment]) -> Iterator[Tool]:
-    """The tools in the environment's module, and in those of its base classes."""
-    modules = {kind.__module__: None for kind in environment.__mro__ if kind not in Environment.__mro__}
-    seen: set[str] = set()
-    for module in modules:
-        for found in declared_tools(importlib.import_module(module)):
-            if found.name not in seen:  # a base's tool that the module imports, too
-                seen.add(found.name)
-                yield found
+    """The tools in the environment's module, and in those of its base classes, called in this process."""
+    for each in functions_of(environment):
+        yield function_tool(each.description, partial(called_in_thread, each))
+    yield from tool_classes(own_modules(environment))

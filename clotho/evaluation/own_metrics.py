@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from clotho.environment import Environment, EvaluatedItem, EvaluatedRollout
-from clotho.environment.environment import checked_metrics
+from clotho.environment import EvaluatedItem, EvaluatedRollout
 from clotho.environment.instances import Environments
-from clotho.environment.loading import load_environment
 from clotho.identifiers.rollout_keys import reward_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
@@ -20,11 +18,12 @@ async def own_metrics(
 
     Raises InvalidInput where the environment isn't here, EnvironmentFailed for what its code raises.
     """
-    if not groups or load_environment(manifest.environment).evaluate is Environment.evaluate:
+    if not groups:
         return {}
     environment = await environments.get(manifest)
-    items = [await _evaluated(journal, entry) for entry in groups]
-    return checked_metrics(await environments.run(environment.evaluate, items))
+    if not environment.evaluates:
+        return {}
+    return await environment.evaluate([await _evaluated(journal, entry) for entry in groups])
 
 
 async def _evaluated(journal: Journal, entry: GroupEntry) -> EvaluatedItem:

@@ -23,6 +23,10 @@ adapter_items_prefix = below("~adapter-items/")
 adapter_config_prefix = below("~adapter-config/")
 trainer_step_prefix = below("~trainer-step/")
 registration_prefix = below("~registration/")
+code_prefix = below("~code/")
+"""Prefix of the source of the run's environment, by the number of the request for it."""
+code_asked_prefix = below("~code-asked/")
+"""The log of requests to take the environment's code as it is then."""
 run_lock_prefix = below("~lock/")
 
 

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel, field_errors
@@ -32,7 +32,15 @@ class ToolSelection(FrozenModel):
     """The names of the only tools to offer of those; None: all of them."""
 
 
-OWN_SETTINGS = ("checkpoints", "checkpoint_mb", "terminal_lifetime", "acquire", "on_reward_error")
+OWN_SETTINGS = (
+    "checkpoints",
+    "checkpoint_mb",
+    "terminal_lifetime",
+    "acquire",
+    "on_reward_error",
+    "verification_seconds",
+)
+VERIFICATION_SECONDS = 1_800.0
 
 
 SETTINGS = {
@@ -93,6 +101,10 @@ class RunManifest(FrozenModel):
     """Seconds after its last call when the sandbox of an open rollout is checkpointed and destroyed."""
     acquire: Acquire = Acquire.ON_FIRST_CALL
     on_reward_error: OnRewardError = OnRewardError.FAIL
+    verification_seconds: Annotated[float, Field(exclude_if=VERIFICATION_SECONDS.__eq__)] = (
+        VERIFICATION_SECONDS  # manifests without it stay as they are
+    )
+    """Seconds that a verifier and its commands may take, unless the task asks for more."""
     limits: Limits
     group_size: int
     send_seeds: bool = True
@@ -131,6 +143,7 @@ class RunManifest(FrozenModel):
         whole = self.model_dump(mode="json")
         values = {name: whole[part].get(name) for part, names in SETTINGS.items() for name in names}
         del values["backend"]
+        whole["verification_seconds"] = self.verification_seconds
         return {**_of(OWN_SETTINGS, whole), **values, "sandbox": str(self.sandbox.backend)}
 
     @property

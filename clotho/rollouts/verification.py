@@ -1,6 +1,8 @@
 """Verification of a rollout: its request, its result, and its journal entries."""
 
-from clotho.frozen_model import FrozenModel
+from typing import Annotated
+
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.rollouts.lease import Lease
 from clotho.rollouts.outcome import Ending
 from clotho.rollouts.step_request import StepRequest
@@ -82,5 +84,7 @@ class RewardEntry(FrozenModel):
     """The archive of files that the rollout left; None where there are none."""
     claim: int = 0
     """How often another process had taken the verification over."""
+    code: Annotated[str, WHERE_SET] = ""
+    """The fingerprint of the environment's code that computed it; empty where the code isn't kept."""
     in_agents_instance: bool = False
     """True if verified beside the agent's own processes, which the environment asked to keep."""

@@ -3,6 +3,7 @@
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
+from clotho.environment.kept_code import ask_for_new_code
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import campaign_request_prefix
@@ -59,6 +60,8 @@ async def start_campaign(client: Client, journal: Journal, asked: RunRequest) ->
         growth = CampaignGrowth(groups=request.groups, max_open_groups=request.max_open_groups)
         with ignore_unknown():  # it has just ended
             await client.get_workflow_handle(campaign_id(manifest.run)).signal("grow", growth)
+    else:
+        await ask_for_new_code(journal, manifest.run)
     return await start_requested(client, request)
 
 

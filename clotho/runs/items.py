@@ -6,7 +6,7 @@ goes on in further parts.
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from clotho.errors import InvalidInput
+from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.identifiers.run_keys import adapter_item_key, items_key, items_prefix
 from clotho.journal import Journal
 from clotho.rollouts.item import AdapterItem, Item, ItemChunk
@@ -45,13 +45,18 @@ async def count_items(journal: Journal, run: str) -> int:
 async def enumerate_items(journal: Journal, run: str, draw: Draw, wanted: int) -> int:
     """Take items from the dataset until the run has `wanted`; returns how many it has, fewer if they ran out.
 
-    Items that an earlier call wrote are taken again and skipped: they must come in the same order.
+    Items that an earlier call wrote are taken again and skipped. Raises EnvironmentFailed where they are others.
     """
     count = await count_items(journal, run)
     ended = count % ITEMS_PER_CHUNK != 0
     if count < wanted and not ended:
-        for _ in range(0, count, ITEMS_PER_CHUNK):
-            await draw(ITEMS_PER_CHUNK)
+        for number in range(count // ITEMS_PER_CHUNK):
+            before = (await journal.read_required(items_key(run, number), ItemChunk)).items
+            if (again := await draw(ITEMS_PER_CHUNK))[: len(before)] != before:
+                raise EnvironmentFailed(
+                    f"the dataset gives other items {number * ITEMS_PER_CHUNK} to "
+                    f"{number * ITEMS_PER_CHUNK + len(again) - 1} than before: its order must be reproducible"
+                )
     while count < wanted and not ended:
         chunk = ItemChunk(items=await draw(ITEMS_PER_CHUNK))
         stored = await journal.write(items_key(run, count // ITEMS_PER_CHUNK), chunk)

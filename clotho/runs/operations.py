@@ -9,8 +9,8 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from clotho.environment.loading import sources_of
-from clotho.errors import EnvironmentFailed, InvalidInput
+from clotho.environment.kept_code import KeptCode, ask_for_new_code
+from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import delivered_key, scored_key
 from clotho.identifiers.ids import campaign_id, depth_of, sibling_number, sibling_of
 from clotho.journal import Journal
@@ -55,16 +55,18 @@ class Operations:
     async def resume(self, target: Target) -> bool:
         """Resume, and start the unfinished groups of a run that has ended; returns whether anything was started.
 
-        Raises InvalidInput for a run whose budget is used up.
+        It goes on with the code that its environment has now. Raises InvalidInput where its budget is used up.
         """
         await read_manifest(self._journal, target.run)
         if target.group is not None:
+            await ask_for_new_code(self._journal, target.run)
             await self._update(target, "resume")
             return False
         if (met := await budget_used_up(self._journal, target.run)) is not None:
             raise InvalidInput(
                 f"{target.run}: {met}; raise it with `clotho resume {target.run} --budget JSON`"
             )
+        await ask_for_new_code(self._journal, target.run)
         await resume_run(self._journal, target.run)
         return await self._start_run(target.run)
 
@@ -90,15 +92,18 @@ class Operations:
     async def retry(self, target: Target) -> bool:
         """Start the unfinished work with its original settings; False if it is running already.
 
-        Raises InvalidInput if it is scored.
+        It is done with the code that the environment has now. Raises InvalidInput if it is scored.
         """
         if target.group is None:
+            await read_manifest(self._journal, target.run)
+            await ask_for_new_code(self._journal, target.run)
             return await self._start_run(target.run)
         if target.rollout is not None and depth_of(target.rollout):
             raise InvalidInput(f"{target} does a task of {sibling_of(target.rollout)}: retry that")
         request = await self._request(target)
         if await is_running(self._client, target.workflow):
             return False
+        await ask_for_new_code(self._journal, target.run)
         try:
             work = request if target.rollout is None else request.sibling(target.rollout)
             await start_work(self._client, work, await self._priority(target.run))
@@ -107,15 +112,9 @@ class Operations:
         return True
 
     async def changed_sources(self, target: Target) -> list[Path]:
-        """The files of the run's environment that are here and were changed since `target` was last started."""
+        """The files of the run's environment that are here, and differ from the code that the run uses."""
         manifest = await read_manifest(self._journal, target.run)
-        try:
-            described = await self._client.get_workflow_handle(target.workflow).describe()
-            sources = await asyncio.to_thread(sources_of, manifest.environment)
-        except (EnvironmentFailed, RPCError):
-            return []
-        started = described.start_time.timestamp()
-        return [path for path in sources if path.stat().st_mtime > started]
+        return await KeptCode(self._journal).changed(manifest)
 
     async def settled(self, target: Target) -> Delivery | None:
         """The delivery of an adapter's group; None before it, and for other targets."""

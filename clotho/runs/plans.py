@@ -3,8 +3,7 @@
 import json
 import math
 
-from clotho.environment import Environment, Solution
-from clotho.environment.instances import Environments
+from clotho.environment.handles import EnvironmentHandle
 from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_of, sibling_number
@@ -22,8 +21,7 @@ TOOL = "terminal"
 
 async def with_plan(
     journal: Journal,
-    environments: Environments,
-    environment: Environment,
+    environment: EnvironmentHandle,
     manifest: RunManifest,
     prompt: Prompt,
     rollout: str,
@@ -38,10 +36,10 @@ async def with_plan(
         case AgentKind.NOP:
             return prompt.model_copy(update={"plan": NO_PLAN})
         case AgentKind.REPLAY:
-            recorded = await _recorded(journal, environments, environment, manifest, prompt.item, rollout)
+            recorded = await _recorded(journal, environment, manifest, prompt.item, rollout)
             return await with_recorded_plan(journal, prompt, recorded)
         case AgentKind.ORACLE:
-            solution: Solution = await environments.run(environment.solution, prompt.item)
+            solution = await environment.solution(prompt.item)
             seconds = solution.seconds or manifest.tool_settings.longest_command_seconds
             arguments = json.dumps({"command": solution.command, "timeout": math.ceil(seconds)})
             files = {**prompt.workspace_files, **encoded_files(solution.files)}
@@ -51,8 +49,7 @@ async def with_plan(
 
 async def _recorded(
     journal: Journal,
-    environments: Environments,
-    environment: Environment,
+    environment: EnvironmentHandle,
     manifest: RunManifest,
     item: Item,
     rollout: str,
@@ -63,7 +60,7 @@ async def _recorded(
     entry = await journal.read(scored_key(recorded), GroupEntry)
     if entry is None:
         raise InvalidInput(f"there is no scored group {recorded} to replay")
-    if not await environments.run(environment.same_item, entry.item, item):
+    if not await environment.same_item(entry.item, item):
         raise InvalidInput(f"{recorded} rolled another item out: replay it with the same items")
     siblings = {sibling_number(sibling.rollout): sibling for sibling in entry.siblings}
     if (number := sibling_number(rollout)) not in siblings:

@@ -16,7 +16,7 @@ from clotho.config import Settings, load_settings, variable
 from clotho.embedded.services import destroy_sandboxes
 from clotho.environment import AgentResult, Environment, Reward, ToolContext
 from clotho.environment.environment import checked_reward
-from clotho.environment.instances import run_method
+from clotho.environment.in_process import run_method
 from clotho.environment.loading import sources_of
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.tools import own_tools

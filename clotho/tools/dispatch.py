@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInput, truncate_middle
-from clotho.host_failures import described, is_host_failure
+from clotho.host_failures import described, is_host_failure, raised_by_clotho
 from clotho.identifiers.ids import displayable
 from clotho.tools import catalogue, result_budget
 from clotho.tools.arguments import coerce, parsed_arguments, require_text, violation
@@ -220,7 +220,8 @@ async def _outcome(work: Awaitable[Outcome]) -> Outcome | ToolOutcome:
     except ClothoError:
         raise
     except Exception as error:
-        if is_host_failure(error):
+        # What Clotho's own code meets is no result, whatever its number; other packages' tools may have reasons.
+        if is_host_failure(error) or (isinstance(error, OSError) and raised_by_clotho(error)):
             raise HostUnavailable(f"in a tool: {described(error)}") from error
         log.warning("a tool failed", exc_info=True)
         return refusal(f"Tool execution failed: {truncate_middle(described(error))}")

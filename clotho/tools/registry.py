@@ -6,16 +6,14 @@ declared with `@tool` (docs/how-to/own-tools.md).
 """
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
-from types import ModuleType
 
 import clotho.tools
 from clotho.errors import InvalidInput
 from clotho.tools.arguments import check_schema
-from clotho.tools.tool import Tool
+from clotho.tools.tool import Tool, is_tool, tools_in
 
 ENTRY_POINTS = "clotho.tools"
 
@@ -67,22 +65,11 @@ def _own_tools() -> Iterator[type[Tool]]:
 def _offered_tools() -> Iterator[type[Tool]]:
     for point in entry_points(group=ENTRY_POINTS):
         kind = point.load()
-        if not _is_tool(kind):
+        if not is_tool(kind):
             raise InvalidInput(
                 f"entry point {point.name!r} of {ENTRY_POINTS}: {point.value} is no concrete Tool class"
             )
         yield kind
-
-
-def tools_in(module: ModuleType) -> Iterator[type[Tool]]:
-    """The concrete Tool subclasses that `module` itself defines."""
-    for value in vars(module).values():
-        if _is_tool(value) and value.__module__ == module.__name__:
-            yield value
-
-
-def _is_tool(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Tool) and not inspect.isabstract(value)
 
 
 def _origin(tool: Tool) -> str:

@@ -1,8 +1,10 @@
 """The interface of tools, and the context that a call runs in."""
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
@@ -168,3 +170,14 @@ class Tool(ABC):
             "type": "function",
             "function": {"name": self.name, "description": self.description, "parameters": self.parameters},
         }
+
+
+def tools_in(module: ModuleType) -> Iterator[type[Tool]]:
+    """The concrete Tool subclasses that `module` itself defines."""
+    for value in vars(module).values():
+        if is_tool(value) and value.__module__ == module.__name__:
+            yield value
+
+
+def is_tool(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Tool) and not inspect.isabstract(value)

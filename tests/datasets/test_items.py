@@ -12,7 +12,7 @@ from clotho.cli.dataset_options import DatasetOptions
 from clotho.dataset_config import DatasetConfig, ItemChoice
 from clotho.datasets.items import dataset_items
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
-from clotho.environment.instances import Environments
+from clotho.environment.in_process import InProcessEnvironment, SharedProcess
 from clotho.errors import InvalidInput
 
 ROWS: list[Item] = [
@@ -155,14 +155,18 @@ class Answers(Environment):
         return 1.0
 
 
+async def drawn_of(environment: Environment, number: int) -> tuple[Item, ...]:
+    return await InProcessEnvironment(environment, SharedProcess()).next_items(number)
+
+
 async def test_an_environment_without_items_takes_those_of_a_dataset(tmp_path: Path) -> None:
     dataset = DatasetConfig(source=str(written(tmp_path, ".csv")), prompt_field="question")
-    environments, environment = Environments(), Answers(EnvironmentConfig(dataset=dataset))
-    first, second = await environments.draw(environment, 2)
+    environment = Answers(EnvironmentConfig(dataset=dataset))
+    first, second = await drawn_of(environment, 2)
     assert [environment.format_prompt(item) for item in (first, second)] == ["1 + 1?", "2 \u2028 2?"]
-    assert len(await environments.draw(environment, 9)) == 2
+    assert len(await drawn_of(environment, 9)) == 2
     with pytest.raises(InvalidInput, match="give the run a --dataset"):
-        await environments.draw(Answers(EnvironmentConfig()), 1)
+        await drawn_of(Answers(EnvironmentConfig()), 1)
     with pytest.raises(InvalidInput, match="--prompt-field"):
         environment.format_prompt({"question": "?"})
 
@@ -185,7 +189,7 @@ class Endless(Answers):
 async def chosen(**choice: Any) -> str:
     environment = OwnItems(EnvironmentConfig(item_choice=ItemChoice(**choice)))
     await environment.setup()
-    drawn = [await Environments().draw(environment, 1) for _ in range(5)]
+    drawn = [await drawn_of(environment, 1) for _ in range(5)]
     return "".join(str(item["name"]) for items in drawn for item in items)
 
 
@@ -198,7 +202,7 @@ async def test_an_environments_own_items_are_chosen(monkeypatch: pytest.MonkeyPa
         await chosen(ids=("a", "e"))
     monkeypatch.setattr("clotho.environment.environment.MOST_CHOSEN_FROM", 100)
     with pytest.raises(InvalidInput, match="Endless has over 100 items, too many to choose from"):
-        await Environments().draw(Endless(EnvironmentConfig(item_choice=ItemChoice(sample=1))), 1)
+        await drawn_of(Endless(EnvironmentConfig(item_choice=ItemChoice(sample=1))), 1)
 
 
 def test_options_choose_items_without_a_dataset(tmp_path: Path) -> None:

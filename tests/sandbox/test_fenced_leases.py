@@ -12,6 +12,7 @@ from activities.restore import Restorer
 from activities.sandbox import Sandboxes
 from activities.tools import Tools
 from clotho.config import variable
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
 from clotho.identifiers.group_keys import tools_key
@@ -45,7 +46,7 @@ LABELS = Labels(store="store", cluster="cluster", namespace="default", rollout="
 @asynccontextmanager
 async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
     backend = LocalBackend(root)
-    restorer = Restorer(journal, backend, EnvironmentTools(variable), LABELS)
+    restorer = Restorer(journal, backend, EnvironmentTools(variable, EnvironmentProcesses()), LABELS)
     try:
         yield Sandboxes(
             journal,
@@ -152,7 +153,11 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     async with host(here, folder / "host-remote") as sandboxes:
         lease = await sandboxes.lease(request(0))
         tools = Tools(
-            here, sandboxes, EnvironmentTools(variable), Metrics(), WorkClaims(here, "host-remote-0")
+            here,
+            sandboxes,
+            EnvironmentTools(variable, EnvironmentProcesses()),
+            Metrics(),
+            WorkClaims(here, "host-remote-0"),
         )
         call = CallRequest(rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0

@@ -8,7 +8,7 @@ import pytest
 from clotho.cli.run_options import RunOptions
 from clotho.config import Settings
 from clotho.environment import Item
-from clotho.environment.instances import Environments
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.rollout_keys import prompt_key
@@ -27,10 +27,10 @@ async def replayed(journal: Journal, folder: Path, item: Item) -> Prompt:
     """The prompt of the rollout that replays that of run `first`."""
     options = RunOptions(agent=AgentKind.REPLAY, replays="first")
     manifest = options.manifest(f"tasks:{folder}", "second", 1, Settings())
-    environments = Environments()
-    environment = await environments.get(manifest)
-    prompt = Prompt(item=item, messages=(), seed=0)
-    return await with_plan(journal, environments, environment, manifest, prompt, "second/g000000/r0")
+    async with EnvironmentProcesses() as environments:
+        environment = await environments.get(manifest)
+        prompt = Prompt(item=item, messages=(), seed=0)
+        return await with_plan(journal, environment, manifest, prompt, "second/g000000/r0")
 
 
 async def test_a_task_with_mended_tests_is_replayed_and_another_task_is_not(tmp_path: Path) -> None:

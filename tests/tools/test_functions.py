@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from clotho.config import variable
 from clotho.environment import tool
-from clotho.environment.functions import declared_tools
+from clotho.environment.function_tools import function_tool
+from clotho.environment.functions import declared_functions
+from clotho.environment.in_process import called_in_thread
 from clotho.environment.tools import registry_of
 from clotho.errors import HostUnavailable, InvalidInput, SandboxLost
 from clotho.sandbox.backend import SandboxSpec
@@ -20,7 +23,10 @@ from clotho.tools.tool import CallContext
 from tests.tools import own_tools
 from tests.tools.calls import ToolCalls, fields
 
-REGISTRY = Registry([*Registry.discover(), *declared_tools(own_tools)])
+OWN = [
+    function_tool(each.description, partial(called_in_thread, each)) for each in declared_functions(own_tools)
+]
+REGISTRY = Registry([*Registry.discover(), *OWN])
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +67,7 @@ def test_a_schema_comes_from_signature_and_docstring() -> None:
 
 
 def test_a_function_says_itself_whether_it_needs_a_sandbox_and_changes_it() -> None:
-    found = {each.name: (each.sandboxed, each.changes_workspace) for each in declared_tools(own_tools)}
+    found = {each.name: (each.sandboxed, each.changes_workspace) for each in OWN}
     assert found["note"] == (True, True) and found["read_twice"] == (True, False)
     assert found["draw"] == (False, True) and found["total_so_far"] == (False, False)
 

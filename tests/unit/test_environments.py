@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from clotho.environment import Environment, EnvironmentConfig, Item
-from clotho.environment.instances import Environments
+from clotho.environment.in_process import InProcessEnvironment, SharedProcess
 from clotho.environment.loading import known_environments, load_environment
 from clotho.errors import EnvironmentFailed
 from tests.support import PATIENCE_SECONDS
@@ -27,9 +27,9 @@ class Dataset(Environment):
 
 
 async def test_items_are_drawn_until_the_dataset_ends() -> None:
-    environments, dataset = Environments(), Dataset({"n": 0}, {"n": 1}, {"n": 2})
-    assert await environments.draw(dataset, 2) == ({"n": 0}, {"n": 1})
-    assert await environments.draw(dataset, 2) == ({"n": 2},)
+    dataset = InProcessEnvironment(Dataset({"n": 0}, {"n": 1}, {"n": 2}), SharedProcess())
+    assert await dataset.next_items(2) == ({"n": 0}, {"n": 1})
+    assert await dataset.next_items(2) == ({"n": 2},)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ async def test_items_are_drawn_until_the_dataset_ends() -> None:
 )
 async def test_a_dataset_that_fails_is_the_authors_failure(item: object, said: str) -> None:
     with pytest.raises(EnvironmentFailed, match=said):
-        await Environments().draw(Dataset(item), 1)
+        await InProcessEnvironment(Dataset(item), SharedProcess()).next_items(1)
 
 
 class Blocking(Environment):
@@ -58,7 +58,7 @@ class Blocking(Environment):
 
 async def test_a_dataset_that_blocks_holds_nobody_up() -> None:
     environment = Blocking()
-    drawing = asyncio.create_task(Environments().draw(environment, 1))
+    drawing = asyncio.create_task(InProcessEnvironment(environment, SharedProcess()).next_items(1))
     await asyncio.sleep(0)
     environment.go.set()
     assert await drawing == ()

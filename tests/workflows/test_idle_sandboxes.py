@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from activities.host import Host
-from clotho.environment.instances import Environments
+from clotho.environment.instances import EnvironmentProcesses
 from clotho.identifiers.rollout_keys import call_key, lease_key, reclaimed_prefix
 from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.lease import LeaseEntry
@@ -30,7 +30,7 @@ AT_ONCE = RunSettings(terminal_lifetime=1)
 def host_of(cluster: Cluster) -> Host:
     """Another process of the host that the cluster's workers are on."""
     queue = f"{TaskQueues().sandbox.queue}-{cluster.host_name}"
-    backend, environments = cluster.sandboxes(), Environments()
+    backend, environments = cluster.sandboxes(), EnvironmentProcesses()
     return Host(cluster.client, cluster.open_journal(), backend, environments, queue, f"{queue}-0", Metrics())
 
 

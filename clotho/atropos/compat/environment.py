@@ -22,9 +22,11 @@ from clotho.atropos.env import ClothoEnv, Trajectories
 from clotho.atropos.run_setup import rendering_of, with_reasoning
 from clotho.config import Settings, secret
 from clotho.environment import AgentResult, Environment, EnvironmentConfig
+from clotho.environment.handles import EnvironmentHandle
+from clotho.environment.in_process import InProcessEnvironment, SharedProcess
 from clotho.environment.instances import Environments
 from clotho.environment.tool_context import ToolContext
-from clotho.errors import ClothoError
+from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name
 from clotho.identifiers.hashed import derived_seed
 from clotho.models.backend import Inference, checked_base_url
@@ -298,9 +300,14 @@ class SingletonEnvironments(Environments):
     """Returns the adapter's instance for every manifest, once it is set up."""
 
     def __init__(self, env: CompatEnv) -> None:
-        super().__init__()
         self._env = env
+        self._handle = InProcessEnvironment(EnvironmentAdapter(env), SharedProcess())
 
-    async def get(self, manifest: RunManifest) -> Environment:
+    async def get(self, manifest: RunManifest) -> EnvironmentHandle:
         await self._env.is_set_up.wait()
-        return EnvironmentAdapter(self._env)
+        return self._handle
+
+    @asynccontextmanager
+    async def enumeration(self, manifest: RunManifest) -> AsyncIterator[EnvironmentHandle]:
+        raise InvalidInput("the adapter claims the items of an environment of the in-memory design")
+        yield

@@ -13,10 +13,10 @@ from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegationSettings
 from clotho.tools.distributions import DISTRIBUTIONS, draws
 from clotho.tools.mcp.settings import McpServer
-from clotho.tools.registry import Registry, tools_in
+from clotho.tools.registry import Registry
 from clotho.tools.resolution import check_names, resolve
 from clotho.tools.services.settings import ModelService, ModelServices
-from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings, tools_in
 from clotho.tools.web.settings import WebSettings
 
 

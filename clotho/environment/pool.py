@@ -1,0 +1,156 @@
+"""The warm processes of one environment, configuration and code."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from clotho.environment.processes import AuthorCode, AuthorProcess, current_caller
+
+IDLE_SECONDS = 120.0
+"""Seconds after which a process without work is ended, where others of its pool are left."""
+LAST_IDLE_SECONDS = 1_200.0
+"""Seconds after which the last one is."""
+
+
+@dataclass(frozen=True)
+class ProcessBounds:
+    """Bounds of the processes for authors' code that one worker keeps."""
+
+    processes: int = 32
+    """Processes of one environment."""
+    memory_bytes: int = 8 << 30
+    """Resident memory of one process, and of those that it starts."""
+
+
+class Pool:
+    """Processes of one environment, each lent to one caller at a time.
+
+    Where none is free, another is started, one after the other: callers with little to do are served by the ones
+    that are there before it is.
+    """
+
+    def __init__(self, code: AuthorCode, bounds: ProcessBounds) -> None:
+        self._code = code
+        self._memory_bytes = bounds.memory_bytes
+        self._most = bounds.processes
+        self._idle: list[AuthorProcess] = []
+        self._all: set[AuthorProcess] = set()
+        self._waiting: deque[asyncio.Future[AuthorProcess]] = deque()
+        self._starting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        return len(self._idle) < len(self._all) or self._starting is not None or bool(self._waiting)
+
+    @asynccontextmanager
+    async def lent(self, undrawn: bool = False) -> AsyncIterator[AuthorProcess]:
+        """A process for the time of the body; `undrawn`: one whose dataset nobody has taken items from.
+
+        What a process asks for in a call is served by itself: it would else wait for its own end where it is the
+        only one. Raises what starting one raises.
+        """
+        caller = current_caller.get()
+        if caller is not None and caller.process in self._all:
+            yield caller.process
+            return
+        process = await self._taken()
+        try:
+            if undrawn and process.drawn:
+                self._end(process, "its dataset was begun")
+                process = await self._start()
+            process.drawn = process.drawn or undrawn
+            yield process
+        finally:
+            self._give_back(process)
+
+    async def close(self) -> None:
+        """End all processes."""
+        self._closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        ending = list(self._all)
+        for process in ending:
+            self._end(process, "its worker stops")
+        await asyncio.gather(*(process.ended() for process in ending))
+
+    async def _taken(self) -> AuthorProcess:
+        while self._idle:
+            process = self._idle.pop()
+            if process.alive:
+                return process
+            self._all.discard(process)
+        waiting: asyncio.Future[AuthorProcess] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._start_another()
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self._give_back(waiting.result())
+            raise
+        finally:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+
+    def _start_another(self) -> None:
+        if self._starting is None and self._waiting and len(self._all) < self._most and not self._closed:
+            self._starting = asyncio.create_task(self._start_for_those_who_wait())
+
+    async def _start_for_those_who_wait(self) -> None:
+        """A start goes on where its caller is cancelled: the next attempt finds what it has set up."""
+        try:
+            process = await self._start()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._starting = None
+            for waiting in self._waiting:
+                if not waiting.done():
+                    waiting.set_exception(error)
+            self._waiting.clear()
+            return
+        self._starting = None
+        self._give_back(process)
+        self._start_another()
+
+    async def _start(self) -> AuthorProcess:
+        process = await AuthorProcess.start(self._code, self._memory_bytes)
+        self._all.add(process)
+        if (most := process.facts["max_processes"]) is not None:
+            self._most = min(self._most, max(1, most))
+        return process
+
+    def _give_back(self, process: AuthorProcess) -> None:
+        if self._closed or process.worn:
+            self._end(process, "it is worn")
+            self._start_another()
+            return
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(process)
+                return
+        self._idle.append(process)
+        self._watch_idle(process)
+
+    def _watch_idle(self, process: AuthorProcess) -> None:
+        uses, last = process.uses, len(self._all) == 1
+
+        def look() -> None:
+            if process not in self._idle or process.uses != uses:
+                return
+            if len(self._all) == 1 and not last:
+                self._watch_idle(process)
+                return
+            self._idle.remove(process)
+            self._end(process, "it was idle")
+
+        asyncio.get_running_loop().call_later(LAST_IDLE_SECONDS if last else IDLE_SECONDS, look)
+
+    def _end(self, process: AuthorProcess, reason: str) -> None:
+        self._all.discard(process)
+        process.kill(reason)
