@@ -94,10 +94,12 @@ NOT_OF_CLOUDS = ("test_conformance_checkpoints", "test_conformance_freeze", "tes
 """What clouds aren't held to: the relay's backend, which makes their sandboxes, is."""
 OF_COMMITS = ("test_conformance_checkpoints", "test_conformance_freeze")
 """What containers are held to once more whose checkpoints keep their image's system."""
-LIKE = {"ssh": "remote", **dict.fromkeys(CLOUDS, "relay")}
-"""Backends whose sandboxes are driven as those of another one are, and are only made and reached otherwise."""
-OF_MAKING = (*QUICK, "test_conformance_files")
-"""What those are held to in every run of the tests; to everything where OPTION is given."""
+ANEW = {
+    "commit": ("test_conformance_checkpoints",),
+    **dict.fromkeys(("ssh", *CLOUDS), (*QUICK, "test_conformance_files")),
+}
+"""What backends do by themselves whose sandboxes are otherwise driven as those of podman, of a stream or of a relay
+are: they are held to the rest where OPTION is given."""
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
 
@@ -156,7 +158,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     kinds = [kind for kind in kinds if kind not in (*CLOUDS, *LIVE) or name not in NOT_OF_CLOUDS]
     kinds = [kind for kind in kinds if kind != "commit" or name in OF_COMMITS]
     whole = metafunc.config.getoption(OPTION, None) is not None
-    kinds = [kind for kind in kinds if whole or kind not in LIKE or name in OF_MAKING]
+    kinds = [kind for kind in kinds if whole or name in ANEW.get(kind, (name,))]
     slow = {*CLOUDS, *LIVE, *(kind for kind in SLOW if name not in QUICK or kind == "relay")}
     marked = [pytest.param(kind, marks=pytest.mark.slow) if kind in slow else kind for kind in kinds]
     metafunc.parametrize("kind", marked, indirect=True, scope="session")
