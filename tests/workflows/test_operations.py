@@ -265,10 +265,11 @@ async def test_limits_count_no_outage_and_no_pause(cluster: Cluster) -> None:
             await handle.result()
         end = await read_end(cluster.open_journal(), f"{name}/g000000/r0")
         assert end is not None
-        if end.summary.ending.outcome is Outcome.COMPLETED:
+        outcome, active = end.summary.ending.outcome, end.summary.active_seconds
+        if outcome is Outcome.COMPLETED:
             break
-    assert end.summary.ending.outcome is Outcome.COMPLETED
-    assert end.summary.active_seconds < limit
+    assert outcome is Outcome.COMPLETED
+    assert active < limit
 
 
 @pytest.mark.parametrize("act", ["pause", "reset"])
