@@ -28,14 +28,14 @@ bubblewrap:
 demo: setup
 	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash) $(if $(ATROPOS),--atropos)
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-
 # Three at a time on two cores: many tests wait for a lease or a heartbeat to run out.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
 test: setup
-	$(PYTEST) -n 3 -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: setup
-	$(PYTEST)
+	$(PYTEST) --durations 25
 
 # FIRST: the case to begin with; runs of different ones try different cases.
 fuzz: setup

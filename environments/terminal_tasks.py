@@ -32,6 +32,8 @@ def median(values):
     return values[middle]
 """
 
+CALL_SECONDS = 60
+"""Time for calls of the agent's code."""
 CALL_MEDIAN = """\
 import json, sys
 from stats import median
@@ -44,7 +46,7 @@ def check_median(ctx: ToolContext) -> dict[str, bool]:
     """Check medians of inputs that the agent's code hasn't seen, so that it has to compute them."""
     odd, even = [[5, 9, 4], [7], [8, 1, 9, 2, 6]], [[5, 9, 4, 8], [3, 1]]
     medians = [5, 7, 6, 6.5, 2]
-    call = f"timeout 60 python3 -c {shlex.quote(CALL_MEDIAN)} {shlex.quote(json.dumps([*odd, *even]))}"
+    call = f"timeout {CALL_SECONDS} python3 -c {shlex.quote(CALL_MEDIAN)} {shlex.quote(json.dumps([*odd, *even]))}"
     ran = ctx.terminal(f"cd /work && $CLOTHO_AS_AGENT {call} 2>/dev/null")
     lines = [parsed(line) for line in ran["output"][:LONGEST_ANSWER].splitlines()]
     answers = [line if isinstance(line, list) and len(line) == 2 else [None, None] for line in lines]

@@ -23,7 +23,7 @@ settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fuzz-seconds", type=float, default=60.0, help="time for each target in tests/fuzz")
+    parser.addoption("--fuzz-seconds", type=float, default=10.0, help="time for each target in tests/fuzz")
     parser.addoption("--fuzz-first", type=int, default=0, help="number of the first case of each target")
 
 

@@ -60,13 +60,13 @@ async def snapshot(session: Session, arguments: dict[str, Any]) -> Fields:
 
 
 async def click(session: Session, arguments: dict[str, Any]) -> Fields:
-    element = _element(session, arguments)
+    element = await _element(session, arguments)
     await session.until_dialog(element.click(timeout=ACTION_SECONDS * MILLISECONDS))
     return {"clicked": arguments["ref"], **await _after(session)}
 
 
 async def type_(session: Session, arguments: dict[str, Any]) -> Fields:
-    element, text = _element(session, arguments), arguments["text"]
+    element, text = await _element(session, arguments), arguments["text"]
     timeout = ACTION_SECONDS * MILLISECONDS
     kind = await session.until_dialog(element.evaluate("element => element.tagName", timeout=timeout))
     if kind == "SELECT":
@@ -158,8 +158,15 @@ async def _after(session: Session) -> Fields:
     return {**await session.place(), **told, **pending}
 
 
-def _element(session: Session, arguments: dict[str, Any]) -> Locator:
-    return session.page.get_by_ref(arguments["ref"].strip().removeprefix("@").removeprefix("ref="))
+async def _element(session: Session, arguments: dict[str, Any]) -> Locator:
+    """Raises Problem where no element has the ref: refs are given by snapshots, so it's vain to wait for one."""
+    ref = arguments["ref"].strip().removeprefix("@").removeprefix("ref=")
+    found: Locator = session.page.get_by_ref(ref)
+    if await session.until_dialog(found.count()) == 0:
+        raise Problem(
+            f"No element of this page has the ref {ref[:20]}: take a snapshot, refs are those of the latest"
+        )
+    return found
 
 
 def _refusal(session: Session) -> str | None:

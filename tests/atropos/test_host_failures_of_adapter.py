@@ -27,8 +27,6 @@ ERRNOS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENOMEM, errno.EACCES)
 SCORES = (0.0, 1.0)
 GROUPS = 2
 MODES = ("process", "evaluate", "serve")
-SAMPLE = 6
-"""Of the calls, in the quick test."""
 KINDS = {
     **dict.fromkeys(("_create", "_link", "_write_temporary", "_private", "_make_folder", "_flush"), "create"),
     **dict.fromkeys(("_keys", "<genexpr>"), "keys"),
@@ -242,13 +240,7 @@ async def strike_all(host: Host, plan: dict[Site, str]) -> None:
 
 
 @pytest.mark.slow
-async def test_errors_at_calls_of_the_adapter_lose_no_group(host: Host) -> None:
-    """A sample; the slow test strikes all."""
+async def test_an_error_at_every_call_of_the_adapter_loses_no_group(host: Host) -> None:
     plan = await planned(host)
     assert len(plan) > 50
-    await strike_all(host, dict(list(plan.items())[:: len(plan) // SAMPLE]))
-
-
-@pytest.mark.slow
-async def test_an_error_at_every_call_of_the_adapter_loses_no_group(host: Host) -> None:
-    await strike_all(host, await planned(host))
+    await strike_all(host, plan)

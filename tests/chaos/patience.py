@@ -14,6 +14,8 @@ from chaos.results import CellResult
 from tests.support import PATIENCE_SECONDS
 
 TIMES = 20
+LANES = 3
+"""Most of a cell is waiting, and no time of it is told here."""
 COMPLETION_SECONDS = 600.0
 
 

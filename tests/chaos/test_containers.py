@@ -25,13 +25,7 @@ from clotho.sandbox.containers.config import DockerConfig
 from tests.chaos.patience import missed_with_patience, patience
 from tests.machine_image import IMAGE
 
-CELLS: tuple[Name, ...] = (
-    ("container-worker", "mid-command"),
-    ("engine", "reward"),
-    ("engine-whole", "checkpoint"),
-    ("container-first", "mid-command"),
-    ("container-rm", "reward"),
-)
+CELLS: tuple[Name, ...] = (("engine-whole", "checkpoint"),)
 needs_podman = pytest.mark.skipif(
     not can_be_started(), reason="an engine of its own takes root, podman and runc"
 )

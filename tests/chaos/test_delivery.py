@@ -10,7 +10,7 @@ from chaos.delivery.trainer import Received
 from chaos.table import Name
 from tests.chaos.patience import patience
 
-CELLS: tuple[Name, ...] = (("trainer", "popped"), ("trainer", "taken"), ("api", "posting"))
+CELLS: tuple[Name, ...] = (("trainer", "popped"),)
 CLEAN = DeliveryResult(fault="adapter", phase="posted", recovery=1.0)
 FIRST, SECOND = ("a", "1"), ("b", "2")
 

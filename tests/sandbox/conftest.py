@@ -94,6 +94,12 @@ NOT_OF_CLOUDS = ("test_conformance_checkpoints", "test_conformance_freeze", "tes
 """What clouds aren't held to: the relay's backend, which makes their sandboxes, is."""
 OF_COMMITS = ("test_conformance_checkpoints", "test_conformance_freeze")
 """What containers are held to once more whose checkpoints keep their image's system."""
+ANEW = {
+    "commit": ("test_conformance_checkpoints",),
+    **dict.fromkeys(("ssh", *CLOUDS), (*QUICK, "test_conformance_files")),
+}
+"""What backends do by themselves whose sandboxes are otherwise driven as those of podman, of a stream or of a relay
+are: they are held to the rest where OPTION is given."""
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
 
@@ -151,6 +157,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     kinds = [kind for kind in BACKENDS if needed <= OFFERED[kind] and (conformance or kind in LOCAL)]
     kinds = [kind for kind in kinds if kind not in (*CLOUDS, *LIVE) or name not in NOT_OF_CLOUDS]
     kinds = [kind for kind in kinds if kind != "commit" or name in OF_COMMITS]
+    whole = metafunc.config.getoption(OPTION, None) is not None
+    kinds = [kind for kind in kinds if whole or name in ANEW.get(kind, (name,))]
     slow = {*CLOUDS, *LIVE, *(kind for kind in SLOW if name not in QUICK or kind == "relay")}
     marked = [pytest.param(kind, marks=pytest.mark.slow) if kind in slow else kind for kind in kinds]
     metafunc.parametrize("kind", marked, indirect=True, scope="session")

@@ -136,7 +136,7 @@ print(*db.execute('select sum(amount) from accounts').fetchone())" """
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
-async def test_database_written_meanwhile_is_intact(own: Shell, copies: Copies, mode: str) -> None:
+async def test_database_written_meanwhile_is_intact(own: Shell, copies: Copies, kind: str, mode: str) -> None:
     await own.sandbox.write_file("writer.py", WRITER.replace("MODE", mode).encode())
     job = own.job("python3 writer.py", session="writer")
     await own.sandbox.start(job)
@@ -152,7 +152,7 @@ async def test_database_written_meanwhile_is_intact(own: Shell, copies: Copies, 
 
         await until(written)
 
-    for _ in range(10):
+    for _ in range(10 if kind == "local" else 3):  # the supervisor that freezes is the same everywhere
         shell = await copies.restore(taken[-1])
         assert await shell.text(CHECK) == "ok\n10000"
         assert not taken[-1].exact

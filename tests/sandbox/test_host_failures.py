@@ -158,24 +158,13 @@ async def play(rollout: Rollout) -> int:
 
 @needs_root
 @pytest.mark.slow
-async def test_errors_at_calls_to_the_host_are_retried(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sample of the calls, with every error; the slow test plays all calls."""
-    sites = await sites_of(folder, tmp_path, monkeypatch)
-    assert len(sites) > 40
-    for number, failure in enumerate(FAILURES):
-        site = sites[number * len(sites) // len(FAILURES)]
-        await strike(folder, tmp_path, monkeypatch, site, failure, number)
-
-
-@needs_root
-@pytest.mark.slow
 async def test_an_error_at_every_call_to_the_host_is_retried(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = itertools.cycle(FAILURES)
-    for number, site in enumerate(await sites_of(folder, tmp_path, monkeypatch)):
+    sites = await sites_of(folder, tmp_path, monkeypatch)
+    assert len(sites) > 40
+    for number, site in enumerate(sites):
         await strike(folder, tmp_path, monkeypatch, site, next(turns), number)
 
 

@@ -24,7 +24,7 @@ SMALL = {
     "CLOTHO_ATROPOS_API__ALLOWED_ORIGINS": '["https://dashboard.example"]',
     "TOKEN": "an open secret",
 }
-HASTY = {**SMALL, "CLOTHO_ATROPOS_API__BODY_SECONDS": "30"}
+HASTY = {**SMALL, "CLOTHO_ATROPOS_API__BODY_SECONDS": "15"}
 """With time for a slow machine to send the other requests before the first body is given up."""
 GENEROUS_MB = 600
 """More than the process needs, and less than what it is attacked with would take."""

@@ -42,7 +42,7 @@ FORGERIES = {
         "class Equal(float):\n    __eq__ = lambda *_: True\n    __hash__ = None\ndef median(v): return Equal(1)"
     ),
     "writes much": "import os\nwhile True: os.write(1, b'[5, [5, 9, 4]]\\n' * 1000)",
-    "never ends": "import time\ndef median(v): time.sleep(60)",
+    "never ends": "import time\ndef median(v): time.sleep(3600)",
 }
 SLOW = ("writes much", "never ends")
 
@@ -65,8 +65,9 @@ async def test_a_module_does_not_talk_its_way_to_a_reward(
 @pytest.mark.slow
 @pytest.mark.parametrize("forgery", SLOW)
 async def test_a_module_does_not_hold_up_its_verifier(
-    local: LocalBackend, isolated: Shell, lease: str, forgery: str
+    local: LocalBackend, isolated: Shell, lease: str, forgery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("environments.terminal_tasks.CALL_SECONDS", 5)
     found = await forged(local, isolated, lease, forgery)
     assert found.score == 0.0
 

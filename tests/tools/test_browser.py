@@ -117,7 +117,7 @@ async def test_what_the_page_writes_and_its_images_are_read(browse: Browse) -> N
         "success"
     ]
     assert not (await browse("press", key="NoSuchKey"))["success"]
-    assert not (await browse("click", ref="e99"))["success"]
+    assert "No element of this page has the ref e99" in (await browse("click", ref="e99"))["error"]
 
 
 @pytest.mark.slow
@@ -250,8 +250,8 @@ async def test_a_page_that_never_loads_is_given_up(browse: Browse) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_browser")
 async def test_a_huge_page_is_cut(browse: Browse) -> None:
-    browse.patience(60)
-    shown = await browse.to("/huge")
+    browse.patience(20)
+    shown = await browse.to("/huge")  # which takes longer than that on any machine
     assert len(json.dumps(shown)) < 10_000
     assert (await browse.to("/"))["title"] == "Looms", "the next page is shown"
     long = await browse.to("/long")

@@ -1,5 +1,6 @@
 """The bound on a run's repairs grows with the run."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,13 @@ async def test_a_large_run_is_repaired_more_often_than_a_small_one(
         task_queues=TaskQueues(),
     )
     await journal.append(campaign_request_prefix(RUN), request)
-    for number in range(repaired):
+
+    async def repair(number: int) -> None:
         rollout = rollout_id(group_id(RUN, number), 0)
         earlier = RepairEntry(failure=_failure(rollout), turns=0, sampled_tokens=0, continued_as=rollout)
         await journal.write(f"{group_repairs_prefix(group_id(RUN, number))}000-000", earlier)
+
+    await asyncio.gather(*map(repair, range(repaired)))
     failed = rollout_id(FAILED_GROUP, 1)
     claimed = await claim_repair(
         journal,
