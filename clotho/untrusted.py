@@ -24,6 +24,15 @@ LONG = 100_000
 """Characters beyond which a text is worked on in a thread: less takes no tenth of a second."""
 
 JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+STREAMED_STRING = re.compile(rb'"(?:[^"\\\r\n]++|\\[^\r\n])*+"?')
+STREAMED = re.compile(
+    rb"""
+      (?: [^"]++ | " (?: [^"\\\r\n]++ | \\[^\r\n] )*+ (?: " | \\?[\r\n] ) )*+
+      (?P<open> " (?: [^"\\\r\n]++ | \\[^\r\n] )*+ \\? )?
+    """,
+    re.VERBOSE,
+)
+"""Text whose last string may be open: no string of JSON goes on in the next line."""
 TOML_STRING = re.compile(
     r"""
       \"{3} (?: [^"\\]++ | \\. | "(?!"") )*+ (?: "{3,5} )?
@@ -46,6 +55,10 @@ class Unreadable(ValueError):
     """A text isn't of its format, or beyond the bounds on what is read of it."""
 
 
+class Excessive(Unreadable):
+    """A text is beyond the bounds on what is read of it."""
+
+
 def load_json(
     text: str | bytes,
     most_values: int = MAX_VALUES,
@@ -57,7 +70,7 @@ def load_json(
             text = text.decode(errors="surrogatepass")
         structure = JSON_STRING.sub("", text)
         if structure.count(",") + structure.count("[") + structure.count("{") > most_values:
-            raise Unreadable(f"it has more than {most_values:,} values")
+            raise Excessive(f"it has more than {most_values:,} values")
         _require_shallow(structure)
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=pairs_hook)
     except Unreadable:
@@ -72,7 +85,7 @@ def load_toml(text: str) -> dict[str, Any]:
     structure = TOML_STRING.sub("s", text)
     _require_shallow(structure)
     if LONG_KEY.search(structure):
-        raise Unreadable(f"a key has more than {MAX_NESTING} parts")
+        raise Excessive(f"a key has more than {MAX_NESTING} parts")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -95,14 +108,45 @@ def load_yaml(text: str | bytes) -> Any:
 
 
 def require_shallow(value: Any) -> None:
-    """Raise Unreadable for a decoded value whose nesting could exhaust the stack of code that walks it later."""
+    """Raise Excessive for a decoded value whose nesting could exhaust the stack of code that walks it later."""
     layer = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_NESTING):
         inner = (each.values() if isinstance(each, dict) else each for each in layer)
         layer = [item for items in inner for item in items if isinstance(item, (dict, list))]
         if not layer:
             return
-    raise Unreadable("nested too deeply")
+    raise Excessive("nested too deeply")
+
+
+class ValueCount:
+    """Bounds the values of JSON that is received in pieces, and parsed by others. `feed` raises Excessive."""
+
+    def __init__(self, most: int = MAX_VALUES) -> None:
+        self._most = self._left = most
+        self._open = b""
+
+    def feed(self, piece: bytes) -> None:
+        text = self._open + piece
+        matched = STREAMED.fullmatch(text)
+        assert matched is not None, "it matches any text"
+        rest = matched["open"] or b""
+        structure = STREAMED_STRING.sub(b"", text[: len(text) - len(rest)])
+        self._left -= structure.count(b",") + structure.count(b"[") + structure.count(b"{")
+        if self._left < 0:
+            raise Excessive(f"it has more than {self._most:,} values")
+        # Of the open string no more is kept than its quote, and a backslash that the next piece goes on from.
+        self._open = b'"\\' if _ends_escaping(rest) else rest[:1]
+
+
+def values_in(value: Any) -> int:
+    """How many values a decoded value has, itself included."""
+    count, left = 0, [value]
+    while left:
+        each = left.pop()
+        count += 1
+        if isinstance(each, dict | list):
+            left.extend(each.values() if isinstance(each, dict) else each)
+    return count
 
 
 async def in_thread_if_long(length: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -127,7 +171,7 @@ class _PlainLoader(yaml.SafeLoader):
             raise Unreadable("aliases (`*name`) aren't read: write the value out")
         self._depth += 1
         if self._depth > MAX_NESTING:
-            raise Unreadable("nested too deeply")
+            raise Excessive("nested too deeply")
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -140,18 +184,22 @@ class _PlainLoader(yaml.SafeLoader):
 
 def _require_short(text: str | bytes) -> None:
     if len(text) > MAX_CHARS:
-        raise Unreadable(f"it has more than {MAX_CHARS:,} characters")
+        raise Excessive(f"it has more than {MAX_CHARS:,} characters")
 
 
 def _require_shallow(structure: str) -> None:
-    """Raise Unreadable where the brackets of a text without its strings are nested too deeply."""
+    """Raise Excessive where the brackets of a text without its strings are nested too deeply."""
     depth = 0
     for bracket in OTHER_THAN_BRACKETS.sub("", structure):
         depth += 1 if bracket in "[{" else -1
         if depth > MAX_NESTING:
-            raise Unreadable("nested too deeply")
+            raise Excessive("nested too deeply")
         if depth < 0:  # no parser reads on
             return
+
+
+def _ends_escaping(text: bytes) -> bool:
+    return (len(text) - len(text.rstrip(b"\\"))) % 2 == 1
 
 
 def _refuse_constant(name: str) -> NoReturn:
