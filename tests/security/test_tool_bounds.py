@@ -25,7 +25,9 @@ async def ran(calls: ToolCalls, code: str) -> dict[str, Any]:
     return fields(await calls.run("execute_code", {"code": code}))
 
 
-@pytest.mark.attack("sandbox", "code that has calls made after its end, by requests and answers that it forges")
+@pytest.mark.attack(
+    "sandbox", "code that has calls made after its end, by requests and answers that it forges"
+)
 async def test_no_call_is_made_after_the_end_of_code_that_forged_its_answer(calls: ToolCalls) -> None:
     code = """
 import json, os, clotho_tools
