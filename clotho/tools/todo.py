@@ -51,7 +51,9 @@ class Todo(Tool):
         if bare := next((todo["id"] for todo in todos if not todo["content"]), None):
             return problem(f"task '{bare}' is new and needs content")
         if len(list_ := shown(todos)) > MOST_CHARS:
-            return problem(f"the list would have {len(list_):,} characters, over the maximum of {MOST_CHARS:,}")
+            return problem(
+                f"the list would have {len(list_):,} characters, over the maximum of {MOST_CHARS:,}"
+            )
         return ToolOutcome(content=list_, state={SLOT: list(todos)})
 
 
