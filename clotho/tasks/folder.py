@@ -3,7 +3,6 @@
 import difflib
 import hashlib
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from clotho.tasks.compose import Service, read_compose
 from clotho.tasks.task_file import NetworkMode, TaskFile, known_keys
 from clotho.tasks.unsupported import unsupported
 from clotho.templates import Lookup, resolved
+from clotho.untrusted import Unreadable, load_toml
 
 CANARY = re.compile(r"\s*(?:<!--.*canary.*-->|#.*canary.*)\s*", re.IGNORECASE)
 DOWNLOADS = re.compile(r"^[^#\n]*\b(apt-get|apt|apk|pip3?|uvx?|curl|wget|npm|conda)\s+\S", re.MULTILINE)
@@ -184,8 +184,8 @@ def instruction_of(text: str) -> str:
 
 def _task_file(path: Path) -> TaskFile:
     try:
-        return TaskFile.model_validate(tomllib.loads(_text(path)))
-    except tomllib.TOMLDecodeError as error:
+        return TaskFile.model_validate(load_toml(_text(path)))
+    except Unreadable as error:
         raise InvalidInput(f"task.toml isn't TOML: {error}") from error
     except ValidationError as error:
         raise InvalidInput("; ".join(_fault(each) for each in error.errors())) from error
