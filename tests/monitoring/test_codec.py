@@ -15,6 +15,7 @@ from temporalio.client import WorkflowHistory
 from clotho.identifiers.rollout_keys import call_key, prompt_key, reward_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
+from clotho.listeners.access import Access
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
@@ -37,7 +38,7 @@ PREFLIGHT = {
 
 
 def client(journal: Journal, host: str = "127.0.0.1:8235") -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(CodecServer(Codec(journal), UI))
+    transport = httpx.ASGITransport(CodecServer(Codec(journal), Access(origins=(UI,))))
     return httpx.AsyncClient(transport=transport, base_url=f"http://{host}", timeout=PATIENCE_SECONDS)
 
 
