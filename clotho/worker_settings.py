@@ -29,8 +29,10 @@ class WorkerSettings(FrozenModel):
     """Model calls that a process has open at once."""
     max_tool_calls: int = 200
     """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
-    model_call_timeout_seconds: float = 600.0
-    """Seconds that one request to a model server may take."""
+    model_call_timeout_seconds: float = Field(default=3_600.0, gt=0)
+    """Seconds that one answer of a model server may take, however much of it comes."""
+    model_first_token_timeout_seconds: float = Field(default=600.0, gt=0)
+    """Seconds to the first token of an answer, and between two pieces of it."""
     rate_limits: dict[str, RateLimit] = {}
     """Limits of model servers' keys, by the key's environment variable: requests_per_minute, tokens_per_minute.
 

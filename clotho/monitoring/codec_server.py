@@ -24,7 +24,7 @@ from clotho.monitoring.codec import Codec
 
 LIMITS = BodyLimits(sent_bytes=8 * 2**20, unpacked_bytes=8 * 2**20, seconds=20.0)
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-MOST_CONNECTIONS = 100
+MOST_CONNECTIONS = 800
 SECONDS_TO_FINISH = 2
 
 

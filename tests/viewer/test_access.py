@@ -1,5 +1,6 @@
 """Who may see the pages of `clotho view`."""
 
+import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,6 +52,27 @@ async def test_pages_need_the_token_that_the_address_had_once(tmp_path: Path, vi
         assert (await httpx.AsyncClient().get(page, headers=odd)).status_code == 200
         away = f"{address.partition('?')[0]}/evil.example/?token={token}"
         assert (await client.get(away)).headers["location"] == "/evil.example/"
+
+
+async def test_half_sent_requests_shut_nobody_out(tmp_path: Path, view: StartViewer) -> None:
+    """Neither headers nor bodies that don't end; and they are hung up on."""
+    address, token = await guarded(tmp_path, view)
+    port = urlsplit(address).port
+    headers = f"host: 127.0.0.1\r\norigin: http://127.0.0.1\r\nauthorization: Bearer {token}"
+    body = f"POST /operate HTTP/1.1\r\n{headers}\r\ncontent-length: 100\r\n\r\ntoken="
+    begun = [b"GET / HTTP/1.1\r\nhost:", body.encode()]
+    connections = []
+    for number in range(300):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(begun[number % 2])
+        connections.append((reader, writer))
+    async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
+        shown = await client.get(address.partition("?")[0], headers={"authorization": f"Bearer {token}"})
+        assert shown.status_code == 200
+    for reader, writer in connections:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await reader.read()
+        writer.close()
 
 
 async def test_a_browser_is_let_in_by_the_printed_address(
