@@ -49,7 +49,7 @@ def command(
             token_variable = api.token_variable
         token = token_for(bound, token_variable, without=no_token)
         hosts = (*api.allowed_hosts, *(allow_host or ()))
-        access = Access(hosts, api.allowed_origins, token and token.text)
+        access = Access(hosts, api.allowed_origins, token.text if token else None)
         limits = BodyLimits(api.max_body_bytes, api.max_unpacked_bytes, api.body_seconds)
         url = url_of(bound)
         said = f"Atropos API at {url}, queue in {path}{address_with(token, url)}"

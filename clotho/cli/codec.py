@@ -44,7 +44,7 @@ def command(
     with listen(HOST, port) as bound:
         token = token_for(bound, token_variable, without=no_token)
         url = url_of(bound) + (f"/{token.shown}" if token else "")
-        access = Access(origins=(origin,), token=token and token.text)
+        access = Access(origins=(origin,), token=token.text if token else None)
         said = f"codec of {opened.identity} for {origin} at {url}; Ctrl-C ends it"
         serve(bound, opened, access, lambda: typer.echo(said))
 

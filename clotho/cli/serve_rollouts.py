@@ -53,7 +53,7 @@ def command(
     settings = load_settings(store, temporal)
     with listen(host, port) as bound:
         token = token_for(bound, token_variable, without=no_token)
-        access = Access(tuple(allow_host or ()), (), token and token.text)
+        access = Access(tuple(allow_host or ()), (), token.text if token else None)
         url = url_of(bound)
         said = f"rollout API at {url}{address_with(token, url)}"
         asyncio.run(serve(settings, bound, access, lambda: typer.echo(said)))

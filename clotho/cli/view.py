@@ -52,7 +52,7 @@ def command(
             temporal=settings.temporal,
             cache=cache_folder() / "viewer",
             bundled={TINY: BUNDLED},
-            access=PageAccess(token=token and token.text),
+            access=PageAccess(token=token.text if token else None),
             operating=operate,
         )
         said = (

@@ -55,7 +55,7 @@ class ClothoEnvConfig(vf.EnvConfig):  # type: ignore[misc]
     api: vf.BaseClientConfig = vf.BaseClientConfig(
         base_url="http://127.0.0.1:8010", api_key_var="ROLLOUT_TOKEN"
     )
-    """The rollout API, and the environment variable of its token; unset: CLOTHO_TOKEN or its file on this machine."""
+    """The rollout API, and the environment variable of its token, or that of its file here."""
     run: str
     """Name of the run in Clotho; a part is added for the model and its sampling."""
     order: dict[str, Any]

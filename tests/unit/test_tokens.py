@@ -30,7 +30,7 @@ def bound() -> Iterator[socket.socket]:
 
 def shown_to(url: str, auth: TokenAuth | None = None, headers: dict[str, str] | None = None) -> str | None:
     """The authorization that a server at `url` gets."""
-    seen = []
+    seen: list[str | None] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request.headers.get("authorization"))
