@@ -18,8 +18,8 @@ clotho serve-rollouts --port 8010
 ```
 
 Trainers order groups here by names of their own, wait for their rows, and acknowledge them. Beside it run Temporal
-and workers, such as those of `clotho dev`. Requests need [a token](security.md#who-may-order-work), which the client
-in Python finds by itself on the same machine; others show it as `Authorization: Bearer …`. In Python:
+and workers, such as those of `clotho dev`. Requests need [a token](security.md#who-may-order-work), which the
+client in Python finds by itself on the same machine; others show it as `Authorization: Bearer …`. In Python:
 
 ```python
 from clotho.orders.client import RolloutClient
