@@ -137,6 +137,7 @@ class Composition:
             {TINY: BUNDLED},
             flush_policy,
             sizes.model_answer_mb << 20,
+            sizes.model_first_token_timeout_seconds,
         )
 
     def pacer(self, backends: "Backends", own_queue: str) -> "Pacer":
