@@ -236,8 +236,8 @@ def measured_journal(store: Store, metrics: Metrics) -> Journal:
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     host = host_name(settings)
-    labels = {"host": host, "roles": "+".join(roles)}
-    served, tracing = open_runtime(settings.metrics, labels), open_tracing(settings.tracing, labels)
+    named = {"host": host, "roles": "+".join(roles)}
+    served, tracing = open_runtime(settings.metrics, named), open_tracing(settings.tracing, named)
     metrics = Metrics(served.runtime.metric_meter)
     client, store = await reach(settings, served.runtime, tracing)
     served.log()
@@ -267,14 +267,15 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backend = open_backend(settings.sandbox, folder)
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
-            sandbox_host = Host(client, journal, backend, Environments(), host_queue, metrics)
+            labels = await namespace_labels(client, journal.store_identity)
+            sandbox_host = Host(client, journal, backend, Environments(), host_queue, metrics, labels)
             on_drained.append(sandbox_host.close)
             workers += parts.tools(sandbox_host, host_queue)
             reaper = SandboxReaper(
                 backend,
                 RolloutOwners(client),
                 partial(is_superseded, journal),
-                namespace_labels(client, journal.store_identity),
+                labels,
                 settings.sandbox.lease_seconds,
                 BackendsBeside(settings.sandbox, folder),
             )
