@@ -79,7 +79,8 @@ class Bucket:
         return sorted(key for page in self._pages(prefix) for key in self._times(page))
 
     def written(self, prefix: str) -> Written:
-        now, at = time.time(), {}
+        now = time.time()
+        at: dict[str, float] = {}
         for page in self._pages(prefix):
             at.update(self._times(page))
             if (date := page["ResponseMetadata"]["HTTPHeaders"].get("date")) is not None:

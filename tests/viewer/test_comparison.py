@@ -42,8 +42,8 @@ def test_runs_are_compared_by_item_as_eval_compares_them() -> None:
     told = compared_items(rows(a), rows(b))
     assert told is not None
     manifest = run_manifest("tests.environments.one_file:OneFile", "a", "scripted", group_size=2)
-    results = [RunResults(manifest=manifest, items=10, groups=tuple(groups)) for groups in (a, b)]
-    evaluated = compared(*results, success=1.0, difference=DIFFERENCE)
+    mine, theirs = [RunResults(manifest=manifest, items=10, groups=tuple(groups)) for groups in (a, b)]
+    evaluated = compared(mine, theirs, success=1.0, difference=DIFFERENCE)
     assert (told.items, told.rewards) == (evaluated.items, evaluated.reward) and told.items == 9
     assert (told.rewards.better, told.rewards.worse) == (7, 0)
     assert [pair.b.group for pair in told.most] == [f"b/g{item:06}" for item in (1, 3, 4, 5, 6, 7, 8)]
