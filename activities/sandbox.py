@@ -41,6 +41,7 @@ from clotho.runs.rollouts import is_superseded
 from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
 from clotho.sandbox.verification import VerifierSetup
@@ -102,7 +103,11 @@ class Sandboxes:
         key = lease_key(request.rollout, request.number)
         entry = await self._journal.once(key, LeaseEntry, lambda: self._make(request))
         return Lease(
-            number=request.number, queue=entry.queue, fidelity=entry.fidelity, reclaimed=entry.reclaimed
+            number=request.number,
+            queue=entry.queue,
+            fidelity=entry.fidelity,
+            reclaimed=entry.reclaimed,
+            proven=entry.evidence == frozenset(Evidence),
         )
 
     async def attach(self, rollout: str, number: int) -> SandboxInstance:
@@ -282,5 +287,10 @@ class Sandboxes:
         return self._labels.model_copy(update={"rollout": rollout})
 
     async def _entry_of(self, request: LeaseRequest, sandbox: SandboxInstance) -> LeaseEntry:
-        system = await self.backend.system(lease_key(request.rollout, request.number))
-        return LeaseEntry(incarnation=sandbox.incarnation, queue=self.queue, system=system)
+        lease = lease_key(request.rollout, request.number)
+        return LeaseEntry(
+            incarnation=sandbox.incarnation,
+            queue=self.queue,
+            system=await self.backend.system(lease),
+            evidence=await self.backend.evidence(lease),
+        )

@@ -10,6 +10,7 @@ from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxI
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.registry import AnyConfig
 from clotho.sandbox.relay.backend import RelayedBackend
@@ -56,6 +57,9 @@ class Backends:
 
     async def system(self, lease: str) -> str:
         return await self._of_lease(lease).system(lease)
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        return await self._of_lease(lease).evidence(lease)
 
     async def create(
         self,

@@ -39,7 +39,7 @@ from clotho.viewer.raw import raw_entry
 from clotho.viewer.rendering import FOLDER, Pages
 from clotho.viewer.rollout import attempt_failures, open_rollouts, read_rollout
 from clotho.viewer.rows import group_row
-from clotho.viewer.run_comparison import compared_runs, paired
+from clotho.viewer.run_comparison import compared_items, compared_runs
 from clotho.viewer.run_index import RunIndexes
 from clotho.viewer.search import search
 from clotho.viewer.timeline import timeline
@@ -213,7 +213,7 @@ class Viewer:
             a=a,
             b=b,
             rows=compared_runs(a.sums, b.sums),
-            paired=await asyncio.to_thread(paired, a.index.in_order, b.index.in_order),
+            items=await asyncio.to_thread(compared_items, a.index.in_order, b.index.in_order),
         )
 
     async def search(self, request: Request) -> Response:

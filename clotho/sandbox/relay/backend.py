@@ -14,6 +14,7 @@ from pathlib import Path
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import WORKSPACE
 from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND, Instances, drawn
@@ -45,6 +46,10 @@ class RelayedBackend:
 
     async def system(self, lease: str) -> str:
         return RelayFolder.of_lease(self._root, lease).record_of(lease).base.image
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        """A supervisor that begins beside the machine's own processes is another process to its commands."""
+        return frozenset({Evidence.SIGNALS} if self._machine.starts_first else ())
 
     async def create(
         self,
