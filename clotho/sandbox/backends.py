@@ -1,22 +1,22 @@
 """All backends of a host as one: the one that its settings name, and others for runs that ask for them."""
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from clotho.errors import ClothoError
 from clotho.sandbox.apptainer.backend import ApptainerBackend
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.reaper import going_on
 from clotho.sandbox.registry import AnyConfig
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 Beside = ApptainerBackend | RelayedBackend
-log = logging.getLogger("clotho")
+T = TypeVar("T")
 
 
 class Backends:
@@ -92,20 +92,23 @@ class Backends:
         await self._of_lease(lease).renew(lease, seconds)
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        return [found for each in self._all for found in await each.leases()]
+        """What one backend can't tell now keeps the leases of no other from being renewed."""
+        return await self._of_all("leases of %s not known", lambda each: each.leases())
 
     async def reap(self) -> Sequence[str]:
-        """What one backend can't reap now keeps no other from reaping."""
-        reaped: list[str] = []
-        for each in self._all:
-            try:
-                reaped += await each.reap()
-            except ClothoError as error:
-                log.warning("sandboxes of %s not reaped: %s", ", ".join(each.names), error)
-        return reaped
+        return await self._of_all("sandboxes of %s not reaped", lambda each: each.reap())
 
     async def expired(self) -> Sequence[str]:
-        return [found for each in self._all for found in await each.expired()]
+        return await self._of_all("expired sandboxes of %s not known", lambda each: each.expired())
+
+    async def _of_all(
+        self, failed: str, ask: Callable[[SandboxBackend], Awaitable[Sequence[T]]]
+    ) -> Sequence[T]:
+        found: list[T] = []
+        for each in self._all:
+            with going_on(failed % ", ".join(each.names)):
+                found += await ask(each)
+        return found
 
     async def close(self) -> None:
         """Let go of what this process keeps ready for sandboxes to come, and of its connections elsewhere."""

@@ -124,7 +124,9 @@ def require_free(*paths: str, tmpfs: Iterable[str]) -> None:
             if f"{mounted}/".startswith(f"{path}/") or (
                 mounted in OF_THE_ENGINE and f"{path}/".startswith(f"{mounted}/")
             ):
-                raise ValueError(f"{path!r} can't be a folder of a sandbox: the engine mounts {mounted} there")
+                raise ValueError(
+                    f"{path!r} can't be a folder of a sandbox: the engine mounts {mounted} there"
+                )
 
 
 def volumes_apart(

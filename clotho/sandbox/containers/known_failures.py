@@ -82,8 +82,21 @@ KNOWN = (
         requests=ASKED_OF_A_REGISTRY,
     ),
     _row(
-        *("manifest unknown", "name unknown", "no such image", "does not exist", "404 \\(?not found", "not found:"),
-        *("status(?: code)?:? 404", "access denied", "access to the resource is denied", "denied:", "unauthorized"),
+        *(
+            "manifest unknown",
+            "name unknown",
+            "no such image",
+            "does not exist",
+            "404 \\(?not found",
+            "not found:",
+        ),
+        *(
+            "status(?: code)?:? 404",
+            "access denied",
+            "access to the resource is denied",
+            "denied:",
+            "unauthorized",
+        ),
         *("authentication required", "short-name", "no matching manifest", "no image found in"),
         advice="check its name and tag, and the engine's login to its registry",
         requests=(Request.PULL,),
