@@ -1,5 +1,6 @@
 """All backends of a host as one: the one that its settings name, and others for runs that ask for them."""
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -24,14 +25,22 @@ class Backends:
 
     Those in `beside` are asked for runs of their configurations; of those that ask for containers, for such as
     `containers` can't have on this host.
+
+    Sandboxes begin with a lease of `lease_seconds`, as it is renewed for; None: with that of their spec, in which
+    a worker elsewhere has filled in its own.
     """
 
     def __init__(
-        self, own: SandboxBackend, containers: ContainerBackend, beside: Sequence[Beside] = ()
+        self,
+        own: SandboxBackend,
+        containers: ContainerBackend,
+        beside: Sequence[Beside] = (),
+        lease_seconds: float | None = None,
     ) -> None:
         self.own = own
         self.containers = containers
         self.beside = beside
+        self._lease_seconds = lease_seconds
 
     @property
     def _others(self) -> tuple[ContainerBackend | Beside, ...]:
@@ -65,6 +74,8 @@ class Backends:
         restore: Restore | None = None,
         private: Sequence[Path] = (),
     ) -> SandboxInstance:
+        if self._lease_seconds is not None:
+            spec = spec.model_copy(update={"lease_seconds": math.ceil(self._lease_seconds)})
         return await self._maker(spec.backend).create(lease, spec, labels, restore, private)
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:

@@ -18,7 +18,7 @@ from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import WORKSPACE
 from clotho.sandbox.reaper import going_on
 from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND, Instances, drawn
-from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.loop import IMAGE_SECONDS, blocking
 from clotho.sandbox.relay.machine import Found, Machine
 from clotho.sandbox.relay.records import RelayFolder, RelayRecord, placed, scope
 from clotho.sandbox.relay.verifiers import Verifiers
@@ -132,7 +132,7 @@ class RelayedBackend:
                     return self._instances.sandbox(folder, RelayView(found, found.agent), incarnation)
             if folder.files.exists():
                 self._end(folder)
-            base = blocking(self._machine.base(spec))
+            base = blocking(self._machine.base(spec), IMAGE_SECONDS)
             folder.create()
             record = RelayRecord(
                 lease=lease,

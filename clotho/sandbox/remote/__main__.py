@@ -40,7 +40,9 @@ async def _serve(settings: SandboxSettings, folder: Path, stdout: object) -> Non
     async with asyncio.TaskGroup() as tasks:
         reaping = tasks.create_task(_reap_others(settings, folder))
         await serve(
-            open_backend(settings, folder), reader, asyncio.StreamWriter(transport, protocol, None, loop)
+            open_backend(settings, folder, worker_elsewhere=True),
+            reader,
+            asyncio.StreamWriter(transport, protocol, None, loop),
         )
         reaping.cancel()
 
