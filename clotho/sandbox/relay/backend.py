@@ -149,7 +149,7 @@ class RelayedBackend:
                 self._instances.make_folders(folder, view, InvalidInput, clear=restore is not None)
                 made = self._instances.sandbox(folder, view, incarnation)
                 if restore is not None:
-                    made.restore(restore)
+                    made.restore(restore, self._instances.full)
             except BaseException:
                 self._end(folder, record)
                 raise

@@ -14,7 +14,7 @@ from clotho.sandbox.relay.loop import blocking, renewal, within
 from clotho.sandbox.relay.machine import Base, Machine
 from clotho.sandbox.relay.reconnecting import Relay
 from clotho.sandbox.relay.records import Instance, RelayFolder, RelayRecord, scope
-from clotho.sandbox.relay.requests import engine_is_full, filled_by_commands
+from clotho.sandbox.relay.requests import Full, engine_is_full, filled_by_commands
 from clotho.sandbox.relay.stream import CLOSE_SECONDS
 from clotho.sandbox.relay.view import RELAY, RelayView
 from clotho.sandbox.supervised.files import NOT_THERE
@@ -112,10 +112,14 @@ class Instances:
                 instance.machine,
                 relay,
                 partial(self._renewed, folder, instance.machine),
-                engine_is_full if self._machine.starts_first else filled_by_commands,
+                self.full,
             )
             known = self._controls.setdefault(instance.token, (folder, control))
         return known[1]
+
+    @property
+    def full(self) -> Full:
+        return engine_is_full if self._machine.starts_first else filled_by_commands
 
     def _renewed(self, folder: RelayFolder, machine: str, seconds: float) -> None:
         folder.set_deadline(seconds)
