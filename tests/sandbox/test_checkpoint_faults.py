@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from zstandard import ZstdCompressor, ZstdDecompressor
 
-from clotho.errors import JournalCorrupt, SandboxLost
+from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
