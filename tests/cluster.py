@@ -117,9 +117,11 @@ class Cluster:
         self.workers.append(worker)
         return worker
 
-    def sandboxes(self) -> SandboxBackend:
+    def sandboxes(self, lease_seconds: float = 600.0) -> SandboxBackend:
         """The sandboxes of this cluster's workers."""
-        settings = SandboxSettings(root=self.sandbox_root, docker_host=self.docker_host)
+        settings = SandboxSettings(
+            root=self.sandbox_root, docker_host=self.docker_host, lease_seconds=lease_seconds
+        )
         return open_backend(settings, settings.folder_of(self.store_identity))
 
     def reaper(self, lease_seconds: float = 600.0) -> "ClusterReaper":

@@ -13,7 +13,7 @@ from pathlib import Path
 from clotho.errors import InvalidInput
 from clotho.sandbox.backend import WORKSPACE, Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.containers.config import DockerConfig, require_apart, volumes_apart
+from clotho.sandbox.containers.config import DockerConfig, require_apart, require_free, volumes_apart
 from clotho.sandbox.containers.folders import ContainerRecord
 from clotho.sandbox.containers.holdings import Image
 from clotho.sandbox.containers.host import ContainerHost
@@ -63,6 +63,7 @@ def _record(
     try:
         taken = (workdir, config.home, "/tmp", *spec.writable_roots, *spec.aliases)
         require_apart(*taken)
+        require_free(workdir, config.home, *spec.writable_roots, tmpfs=config.tmpfs)
         room = MOST_ROOTS - len(spec.writable_roots)
         volumes = volumes_apart(image.volumes, *taken, tmpfs=config.tmpfs, room=room)
     except ValueError as error:

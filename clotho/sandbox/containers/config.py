@@ -12,7 +12,8 @@ TMPFS = {
     "/var/tmp": "rw,noexec,nosuid,nodev,size=256m,mode=1777",
     "/run": "rw,noexec,nosuid,nodev,size=64m,mode=1777",
 }
-
+OF_THE_ENGINE = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf", "/dev", "/proc", "/sys")
+"""Made by the engine in every container."""
 
 REFUSED = {
     "userns": "an engine maps users for all of its containers: set it up so, or run it without root",
@@ -116,6 +117,18 @@ def require_apart(*paths: str) -> None:
                 raise ValueError(f"{one!r} and {other!r} lie within each other: a sandbox has them apart")
 
 
+def require_free(*paths: str, tmpfs: Iterable[str]) -> None:
+    """Raises ValueError for a folder in which the engine mounts something: no archive could be unpacked there."""
+    for path in paths:
+        for mounted in (*tmpfs, *OF_THE_ENGINE):
+            if f"{mounted}/".startswith(f"{path}/") or (
+                mounted in OF_THE_ENGINE and f"{path}/".startswith(f"{mounted}/")
+            ):
+                raise ValueError(
+                    f"{path!r} can't be a folder of a sandbox: the engine mounts {mounted} there"
+                )
+
+
 def volumes_apart(
     volumes: Iterable[str], *taken: str, tmpfs: Mapping[str, str], room: int
 ) -> tuple[str, ...]:
@@ -131,7 +144,11 @@ def volumes_apart(
             require_apart(volume, *taken, *tmpfs, *own)
         except ValueError as error:
             raise ValueError(f"the image's VOLUME: {error}") from None
-        if PATH.fullmatch(volume) is None or volume.split("/")[1] in ("dev", "proc", "sys"):
+        try:
+            require_free(volume, tmpfs=tmpfs)
+        except ValueError as error:
+            raise ValueError(f"the image's VOLUME: {error}") from None
+        if PATH.fullmatch(volume) is None:
             raise ValueError(f"the image's VOLUME {volume!r} can't be a folder of a sandbox")
         if len(own) == room:
             raise ValueError(f"the image's VOLUME {volume!r} is one folder too many for a checkpoint")

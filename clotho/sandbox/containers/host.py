@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from clotho.errors import InvalidInput, SandboxUnavailable, WorkspaceRefused
+from clotho.sandbox.containers.config import OF_THE_ENGINE
 from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, owned
 from clotho.sandbox.containers.forgotten import end_forgotten
@@ -28,8 +29,6 @@ READY_SECONDS = 60.0
 LOOK_SECONDS = 0.5
 """Seconds after which a container that says nothing is asked for."""
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
-OF_THE_ENGINE = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf", "/dev", "/proc", "/sys")
-"""Changed in every container."""
 
 
 class ContainerHost:

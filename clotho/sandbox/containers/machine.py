@@ -248,8 +248,9 @@ class ContainerMachine:
                 all=True, filters={"label": [f"{name}={value}" for name, value in labels.items()]}
             )
         return [
-            Found(each["Names"][0].lstrip("/"), each["Labels"], each["State"] == "running", each["Id"])
+            Found(name.lstrip("/"), each["Labels"], each["State"] == "running", each["Id"])
             for each in found
+            for name in (each["Names"] or ())[:1]  # one that is just being removed has none
         ]
 
 

@@ -115,6 +115,11 @@ def _packed(sandbox: SupervisedSandbox, places: Mapping[str, str], to: Path, ima
             f"{image} holds {taken.size >> 20} MiB where sandboxes have their workspace and home: "
             "give another workdir or home"
         )
+    if taken.word in ("not_found", "permission_denied"):  # a link, or a file system of the kernel's
+        raise InvalidInput(
+            f"{image}: {' or '.join(places.values())} isn't a folder that can be archived: "
+            "give another workdir or home"
+        )
     if taken.word != "ok":
         raise SandboxUnavailable(f"what {image} holds can't be archived: {taken.word} {taken.size}")
     return Checkpoint(

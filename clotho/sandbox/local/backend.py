@@ -121,6 +121,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
                 self._host.end(folder)
                 raise
             record = record.model_copy(update={"restored": digest_of(restore)})
+        self._host.reserve(folder, record)
         folder.write_record(record)  # from here on it can be found: whole
         return instance
 

@@ -10,6 +10,7 @@ from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, SandboxSpec
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.start_files import StartFiles
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
+from clotho.sandbox.supervised.verifying import expanded
 from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
 
 PROGRAM = "/.supervisor"
@@ -130,11 +131,7 @@ class View:
     def directory(self, isolated: bool) -> str:
         """The directory of its first command, unless the agent's shell has left another one."""
         assert self.setup is not None
-        wanted = self.setup.directory
-        variables = self.environment(isolated)
-        for name, value in {"~": variables["HOME"], **{f"${n}": v for n, v in variables.items()}}.items():
-            if wanted == name or wanted.startswith(f"{name}/"):
-                wanted = value + wanted.removeprefix(name)
+        wanted = expanded(self.setup.directory, self.environment(isolated))
         return wanted if isolated else resolve_alias(wanted, self.bare_aliases())
 
     def arguments(

@@ -167,8 +167,6 @@ class LocalHost:
         self._fill(folder, user, spec)
         if not isolated:
             link_programs(folder.programs)
-        if bounded:
-            disk.reserve(folder.reserve, spec.disk_mb)
         return SandboxRecord(
             lease=lease,
             labels=labels,
@@ -178,6 +176,11 @@ class LocalHost:
             isolated=isolated,
             disk_image=bounded,
         )
+
+    def reserve(self, folder: SandboxFolder, record: SandboxRecord) -> None:
+        """Keep room on the sandbox's disk for its verifier, once what it begins with is there."""
+        if record.disk_image:
+            disk.reserve(folder.reserve, record.spec.disk_mb)
 
     def mount(self, folder: SandboxFolder, record: SandboxRecord) -> None:
         if record.disk_image:

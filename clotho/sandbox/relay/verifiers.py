@@ -9,7 +9,7 @@ from clotho.sandbox.backend import MAX_CHECKPOINT_BYTES, Labels
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.relay.control import RelayedControl
 from clotho.sandbox.relay.instances import Instances, drawn
-from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.loop import IMAGE_SECONDS, blocking
 from clotho.sandbox.relay.machine import Machine
 from clotho.sandbox.relay.records import RelayFolder, RelayRecord
 from clotho.sandbox.relay.view import RelayView
@@ -75,7 +75,7 @@ class Verifiers:
         self._instances.end(view.instance)  # what an attempt before this one left unfinished
         agents = RelayView(record, record.agent)
         self._instances.make_folders(folder, agents, WorkspaceRefused, clear=False)
-        kept = blocking(self._machine.snapshot(record.agent.machine))
+        kept = blocking(self._machine.snapshot(record.agent.machine), IMAGE_SECONDS)
         with scratch() as blob:
             left = None if kept else _packed(record, agent, agents.layout(), blob)
             incarnation = self._instances.start(folder, view, kept or record.base)

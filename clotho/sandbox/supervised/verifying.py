@@ -34,7 +34,7 @@ def check_hidden(names: Iterable[str]) -> None:
 
 
 def expanded(directory: str, variables: Mapping[str, str]) -> str:
-    """`directory` with the value of the variable that it begins with; `~` is HOME."""
+    """`directory` with the value of the variable that it begins with, as a shell has it; `~` is HOME."""
     first, slash, rest = directory.partition("/")
     name = "HOME" if first == "~" else first.removeprefix("$") if first.startswith("$") else ""
     return f"{variables[name]}{slash}{rest}" if name in variables else directory
