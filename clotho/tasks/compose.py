@@ -10,6 +10,19 @@ from clotho.errors import InvalidInput
 from clotho.tasks.task_file import SERVICE, Table, User
 
 
+LARGEST = 256 << 10
+"""Bytes of a compose file."""
+
+
+class _Plain(yaml.SafeLoader):
+    """Without aliases, by which a short file can stand for a value of any size."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases aren't supported")
+        return super().compose_node(parent, index)
+
+
 class Build(Table):
     context: Literal[".", "./"] = "."
     dockerfile: Literal["Dockerfile", "./Dockerfile"] = "Dockerfile"
@@ -55,8 +68,14 @@ class Compose(Table):
 
 def read_compose(path: Path) -> Service:
     """The one service; raises InvalidInput that names what isn't supported."""
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise InvalidInput(f"environment/{path.name} has more than {LARGEST >> 10} KiB")
     try:
-        compose = Compose.model_validate(yaml.safe_load(path.read_bytes()))
+        compose = Compose.model_validate(yaml.load(content, Loader=_Plain))
+    except RecursionError as error:
+        raise InvalidInput(f"environment/{path.name}: its values are nested too deep") from error
     except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
         raise InvalidInput(f"environment/{path.name}: {_reasons(error)}") from error
     others = [name for name in compose.services if name != SERVICE]

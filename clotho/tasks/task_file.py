@@ -30,6 +30,15 @@ def _size_mb(value: Any) -> Any:
     return math.ceil(float(found[1]) * MIB[found[2].lower()])
 
 
+def _none_of_zero(value: Any) -> Any:
+    """Engines take a bound of 0 as none."""
+    return None if value == 0 and not isinstance(value, bool) else value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
 def _user(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -55,6 +64,11 @@ def _relative(value: str) -> str:
 Seconds = Annotated[float, AfterValidator(_seconds)]
 Size = Annotated[int, BeforeValidator(_size_mb)]
 User = Annotated[str, BeforeValidator(_user)]
+Cpus = Annotated[
+    Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)] | None,
+    BeforeValidator(_none_of_zero),
+]
+Megabytes = Annotated[Annotated[int, Field(gt=0)] | None, BeforeValidator(_none_of_zero)]
 ArtifactPath = Annotated[str, AfterValidator(_path)]
 NetworkMode = Literal["public", "no-network", "allowlist"]
 
@@ -125,13 +139,13 @@ class Container(Network):
 
     build_timeout_sec: Seconds = 600.0
     docker_image: str | None = None
-    os: Literal["linux", "windows"] = "linux"
+    os: Annotated[Literal["linux", "windows"], BeforeValidator(_lower)] = "linux"
     workdir: str | None = Field(default=None, pattern="^/")
     env: dict[str, str] = {}
     skills_dir: str | None = None
-    cpus: Annotated[float, BeforeValidator(_number)] | None = Field(default=None, gt=0, allow_inf_nan=False)
-    memory_mb: int | None = Field(default=None, gt=0)
-    storage_mb: int | None = Field(default=None, gt=0)
+    cpus: Cpus = None
+    memory_mb: Megabytes = None
+    storage_mb: Megabytes = None
     memory: Size | None = None
     storage: Size | None = None
     gpus: int | None = Field(default=None, ge=0)
@@ -144,8 +158,9 @@ class Container(Network):
     @model_validator(mode="after")
     def _one_size(self) -> "Container":
         for new, old in (("memory_mb", "memory"), ("storage_mb", "storage")):
-            if getattr(self, new) is not None and getattr(self, old) is not None:
-                raise ValueError(f"give {new} or {old}")
+            one, other = getattr(self, new), getattr(self, old)
+            if None not in (one, other) and one != other:
+                raise ValueError(f"{new} and {old} are {one} and {other} MiB: give one of them")
         return self
 
     @property
@@ -206,7 +221,7 @@ class Step(Table):
 class TaskFile(Table):
     """A whole task.toml; an empty one is fine."""
 
-    schema_version: str = Field(default="1.4", alias="version", pattern=r"^1\.\d+$")
+    schema_version: str = Field(default="1.4", alias="version", pattern=r"^\d+\.\d+$")
     task: Package | None = None
     metadata: dict[str, Any] = {}
     source: str | None = None

@@ -1,5 +1,6 @@
 """The files of a task folder, and folders of tasks."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,29 @@ def nothing(name: str) -> None:
 )
 def test_canary_lines_are_cut_from_the_instruction(text: str, instruction: str) -> None:
     assert instruction_of(text) == instruction
+
+
+def test_a_canary_of_any_length_is_read_in_linear_time() -> None:
+    def seconds(length: int) -> float:
+        begun = time.process_time()
+        instruction_of("<!--" + "canary" * length)
+        return time.process_time() - begun
+
+    assert min(seconds(160_000) for _ in range(3)) < 0.5
+
+
+def test_an_instruction_is_read_within_its_bound(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "task", instruction="x" * ((1 << 20) + 1))
+    with pytest.raises(InvalidInput, match=r"instruction\.md has more than 1 MiB"):
+        read_task(folder, nothing)
+
+
+def test_a_file_of_the_task_that_is_a_link_out_of_it_is_never_read(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "task", without=("task.toml",))
+    (tmp_path / "secret").write_text("secret = 1\n")
+    (folder / "task.toml").symlink_to(tmp_path / "secret")
+    with pytest.raises(InvalidInput, match=r"task\.toml: the link leads out of the task"):
+        read_task(folder, nothing)
 
 
 def test_variables_are_resolved_from_whole_templates_only() -> None:
@@ -163,6 +187,9 @@ def test_downloads_of_the_tests_are_known(tmp_path: Path) -> None:
     [
         ("services: {main: {image: a}, db: {image: b}}", "services besides main: db"),
         ("services: {db: {image: b}}", "services besides main: db"),
+        ("services: {main: &m {image: a}, db: *m}", "aliases aren't supported"),
+        ("services: " + "[" * 20_000, "nested too deep"),
+        ("#" * (256 << 10) + "\n", "has more than 256 KiB"),
         ("services: {main: {image: a, ports: [80]}}", "services.main.ports: not supported"),
         ("services: {main: {build: ..}}", "services.main.build.context"),
         ("services: {main: {image: a, environment: [A]}}", "write NAME=VALUE"),
