@@ -50,6 +50,8 @@ class TaskFoldersConfig(EnvironmentConfig):
     names: tuple[str, ...] = ()
     skip_broken: bool = False
     """Leave tasks out that can't be rolled out, in place of refusing the folder."""
+    variables: tuple[str, ...] = ()
+    """Environment variables of the workers that tasks may read, as `${NAME}` in their task.toml."""
     host_programs: bool = False
     """Run tasks in local sandboxes over the hosts' own programs, whatever images they name."""
     enabled_toolsets: tuple[str, ...] | None = ("terminal", "file", "todo")
@@ -66,7 +68,7 @@ class TaskFolders(Environment):
     config: TaskFoldersConfig
 
     async def setup(self) -> None:
-        found = read_tasks(self.config.path, variable)
+        found = read_tasks(self.config.path, variable, self.config.variables)
         if found.broken and not self.config.skip_broken:
             raise InvalidInput("\n".join((*found.broken, "set skip_broken to leave these out")))
         self.tasks = {task.name: task for task in found.tasks}
@@ -131,7 +133,7 @@ class TaskFolders(Environment):
         """
         task = self.task(item)
         templates = task.file.verifier.env
-        variables = resolved(templates, "verifier.env", variable)
+        variables = resolved(templates, "verifier.env", variable, self.config.variables)
         seconds = task.file.verifier.timeout_sec
         artifacts = read_artifacts(ctx, task.file.verifier.collect, task.file.artifacts)
         tests = self._graded(ctx, task, artifacts)
@@ -186,7 +188,7 @@ class TaskFolders(Environment):
         name = str(item["id"])
         task = self.tasks.get(name)
         if task is not None and task.digest != item["digest"]:
-            task = self.tasks[name] = read_task(task.path, variable)
+            task = self.tasks[name] = read_task(task.path, variable, self.config.variables)
         if task is None or task.digest != item["digest"]:
             raise InvalidInput(f"task {name} in {self.config.path} has changed since the run began")
         return task

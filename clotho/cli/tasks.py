@@ -136,7 +136,10 @@ def _source(
     environment, folder = named_environment(f"tasks:{source}" if Path(source).is_dir() else source)
     if not folder:
         return source, overrides, ()
-    found = read_tasks(str(folder["path"]), variable)
+    readable = overrides.get("variables")
+    found = read_tasks(
+        str(folder["path"]), variable, tuple(map(str, readable)) if isinstance(readable, list) else ()
+    )
     return environment, {**folder, "skip_broken": True, **overrides}, found.broken
 
 

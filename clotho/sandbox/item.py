@@ -21,6 +21,8 @@ class ItemSandbox(FrozenModel):
     """Beside the run's."""
     variables: dict[str, str] = {}
     """Environment variables of commands. Whole values `${VAR}` and `${VAR:-default}` are the workers' own."""
+    readable: tuple[str, ...] | None = None
+    """The workers' variables that `variables` may take; None: any."""
     healthcheck: Healthcheck | None = None
     """A check that has to succeed in a new sandbox before the agent's first command."""
 
@@ -34,6 +36,9 @@ class ItemSandbox(FrozenModel):
         more = {
             "writable_roots": (*run.writable_roots, *self.writable_roots),
             "aliases": {**run.aliases, **self.aliases},
-            "variables": {**run.variables, **resolved(self.variables, "the sandbox's variables", variable)},
+            "variables": {
+                **run.variables,
+                **resolved(self.variables, "the sandbox's variables", variable, self.readable),
+            },
         }
         return SandboxSpec.model_validate({**dict(run), **asked, **more})

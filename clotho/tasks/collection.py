@@ -18,13 +18,13 @@ class Tasks:
     """One sentence for each folder that can't be rolled out."""
 
 
-def read_tasks(source: str, variable: Lookup) -> Tasks:
-    """The tasks of a folder, repository or registry; raises InvalidInput where there is none."""
+def read_tasks(source: str, variable: Lookup, readable: tuple[str, ...] | None = None) -> Tasks:
+    """The tasks of a folder, repository or registry, as `read_task` reads them; raises InvalidInput for none."""
     tasks: dict[str, Task] = {}
     broken = []
     for folder in task_folders(source):
         try:
-            task = read_task(folder, variable)
+            task = read_task(folder, variable, readable)
             check_sandbox(task)
         except InvalidInput as error:
             broken.append(str(error))

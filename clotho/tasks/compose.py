@@ -9,7 +9,6 @@ from pydantic import Field, ValidationError, field_validator
 from clotho.errors import InvalidInput
 from clotho.tasks.task_file import SERVICE, Table, User
 
-
 LARGEST = 256 << 10
 """Bytes of a compose file."""
 

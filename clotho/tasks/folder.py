@@ -48,6 +48,8 @@ class Task:
     """The one of docker-compose.yaml, if there is one."""
     sums: Mapping[str, str]
     """Mode and hash of each file, by path: no method gives another content."""
+    readable: tuple[str, ...] | None = None
+    """The workers' variables that its own may be made of; None: any."""
 
     @property
     def tests(self) -> TaskFiles:
@@ -138,18 +140,18 @@ class Task:
         return TaskFiles(content, runs)
 
 
-def read_task(path: Path, variable: Lookup) -> Task:
+def read_task(path: Path, variable: Lookup, readable: tuple[str, ...] | None = None) -> Task:
     """The task in folder `path`; raises InvalidInput that names the folder and everything wrong with it.
 
-    `variable` looks up the environment variables that the task's own are made of.
+    `variable` looks up the environment variables that the task's own are made of, as far as they are `readable`.
     """
     try:
-        return _read(path, variable)
+        return _read(path, variable, readable)
     except InvalidInput as error:
         raise InvalidInput(f"task {path.name}: {error}") from error
 
 
-def _read(path: Path, variable: Lookup) -> Task:
+def _read(path: Path, variable: Lookup, readable: tuple[str, ...] | None) -> Task:
     sums = _sums(path)  # first: from here on no link leads out of the task
     file = _task_file(path / "task.toml")
     if faults := [*unsupported(file), *_missing(path, file)]:
@@ -157,7 +159,7 @@ def _read(path: Path, variable: Lookup) -> Task:
     compose = path / "environment" / "docker-compose.yaml"
     service = read_compose(compose) if compose.is_file() else None
     name = file.task.name if file.task is not None else path.name
-    task = Task(path, name, file, instruction_of(_text(path / "instruction.md")), service, sums)
+    task = Task(path, name, file, instruction_of(_text(path / "instruction.md")), service, sums, readable)
     if not task.instruction.strip():
         raise InvalidInput("instruction.md says nothing")
     if task.image is None and not (path / "environment" / "Dockerfile").is_file():
@@ -168,7 +170,7 @@ def _read(path: Path, variable: Lookup) -> Task:
         ("verifier.environment.env", file.verifier.environment.env if file.verifier.environment else {}),
         ("solution.env", file.solution.env),
     ):
-        resolved(values, where, variable)
+        resolved(values, where, variable, readable)
     return task
 
 
@@ -220,9 +222,8 @@ def _keys_of(location: tuple[str | int, ...], content: Any) -> list[str | int]:
     for at, part in enumerate(location):
         if part == "version" and isinstance(content, dict) and part not in content:
             part = "schema_version"
-        if isinstance(content, dict) and part in content:
-            content = content[part]
-        elif isinstance(content, list) and isinstance(part, int) and part < len(content):
+        in_table = isinstance(content, dict) and part in content
+        if in_table or (isinstance(content, list) and isinstance(part, int) and part < len(content)):
             content = content[part]
         elif not (isinstance(content, dict) and at == len(location) - 1):
             continue  # else a key that is missing, which is named too

@@ -49,7 +49,7 @@ def grading_sandbox(task: Task) -> ItemSandbox | None:
         cpus=container.cpus,
         gpus=container.gpus or 0,
     )
-    asked = _limits(container, task.variables if own is None else own.env)
+    asked = _limits(task, container, task.variables if own is None else own.env)
     return asked.model_copy(update={"backend": config})
 
 
@@ -59,7 +59,7 @@ def local_grading_sandbox(task: Task) -> ItemSandbox | None:
     if not verifier.separate:
         return None
     container = verifier.environment or task.file.environment
-    asked = _limits(container, task.variables if verifier.environment is None else container.env)
+    asked = _limits(task, container, task.variables if verifier.environment is None else container.env)
     return asked.model_copy(update={"aliases": _aliases(task)})
 
 
@@ -90,15 +90,16 @@ def check_sandbox(task: Task) -> None:
 
 
 def _asked(task: Task) -> ItemSandbox:
-    return _limits(task.file.environment, task.variables)
+    return _limits(task, task.file.environment, task.variables)
 
 
-def _limits(container: task_file.Container, variables: dict[str, str]) -> ItemSandbox:
+def _limits(task: Task, container: task_file.Container, variables: dict[str, str]) -> ItemSandbox:
     return ItemSandbox(
         memory_mb=container.memory_limit_mb,
         disk_mb=container.storage_limit_mb,
         writable_roots=FOLDERS,
         variables=variables,
+        readable=task.readable,
         healthcheck=_healthcheck(container.healthcheck),
     )
 
