@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
+from posixpath import join, normpath
 from typing import Any, BinaryIO
 
 from pydantic import ValidationError
@@ -87,7 +88,25 @@ class Task:
     @property
     def workdir(self) -> str | None:
         """None: the image's."""
-        return self.file.environment.workdir or (self.service.working_dir if self.service else None)
+        asked = self.file.environment.workdir or (self.service.working_dir if self.service else None)
+        return None if asked is None else asked.rstrip("/") or "/"
+
+    @property
+    def dockerfile_workdir(self) -> str | None:
+        """The working directory that the Dockerfile names at last; None where it doesn't, or by a variable."""
+        if self.image is not None:
+            return None
+        text = _text(self.path / "environment" / "Dockerfile").replace("\\\n", " ")
+        found: str | None = None
+        for line in text.splitlines():
+            instruction, _, argument = line.strip().partition(" ")
+            argument = argument.strip().strip("\"'")
+            if instruction.upper() == "FROM":
+                found = None
+            elif instruction.upper() == "WORKDIR":
+                known = argument.startswith("/") or found is not None
+                found = normpath(join(found or "/", argument)) if known and "$" not in argument else None
+        return found
 
     @property
     def user(self) -> str | None:

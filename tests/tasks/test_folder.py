@@ -249,9 +249,9 @@ def test_a_folder_without_tasks_is_refused(tmp_path: Path) -> None:
     ("file", "compose", "said"),
     [
         ('[agent]\nuser = "1000:1000"', "", "task bad: user: "),
-        ('[environment]\nworkdir = "/app/"', "", "'/app/' is no absolute path of a folder"),
-        ('[environment]\nworkdir = "/tests/app"', "", "'/tests' and '/tests/app' lie within each other"),
-        ("", "services: {main: {image: a, working_dir: /}}", "'/' is no absolute path of a folder"),
+        ('[environment]\nworkdir = "/my app"', "", "'/my app' is no absolute path of a folder"),
+        ("", "services: {main: {working_dir: /logs/verifier/}}", "workdir: /logs/verifier is emptied before"),
+        ('[environment]\nworkdir = "/tests/app"', "", "workdir: /tests/app is emptied before the tests run"),
     ],
 )
 def test_a_sandbox_that_cannot_be_is_reported_with_its_folder(
@@ -266,6 +266,34 @@ def test_a_sandbox_that_cannot_be_is_reported_with_its_folder(
     found = read_tasks(str(tmp_path), nothing)
     assert [task.name for task in found.tasks] == ["good"]
     assert len(found.broken) == 1 and said in found.broken[0]
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "workdir"),
+    [
+        ("FROM a\nWORKDIR /x/\nWORKDIR y\n", "/x/y"),
+        ("FROM a\nWORKDIR /x\nFROM b\n", None),
+        ("FROM a\nARG A=/x\nWORKDIR $A\n", None),
+        ('FROM a\nworkdir \\\n  "/x"\n', "/x"),
+        ("FROM a\nWORKDIR y\n", None),
+    ],
+)
+def test_the_last_working_directory_of_a_dockerfile_is_known(
+    tmp_path: Path, dockerfile: str, workdir: str | None
+) -> None:
+    folder = make_task(tmp_path / "task", "")
+    (folder / "environment").mkdir()
+    (folder / "environment" / "Dockerfile").write_text(dockerfile)
+    assert read_task(folder, nothing).dockerfile_workdir == workdir
+
+
+def test_an_image_that_works_where_the_tests_go_is_refused_before_it_is_built(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "task", "")
+    (folder / "environment").mkdir()
+    (folder / "environment" / "Dockerfile").write_text("FROM a\nWORKDIR /tests\n")
+    assert read_tasks(str(tmp_path), nothing).broken == (
+        "task task: workdir: /tests is emptied before the tests run",
+    )
 
 
 def test_without_containers_a_workdir_in_the_system_is_named(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class ContainerHost:
         Raises WorkspaceRefused for changes that an engine would copy for too long.
         """
         folder, record = view.folder, view.record
-        if record.config.read_only or record.config.verify_in == "image":
+        if record.config.read_only or (record.config.verify_in == "image" and record.workdir != "/"):
             return record.image
         if not self.changed_outside(view):
             return record.begun_from
@@ -177,6 +177,11 @@ def _delete(folder: Path) -> None:
 def make_folders(folder: ContainerFolder, record: ContainerRecord) -> None:
     """Nobody but root, and the engine for it, passes through the folder to what is in it for everybody."""
     folder.files.mkdir(mode=0o700, parents=True)
-    for path in folder.writable(record).values():
+    writable = folder.writable(record)
+    for path in writable.values():
         owned(path, record.user)
-    (folder.files / "disk" / "tmp").chmod(0o1777)
+    if "/tmp" in writable:
+        writable["/tmp"].chmod(0o1777)
+    for path in (record.workdir, record.config.home):
+        if path != "/" and not (inner := folder.place_of(record, path)).exists():  # in another one
+            owned(inner, record.user)

@@ -45,7 +45,10 @@ class ContainerView:
             return {}
         writable = self.folder.writable(self.record)
         aliases = {path: self._resolve_alias(meant) for path, meant in self.record.spec.aliases.items()}
-        return {**writable, **{path: writable[meant] for path, meant in aliases.items()}}
+        return {
+            **writable,
+            **{path: self.folder.place_of(self.record, meant) for path, meant in aliases.items()},
+        }
 
     @property
     def _aliases(self) -> dict[str, str]:
@@ -66,7 +69,7 @@ class ContainerView:
             self.record.config.read_only or self.record.config.checkpoint == "commit",
             self._aliases,
             roots,
-            tuple(self.mounts),
+            ("/",) if self.record.workdir == "/" else tuple(self.mounts),
             verifying or self.private is not None,
             self.hidden_files,
         )
