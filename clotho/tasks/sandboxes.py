@@ -47,18 +47,18 @@ def container_sandbox(task: Task, choices: Choices = USUAL) -> ItemSandbox:
         image_places=True,
         user=task.user,
         network=choices.network_of(task.network),
-        verify_in=choices.verify_in,
+        verify_in=task.file.metadata.clotho.verify_in or choices.verify_in,
         cpus=container.cpus,
         gpus=container.gpus or 0,
     )
     return _asked(task).model_copy(update={"backend": config})
 
 
-def grading_sandbox(task: Task, choices: Choices = USUAL) -> ItemSandbox | None:
-    """A container for the tests that has nothing of the agent's; None where they run over the agent's files."""
+def grading_sandbox(task: Task, choices: Choices = USUAL) -> ItemSandbox:
+    """A container without anything of the agent's: that of a separate verifier, else another like the agent's."""
     verifier = task.file.verifier
     if not verifier.separate:
-        return None
+        return container_sandbox(task, choices)
     own, container = verifier.environment, verifier.environment or task.file.environment
     dockerfile = task.grading_dockerfile or (None if task.image else task.path / "environment" / "Dockerfile")
     image = task.grading_image or (None if task.grading_dockerfile else task.image)
@@ -76,11 +76,11 @@ def grading_sandbox(task: Task, choices: Choices = USUAL) -> ItemSandbox | None:
     return asked.model_copy(update={"backend": config})
 
 
-def local_grading_sandbox(task: Task) -> ItemSandbox | None:
+def local_grading_sandbox(task: Task) -> ItemSandbox:
     """A local sandbox in place of that container."""
     verifier = task.file.verifier
     if not verifier.separate:
-        return None
+        return local_sandbox(task)
     container = verifier.environment or task.file.environment
     asked = _limits(task, container, task.variables if verifier.environment is None else container.env)
     return asked.model_copy(update={"aliases": _aliases(task)})

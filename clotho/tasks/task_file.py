@@ -5,7 +5,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 SERVICE = "main"
 """The service of a compose file in which the agent works."""
@@ -209,6 +217,21 @@ class Solution(Table):
     env: dict[str, str] = {}
 
 
+class Settings(Table):
+    """[metadata.clotho]: what a task says to Clotho alone; other readers take it for a note."""
+
+    keep_services: bool = False
+    verify_in: Literal["image", "container"] | None = None
+    reward_range: tuple[float, float] = (0.0, 1.0)
+
+    @field_validator("reward_range")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not (math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]):
+            raise ValueError("give the lowest and the highest reward")
+        return value
+
+
 class Step(Table):
     name: str
     agent: Agent = Agent()
@@ -218,12 +241,20 @@ class Step(Table):
     artifacts: tuple[ArtifactPath | Artifact, ...] = ()
 
 
+class Metadata(BaseModel):
+    """[metadata], which is anybody's but for one table."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    clotho: Settings = Settings()
+
+
 class TaskFile(Table):
     """A whole task.toml; an empty one is fine."""
 
     schema_version: str = Field(default="1.4", alias="version", pattern=r"^\d+\.\d+$")
     task: Package | None = None
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = Field(default_factory=lambda: Metadata())
     source: str | None = None
     artifacts: tuple[ArtifactPath | Artifact, ...] = ()
     multi_step_reward_strategy: Literal["mean", "final"] | None = None
@@ -262,9 +293,9 @@ def known_keys(path: tuple[str | int, ...]) -> Mapping[str, object]:
     return fields
 
 
-def _table_of(annotation: Any) -> type[Table] | None:
+def _table_of(annotation: Any) -> type[BaseModel] | None:
     """The table that a field holds, or holds a list of."""
-    if isinstance(annotation, type) and issubclass(annotation, Table):
+    if isinstance(annotation, type) and issubclass(annotation, Table | Metadata):
         return annotation
     inner = (_table_of(each) for each in getattr(annotation, "__args__", ()))
     return next((table for table in inner if table is not None), None)

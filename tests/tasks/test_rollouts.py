@@ -173,6 +173,7 @@ def test_no_log_shows_the_workers_variables(tmp_path: Path, monkeypatch: pytest.
     folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
     with (folder / "task.toml").open("a") as file:
         file.write('[verifier]\nenv = {KEY = "${GRADER_KEY}"}\n')
+        file.write("[metadata.clotho]\nreward_range = [0, 10]\n")
     (folder / "tests" / "test.sh").write_text(
         '#!/bin/sh\necho "$KEY"\necho ${#KEY} > /logs/verifier/reward.txt\n'
     )
@@ -324,7 +325,7 @@ def test_a_verifier_asks_for_a_container_of_its_own_image() -> None:
     assert sealed is not None and isinstance(sealed.backend, DockerConfig)
     assert sealed.backend.dockerfile == str(FOLDERS / "sealed-grader" / "tests" / "Dockerfile")
     assert fresh is not None and isinstance(fresh.backend, DockerConfig) and fresh.backend.image == IMAGE
-    assert grading_sandbox(tasks["hello-file"]) is None
+    assert grading_sandbox(tasks["hello-file"]) == container_sandbox(tasks["hello-file"]), "for controls"
 
 
 async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: Path) -> None:
@@ -341,7 +342,7 @@ async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: 
     assert item is not None
     with pytest.raises(InvalidInput, match="has changed since it was read"):
         first.hidden_files(before)
-    assert first.hidden_files(item)["tests/test.sh"].endswith(b"# mended\n")
+    assert first.hidden_files(item)["/tests/test.sh"].endswith(b"# mended\n")
     with pytest.raises(InvalidInput, match="has changed since the run began"):
         first.hidden_files(before)
 

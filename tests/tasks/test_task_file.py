@@ -144,6 +144,7 @@ def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path, file: str, said
         'memory = "2G"\nmemory_mb = 2048',
         "cpus = 0",
         "memory_mb = 0",
+        'workdir = "/"',
     ],
 )
 def test_values_that_ask_for_nothing_are_read(tmp_path: Path, key: str) -> None:
@@ -173,9 +174,9 @@ def test_agent_and_separate_verifier_have_a_network_each(
     agent, grader = container_sandbox(task).backend, grading_sandbox(task)
     assert isinstance(agent, DockerConfig) and agent.network == agents
     if graders is None:
-        assert grader is None
+        assert grader == container_sandbox(task)
     else:
-        assert grader is not None and isinstance(grader.backend, DockerConfig)
+        assert isinstance(grader.backend, DockerConfig)
         assert grader.backend.network == graders
 
 

@@ -136,6 +136,11 @@ def owned(path: Path, user: int, mode: int = 0o755) -> None:
     """Make a folder that is the user's."""
     path.mkdir(parents=True)
     path.chmod(mode)
+    own(path, user)
+
+
+def own(path: Path, user: int) -> None:
+    """Give a folder to the user, as far as this process may."""
     if os.geteuid() == 0:
         os.chown(path, user, user)
 

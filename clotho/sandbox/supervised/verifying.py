@@ -26,9 +26,12 @@ def seal(agent: Control) -> None:
 
 
 def check_hidden(names: Iterable[str]) -> None:
-    """Raises InvalidInput for a name that leads out of the folder of hidden files."""
+    """Raises InvalidInput for a name that leads out of the folder of hidden files.
+
+    An absolute one is that of a file with a place of its own, which a backend checks as it makes it.
+    """
     for name in names:
-        path = PurePosixPath(name)
+        path = PurePosixPath(name.lstrip("/"))
         if not path.parts or path.is_absolute() or ".." in path.parts:
             raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
 
