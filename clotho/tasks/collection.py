@@ -1,5 +1,6 @@
 """A set of tasks: those that can be rolled out, and those that can't, with why."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
@@ -16,6 +17,15 @@ class Tasks:
     tasks: tuple[Task, ...]
     broken: tuple[str, ...]
     """One sentence for each folder that can't be rolled out."""
+
+
+def network_notice(tasks: Iterable[Task]) -> str | None:
+    """What to say of tasks that name no network: Harbor gives them the internet. None where there are none."""
+    silent = sum(task.network is None for task in tasks)
+    if not silent:
+        return None
+    flag = """--set 'default_network="public"'"""
+    return f"{silent} tasks say nothing of a network, and have none: {flag} gives them one"
 
 
 def read_tasks(source: str, variable: Lookup, readable: tuple[str, ...] | None = None) -> Tasks:

@@ -30,7 +30,8 @@ class Control:
 class Controls:
     """The controls of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._known: dict[Hashable, tuple[float, Control]] = {}
         self._running: dict[Hashable, threading.Lock] = {}
         self._changing = threading.Lock()
@@ -44,7 +45,7 @@ class Controls:
             running = self._running.setdefault(key, threading.Lock())
         with running:
             found = self._known.get(key)
-            if found is not None and time.monotonic() - found[0] < KEPT_SECONDS:
+            if found is not None and self._clock() - found[0] < KEPT_SECONDS:
                 return found[1]
             try:
                 run()
@@ -53,7 +54,7 @@ class Controls:
             else:
                 control = Control(None)
             with self._changing:
-                self._known[key] = time.monotonic(), control
+                self._known[key] = self._clock(), control
                 while len(self._known) > MOST_KEPT:
                     del self._running[(oldest := next(iter(self._known)))], self._known[oldest]
             return control

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from posixpath import join, normpath
-from typing import Any, BinaryIO
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -301,7 +301,7 @@ def _sums(task: Path) -> dict[str, str]:
     return sums
 
 
-def _sum(content: BinaryIO, runs: bool) -> str:
+def _sum(content: BufferedIOBase, runs: bool) -> str:
     return ("x" if runs else "-") + hashlib.file_digest(content, "sha256").hexdigest()
 
 

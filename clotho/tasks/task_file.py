@@ -220,7 +220,6 @@ class Solution(Table):
 class Settings(Table):
     """[metadata.clotho]: what a task says to Clotho alone; other readers take it for a note."""
 
-    keep_services: bool = False
     verify_in: Literal["image", "container"] | None = None
     reward_range: tuple[float, float] = (0.0, 1.0)
 

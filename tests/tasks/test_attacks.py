@@ -57,6 +57,11 @@ def agent_with(folder: Path, program: str, **config: Any) -> Iterator[SandboxedT
         yield task
 
 
+def control_of(task: SandboxedTask) -> control.Control:
+    assert isinstance(task.environment, TaskFolders)
+    return task.environment.control(task.item, task.verifier())
+
+
 LEFT = "(trap '' HUP TERM; exec sleep 987) > /dev/null 2>&1 &"
 AS_ANOTHER = """python3 -c "
 import os, time
@@ -136,7 +141,7 @@ def test_a_program_that_makes_its_tests_fail_is_found_out_by_a_control(
     with agent_with(folder, program, host_programs=True) as task:
         with pytest.raises(VerificationFailed, match=said):
             task.reward()
-        found = task.environment.control(task.item, task.verifier())
+        found = control_of(task)
     assert found.blames_agent
 
 
@@ -144,7 +149,7 @@ def test_a_control_in_a_container_of_the_image(tmp_path: Path, engine: str) -> N
     with agent_with(folder_with(tmp_path, toml="[verifier]\ntimeout_sec = 5\n"), "sleep 600") as task:
         with pytest.raises(VerificationFailed, match="didn't end within 5 s"):
             task.reward()
-        assert task.environment.control(task.item, task.verifier()).blames_agent
+        assert control_of(task).blames_agent
 
 
 @pytest.mark.parametrize(
@@ -155,14 +160,14 @@ def test_tests_that_fail_by_themselves_are_no_agents_doing(tmp_path: Path, test:
     with agent_with(folder, "true", host_programs=True) as task:
         with pytest.raises(VerificationFailed):
             task.reward()
-        found = task.environment.control(task.item, task.verifier())
+        found = control_of(task)
     assert not found.blames_agent and found.failure
 
 
-def test_a_control_is_known_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, runs = [0.0], []
-    monkeypatch.setattr(control.time, "monotonic", lambda: now[0])
-    controls = control.Controls()
+def test_a_control_is_known_for_an_hour() -> None:
+    now = [0.0]
+    runs: list[float] = []
+    controls = control.Controls(clock=lambda: now[0])
     for moment in (0.0, 3_599.0, 3_600.0):
         now[0] = moment
         assert controls.of("task", lambda: runs.append(now[0])).blames_agent

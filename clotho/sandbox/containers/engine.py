@@ -143,13 +143,16 @@ class Engine:
                 self.remove(made["Id"])
 
     def has_image(self, name: str) -> bool:
+        return self.image_id(name) is not None
+
+    def image_id(self, name: str) -> str | None:
+        """The id of the image that `name` means now; None where the engine has none."""
         errors = sdk().errors
         with engine_failures(f"image {name}"):
             try:
-                self.client.images.get(name)
+                return str(self.client.images.get(name).id)
             except errors.ImageNotFound:
-                return False
-        return True
+                return None
 
     def build(
         self, context: Path, dockerfile: str, name: str, arguments: Mapping[str, str], platform: str | None

@@ -184,6 +184,6 @@ def make_folders(folder: ContainerFolder, record: ContainerRecord) -> None:
         owned(path, record.user)
     if "/tmp" in writable:
         writable["/tmp"].chmod(0o1777)
-    for path in (record.workdir, record.config.home):
-        if path != "/" and not (inner := folder.place_of(record, path)).exists():  # in another one
+    for seen in (record.workdir, record.config.home):
+        if seen != "/" and not (inner := folder.place_of(record, seen)).exists():  # in another one
             owned(inner, record.user)
