@@ -1,9 +1,10 @@
-"""Verdicts of real task folders beside those of a plain container: `python -m tests.real_tasks FOLDER --base IMAGE`.
+"""Verdicts of real task folders beside a plain container's: `python -m tests.real_tasks FOLDER --base IMAGE`.
 
-Not part of the suite: it needs folders of tasks, and a container engine (DOCKER_HOST). Every task below FOLDER with a
-solution is copied, and its image built from its own Dockerfile with two stand-ins: `--base`, a local image, for the one
-that it names, and nothing for the instructions that download. A plain container of that image then runs the solution
-and the tests as `docker exec` would, without a network, and so does Clotho. The table says which verdicts differ.
+Not part of the suite: it needs folders of tasks, and a container engine (DOCKER_HOST). Every task below FOLDER with
+a solution is copied, and its image built from its own Dockerfile with two stand-ins: `--base`, a local image, for
+the one that it names, and nothing for the instructions that download. A plain container of that image then runs the
+solution and the tests as `docker exec` would, without a network, and so does Clotho. The table says which verdicts
+differ.
 """
 
 import argparse
@@ -31,9 +32,7 @@ from clotho.templates import resolved
 from clotho.testing import sandboxed_context
 from environments.task_folders import TaskFolders, TaskFoldersConfig
 
-DOWNLOADS = re.compile(
-    r"^RUN\b.*\b(apt-get|apt|apk|pip3?|uvx?|curl|wget|npm|conda|git clone|huggingface)\b", re.DOTALL
-)
+DOWNLOADS = r"RUN\b.*\b(apt-get|apt|apk|pip3?|uvx?|curl|wget|npm|conda|git clone)\b"
 OTHER_IMAGE = re.compile(r"^COPY\s+--from=\S*[/:]")
 KEYS = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN")
 """Variables that public tasks name; here they are empty."""
@@ -59,6 +58,9 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=1_000)
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--verify-in", choices=("image", "container"), default="image")
+    parser.add_argument(
+        "--leave-out", default=DOWNLOADS, help="instructions of Dockerfiles that are left out"
+    )
     given = parser.parse_args()
     rows: list[Row] = []
     with (
@@ -68,18 +70,23 @@ def main() -> int:
         found = [each for each in folders(given.folder) if given.match in str(each)][: given.limit]
         copies = [Path(work) / f"{number:03}-{each.name}" for number, each in enumerate(found)]
         for row in threads.map(
-            lambda pair: compared(*pair, given.base, given.verify_in), zip(found, copies, strict=True)
+            lambda pair: compared(pair[0], pair[1], given), zip(found, copies, strict=True)
         ):
             rows.append(row)
-            print(line_of(row), flush=True)
+            say(line_of(row))
     graded = [row for row in rows if row.plain]
     alike = sum(row.alike for row in graded)
     solved = sum(row.plain.get("oracle") == "1" for row in graded)
-    print(
+    say(
         f"\n{alike} of {len(graded)} tasks have a plain container's verdicts; their oracle earns 1 in {solved}"
     )
-    print(f"{len(rows) - len(graded)} others aren't comparable")
+    say(f"{len(rows) - len(graded)} others aren't comparable")
     return int(alike != len(graded))
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def folders(root: Path) -> Iterator[Path]:
@@ -90,13 +97,13 @@ def folders(root: Path) -> Iterator[Path]:
             yield file.parent
 
 
-def compared(source: Path, copy: Path, base: str, verify_in: str) -> Row:
+def compared(source: Path, copy: Path, given: argparse.Namespace) -> Row:
     try:
-        task = stood_in(source, copy, base)
+        task = stood_in(source, copy, given.base, re.compile(given.leave_out, re.DOTALL))
         image = built(task)
     except (ClothoError, docker.errors.DockerException) as error:
         return Row(source.name, {}, {}, note=" ".join(str(error).split())[-120:])
-    config = {"path": str(copy), "variables": KEYS, "verify_in": verify_in}
+    config = {"path": str(copy), "variables": KEYS, "verify_in": given.verify_in}
     plain = {
         agent: shown(lambda agent=agent: in_plain_container(task, image, agent))
         for agent in ("oracle", "nop")
@@ -105,14 +112,14 @@ def compared(source: Path, copy: Path, base: str, verify_in: str) -> Row:
     return Row(source.name, plain, ours)
 
 
-def stood_in(source: Path, copy: Path, base: str) -> Task:
+def stood_in(source: Path, copy: Path, base: str, left_out: re.Pattern[str]) -> Task:
     """The copied task, whose Dockerfile begins from the stand-in."""
     shutil.copytree(source, copy, symlinks=True)
     file = copy / "environment" / "Dockerfile"
     if file.is_file():
         text = re.sub(r"^(FROM)\s+\S+", rf"\1 {base}", file.read_text(), flags=re.MULTILINE)
         instructions = re.split(r"(?<!\\)\n", text.replace("\\\n", "\\\n"))
-        kept = [each for each in instructions if not (DOWNLOADS.match(each) or OTHER_IMAGE.match(each))]
+        kept = [each for each in instructions if not (left_out.match(each) or OTHER_IMAGE.match(each))]
         file.write_text("\n".join(kept))
     task = read_task(copy, lambda name: "" if name in KEYS else None, KEYS)
     check_sandbox(task)
@@ -157,9 +164,7 @@ def in_plain_container(task: Task, image: str, agent: str) -> float:
         execute(box, "mkdir -p /logs/agent /logs/verifier /logs/artifacts; chmod 777 /logs /logs/*", "root")
         if agent == "oracle" and (solution := task.solution) is not None:
             box.put_archive("/", archive("solution", dict(solution.content)))
-            execute(
-                box, "(/solution/solve.sh) > /logs/agent/oracle.txt 2>&1", **{"env": task.file.solution.env}
-            )
+            execute(box, "(/solution/solve.sh) > /logs/agent/oracle.txt 2>&1", env=task.file.solution.env)
         box.put_archive("/", archive("tests", dict(task.tests.content)))
         variables = resolved(
             task.file.verifier.env, "verifier.env", lambda name: "" if name in KEYS else None
@@ -221,5 +226,5 @@ def line_of(row: Row) -> str:
 
 if __name__ == "__main__":
     assert variable("DOCKER_HOST"), "set DOCKER_HOST"
-    print("| task | oracle, plain | oracle | nop, plain | nop | |\n|---|---|---|---|---|---|")
+    say("| task | oracle, plain | oracle | nop, plain | nop | |\n|---|---|---|---|---|---|")
     sys.exit(main())

@@ -47,7 +47,7 @@ class Verifiers:
                 return self._living(folder, RelayView(record, record.verifiers[epoch], setup), epoch)
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
-            check_hidden(hidden_files)
+            check_hidden(hidden_files, placed=True)
             agent = self._instances.control(folder, record.agent)
             seal(agent)
             for earlier in record.instances[1:]:
