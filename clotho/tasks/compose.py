@@ -9,6 +9,9 @@ from clotho.errors import InvalidInput
 from clotho.tasks.task_file import SERVICE, Table, User
 from clotho.untrusted import Unreadable, load_yaml
 
+LARGEST = 256 << 10
+"""Bytes of a compose file."""
+
 
 class Build(Table):
     context: Literal[".", "./"] = "."
@@ -55,8 +58,12 @@ class Compose(Table):
 
 def read_compose(path: Path) -> Service:
     """The one service; raises InvalidInput that names what isn't supported."""
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise InvalidInput(f"environment/{path.name} has more than {LARGEST >> 10} KiB")
     try:
-        compose = Compose.model_validate(load_yaml(path.read_bytes()))
+        compose = Compose.model_validate(load_yaml(content))
     except (Unreadable, ValidationError) as error:
         raise InvalidInput(f"environment/{path.name}: {_reasons(error)}") from error
     others = [name for name in compose.services if name != SERVICE]

@@ -70,7 +70,11 @@ def test_a_run_chooses_its_backend_by_a_name_an_image_or_a_whole_configuration()
         ),
         ("elsewhere", None, "no sandbox backend 'elsewhere': give local, docker, apptainer, modal, e2b,"),
         ('{"kind": "docker", "image": "x", "gpu": 1}', None, "gpu: Extra inputs"),
-        ('{"kind": "docker", "image": "x", "workdir": "/tmp/x"}', None, "lie within each other"),
+        (
+            '{"kind": "docker", "image": "x", "workdir": "/", "read_only": true}',
+            None,
+            "the image's own system",
+        ),
         ('{"kind": "docker", "image": "x", "dockerfile": "y"}', None, "either `image` or `dockerfile`"),
     ],
 )

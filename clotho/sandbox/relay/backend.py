@@ -144,7 +144,7 @@ class RelayedBackend:
                 labels=labels,
                 spec=spec,
                 base=base,
-                workdir=placed(spec).workdir or base.workdir.rstrip("/") or WORKSPACE,
+                workdir=placed(spec).workdir or base.workdir or WORKSPACE,
                 agent=drawn(folder.machine),
                 restored=_digest(restore),
             )

@@ -17,6 +17,7 @@ from clotho.sandbox.scratch import scratch
 from clotho.sandbox.supervised.archives import ArchiveTransfer
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.layout import Layout
+from clotho.sandbox.supervised.placed_files import roots_of, split
 from clotho.sandbox.supervised.verifying import check_hidden, seal, stage_start
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
@@ -46,7 +47,7 @@ class Verifiers:
                 return self._living(folder, RelayView(record, record.verifiers[epoch], setup), epoch)
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
-            check_hidden(hidden_files)
+            check_hidden(hidden_files, placed=True)
             agent = self._instances.control(folder, record.agent)
             seal(agent)
             for earlier in record.instances[1:]:
@@ -86,7 +87,10 @@ class Verifiers:
         control = self._instances.control(folder, view.instance)
         control.make_folder(f"{view.instance.private}/hidden")
         control.make_folder(f"{view.instance.private}/tmp", 0o1777)
-        files = {f"{view.hidden_files}/{name}": content for name, content in hidden_files.items()}
+        hidden, placed = split(hidden_files)
+        for root in roots_of(placed, record.spec.writable_roots):
+            control.make_folder(root, 0o755, clear=True)
+        files = {f"{view.hidden_files}/{name}": content for name, content in hidden.items()} | placed
         if files:
             blocking(self._machine.put(view.instance.machine, files))
         stage_start(view.setup or USUAL, view.directory(), record.workdir, control, agent)

@@ -183,7 +183,7 @@ class HostedBackend(ABC, Generic[Folder, Record]):
                 return self._instance(folder, record, control, incarnation, folder.private(epoch))
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
-            check_hidden(hidden_files)
+            check_hidden(hidden_files, placed=True)
             seal(record.control_at(folder.control()))
             if setup.only_reads and (agents := self._agents_sealed(folder, record, setup)) is not None:
                 return agents
