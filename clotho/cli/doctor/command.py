@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -70,7 +70,7 @@ def command(
 async def _examined(settings: Settings, clean: bool) -> int:
     doctor = Doctor(settings, make_console())
     status = await doctor.examine(clean)
-    if doctor.unanswered:  # its threads would be waited for as long as what they ask
+    if doctor.gave_up:  # its threads would be waited for as long as what they ask
         sys.stdout.flush()
         os._exit(status)
     return status
@@ -80,7 +80,8 @@ async def _examined(settings: Settings, clean: bool) -> int:
 class Doctor:
     settings: Settings
     console: Console
-    unanswered: list[str] = field(default_factory=list)
+    gave_up: bool = False
+    """Whether something was asked that gave no answer in its time."""
     """The questions that were given up."""
 
     async def examine(self, clean: bool) -> int:
@@ -152,7 +153,7 @@ class Doctor:
         except TimeoutError:
             if not bound.expired():
                 raise
-            self.unanswered.append(asked.__name__)
+            self.gave_up = True
             return otherwise
 
     async def _store(self) -> tuple[Journal | None, Finding]:
