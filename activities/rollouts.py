@@ -47,6 +47,8 @@ class Rollouts:
                 ending=request.ending,
                 score=reward.score if reward is not None else 0.0,
                 reward_error=reward is not None and reward.error is not None,
+                verifier_failed=reward is not None and reward.verifier_failed is not None,
+                verified_again=reward is not None and (reward.epoch > 0 or reward.claim > 0),
                 losses=losses,
                 parent=request.parent,
                 left=request.left,

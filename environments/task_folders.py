@@ -175,6 +175,9 @@ class TaskFolders(Environment):
 
         return CONTROLS.of((task.digest, self.config.host_programs), run)
 
+    def blames_agent(self, item: Item, ctx: ToolContext) -> bool:
+        return self.control(item, ctx).blames_agent
+
     def _variables(self, task: Task) -> tuple[dict[str, str], Secrets]:
         """The verifier's variables, and which of their values no log shows."""
         templates = task.file.verifier.env

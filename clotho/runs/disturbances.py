@@ -25,6 +25,10 @@ class Disturbance(StrEnum):
     """It ended `policy_killed`, and it is not proved that its commands, and not their host, ended the sandboxes."""
     REWARD_ERROR = "reward_error"
     """The score is 0 because the verifier failed."""
+    VERIFIER_FAILED = "verifier_failed"
+    """The score is 0 because the agent made the verifier fail: the same tests end without its files."""
+    VERIFIED_AGAIN = "verified_again"
+    """Verification began anew from the agent's last state, or another process took it over."""
 
 
 def repairs_of(rollout: str, repairs: Sequence[RepairEntry]) -> tuple[RepairEntry, ...]:
@@ -45,6 +49,8 @@ def disturbances_of(summary: RolloutSummary, repairs: Sequence[RepairEntry]) -> 
         Disturbance.UNPROVED: summary.ending.outcome is Outcome.POLICY_KILLED
         and summary.ending.limit in (None, UNPROVED),
         Disturbance.REWARD_ERROR: summary.reward_error,
+        Disturbance.VERIFIER_FAILED: summary.verifier_failed,
+        Disturbance.VERIFIED_AGAIN: summary.verified_again,
     }
     return tuple(kind for kind in Disturbance if kind in found or applies.get(kind, False))
 

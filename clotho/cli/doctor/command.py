@@ -76,13 +76,12 @@ async def _examined(settings: Settings, clean: bool) -> int:
     return status
 
 
-@dataclass(frozen=True)
+@dataclass
 class Doctor:
     settings: Settings
     console: Console
     gave_up: bool = False
     """Whether something was asked that gave no answer in its time."""
-    """The questions that were given up."""
 
     async def examine(self, clean: bool) -> int:
         """Show everything, destroying orphans before if asked to; returns the exit status.
