@@ -16,6 +16,7 @@ def unified(
     before: str | None,
     after: str | None,
     moved_to: str | None = None,
+    *,
     budget: Budget | None = None,
 ) -> str:
     """The change of one file, cut to 20,000 characters; None stands for no file.

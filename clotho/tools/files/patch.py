@@ -127,9 +127,8 @@ async def _planned_patch(patch: str, context: CallContext) -> Intent:
         refuse_protected(absolute_path(path, context))
         files[path] = file = await _read(path, context, needs_text=path in edited, most=left)
         left -= 0 if file is None else len(file.encoded(file.text))
-    plan = await asyncio.to_thread(
-        v4a.plan, operations, lambda path: file.text if (file := files[path]) else None
-    )
+    texts = {path: None if file is None else file.text for path, file in files.items()}
+    plan = await asyncio.to_thread(v4a.plan, operations, texts.__getitem__)
     return await asyncio.to_thread(_patch_intent, plan, files, context)
 
 
@@ -148,7 +147,7 @@ def _patch_intent(plan: v4a.Plan, files: Mapping[str, TextFile | None], context:
     budget = Budget()
     result = text(
         success=True,
-        diff="\n".join(unified(c.path, c.before, c.after, c.moved_to, budget) for c in plan.changes),
+        diff="\n".join(unified(c.path, c.before, c.after, c.moved_to, budget=budget) for c in plan.changes),
         **{name: paths for name, paths in listed.items() if paths},
         lint=_checked(plan.writes),
     )
