@@ -64,7 +64,7 @@ async def test_the_status_of_runs_waits_for_no_server(store: Path, silent_server
 async def test_a_full_disk_is_one_finding_that_blames_no_worker(full_disk: Path, silent_server: str) -> None:
     place = ("--store", str(full_disk / "store"), "--temporal", silent_server)
     examined = await clotho("doctor", *place)
-    assert f"! disk of the store and Temporal's database ({full_disk}): 0.0 GiB free" in examined.output
+    assert f"! disk of the store and Temporal's database ({full_disk}/store): 0.0 GiB free" in examined.output
     assert "it is full\n    → free some space: what is written there waits or fails" in examined.output
     assert "no worker" not in examined.output
     shown = await clotho("status", *place)

@@ -89,8 +89,10 @@ class Doctor:
         What doesn't answer is a finding: everything is asked side by side, in two rounds.
         """
         (journal, of_store), (client, of_temporal), disks = await asyncio.gather(
-            self._within(FIRST_SECONDS, self._store(), (None, _unanswered("store", FIRST_SECONDS))),
-            self._within(FIRST_SECONDS, self._temporal(), (None, _unanswered("Temporal", FIRST_SECONDS))),
+            self._within("store", FIRST_SECONDS, self._store(), (None, _unanswered("store", FIRST_SECONDS))),
+            self._within(
+                "Temporal", FIRST_SECONDS, self._temporal(), (None, _unanswered("Temporal", FIRST_SECONDS))
+            ),
             self._answered(
                 "disks", FIRST_SECONDS, asyncio.to_thread(disk_findings, used_folders(self.settings))
             ),
@@ -143,9 +145,9 @@ class Doctor:
     async def _answered(
         self, what: str, seconds: float, asked: Coroutine[Any, Any, list[Finding]]
     ) -> list[Finding]:
-        return await self._within(seconds, asked, [_unanswered(what, seconds)])
+        return await self._within(what, seconds, asked, [_unanswered(what, seconds)])
 
-    async def _within(self, seconds: float, asked: Coroutine[Any, Any, T], otherwise: T) -> T:
+    async def _within(self, what: str, seconds: float, asked: Coroutine[Any, Any, T], otherwise: T) -> T:
         try:
             async with asyncio.timeout(seconds) as bound:
                 return await asked
