@@ -88,7 +88,7 @@ async def test_arguments_that_are_slow_to_check(
 ) -> None:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     calls.next()
-    with watched_callbacks() as callbacks:
+    async with watched_callbacks() as callbacks:
         done = await calls.dispatcher.run(tool, text, calls.dispatcher.names, calls.context())
     assert done.failure is not None and len(done.content) < 2_000
     assert callbacks.longest < LONGEST_CALLBACK, callbacks.what
@@ -175,7 +175,7 @@ async def test_an_answer_of_many_parts(
     tool = tools["misbehave"]
     calls.settings = calls.settings.model_copy(update={"mcp_servers": {"notes": server}})
     calls.dispatcher = calls.dispatcher.with_tools([tool])
-    with watched_callbacks() as callbacks:
+    async with watched_callbacks() as callbacks:
         done = await calls.run(tool.name, {"text": how})
     await servers.close()
     assert said in done.content.replace("\\n", "\n"), done.content[:300]
