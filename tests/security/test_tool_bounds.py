@@ -153,14 +153,21 @@ async def test_front_matter_that_is_slow_to_read(calls: ToolCalls, head: str) ->
 async def test_a_replacement_in_a_skill(calls: ToolCalls) -> None:
     skill = {"name": "knots", "content": SKILL + "x" * 90_000}
     await calls.run("skill_manage", {"action": "create", **skill})
-    patch = {"action": "patch", "name": "knots", "old_string": "x", "new_string": "y" * 1_000}
+    patch = {"action": "patch", "name": "knots", "old_string": "x", "new_string": "y" * 100_000}
     done = fields(await calls.run("skill_manage", {**patch, "replace_all": True}))
     assert "may have 100,000 characters" in done["error"]
 
 
 @pytest.mark.attack("sandbox", "an MCP server whose answer is slow to read")
 @pytest.mark.parametrize("where", ["sandbox", "host"])
-@pytest.mark.parametrize(("how", "said"), [("blocks", "x\nx\nx"), ("values", "more than 100,000 values")])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("blocks", "x\nx\nx"),
+        ("most blocks", "more than 100,000 values"),
+        ("values", "more than 100,000 values"),
+    ],
+)
 async def test_an_answer_of_many_parts(
     calls: ToolCalls, tmp_path: Path, where: Literal["sandbox", "host"], how: str, said: str
 ) -> None:
